@@ -1,0 +1,40 @@
+"""What can go wrong, in the user's terms: an exit code, and a message that says what happened, where, what to do."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """The launcher's own exit codes (docs/exit-codes.md). A child's code that equals one of them becomes MASKED."""
+
+    COMPLETE = 0
+    USAGE = 64
+    NO_INPUT = 66
+    PEER_FAILED = 69
+    MASKED = 70
+    GIVEN_UP = 71
+    CANNOT_WRITE = 73
+    IO_FAILED = 74
+    TIMED_OUT = 75
+    PEER_LOST = 76
+    DENIED = 77
+    CONFIG = 78
+    STOPPED = 143
+
+
+class Failure(Exception):
+    """Ends what this launcher does, with an exit code and a message for the user: never shown as a traceback."""
+
+    def __init__(self, code: Exit, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class ConfigProblems(Failure):
+    """Everything that is wrong with the environment, a line each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(Exit.CONFIG, "\n".join(problems))
+        self.problems = problems

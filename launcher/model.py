@@ -1,0 +1,87 @@
+"""The words of the project as data: frozen, without behaviour, known to every room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Member:
+    """One pod and its launcher. `address` is for gang and sorting, `training_address` is what Paddle is told."""
+
+    pod: str
+    uid: str
+    address: str
+    training_address: str
+    rank: int | None = None
+    role: str = "both"
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The members in rank order: members[i].rank is i, and member 0 is the hub."""
+
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Peers:
+    """What finding peers gives: enough to join. `hub` is where the hub listens, or None when this member is the hub.
+
+    `identity` is the job's, as far as the way of finding knows it; `rank` is the own number where pods have numbers.
+    """
+
+    me: Member
+    hub: str | None
+    identity: str | None
+    rank: int | None
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a plan. It serves once all its `ports` listen; `tries` are for deaths before that."""
+
+    role: str  # "pserver" or "trainer"
+    argv: tuple[str, ...]
+    env: Mapping[str, str]  # the whole environment of the process
+    cwd: str
+    log: str  # file name in the member's folder on the volume
+    echo: bool = False  # its lines also go to the launcher's standard output
+    ports: tuple[int, ...] = ()
+    tries: int = 1
+    pass_mark: bytes = b""  # the bytes before a pass number in its log, at the end of each pass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The processes that one member runs: servers first, trainers once the whole gang serves."""
+
+    servers: tuple[Process, ...]
+    trainers: tuple[Process, ...]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a job ended before it was complete. The first one is the job's; `rank` None means nobody in particular.
+
+    kind: trainer | pserver | staging | volume | stopped | lost | peers | given-up | launcher
+    code: the dead child's own exit code (128 + n for signal n), or the exit code that the launcher found
+    """
+
+    kind: str
+    rank: int | None
+    pod: str
+    what: str  # one sentence: what happened, where, and what to do if something can be done
+    code: int
+    tail: tuple[str, ...] = field(default=())  # last lines of the dead child's log
+    final: bool = False  # the job is given up: nobody should try again
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended here: the exit code of this launcher, and the first cause unless the job is complete."""
+
+    code: int
+    cause: Cause | None
+    text: str
