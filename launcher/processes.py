@@ -1,14 +1,14 @@
 """Starts processes and learns how they ended, without ever losing an exit code.
 
-Everything that this launcher starts is collected through its own pidfd. Orphans, which fall to process 1 or to a
-subreaper, are reaped only after a peek has shown that they are not ours: a plain waitpid(-1) would steal exit codes.
+Everything that this launcher starts is known from its fork on and collected as ours. Orphans, which fall to process 1
+or to a subreaper, are reaped only after a peek has shown that they are not ours: a plain waitpid(-1) steals exit codes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,43 +16,97 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_own: set[int] = set()  # started here and not yet collected
-_starting: set[object] = set()  # children between fork and _own: while there are any, the reaper waits
+# vfork would hold all threads of the launcher (it keeps Python's lock) while a stalled volume is loading the program.
+subprocess._USE_VFORK = False  # type: ignore[attr-defined]
+
+_own: dict[int, _Child] = {}  # forked here and not yet collected
+_adopted: set[int] = set()  # forked by other means and not yet collected
+_forking: set[int] = set()  # threads whose child may exist but is not yet in _own: while there are any, nobody reaps
 
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+class _Child(subprocess.Popen[bytes]):
+    """A Popen that counts as ours from the moment of the fork, however long its program takes to load."""
+
+    def __init__(self, forked: Callable[[int], None] | None, argv: Sequence[str], **options: Any) -> None:
+        self._pid = 0
+        self._forked = forked
+        try:
+            super().__init__(argv, **options)
+        except BaseException:
+            _forget(self)
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @pid.setter
+    def pid(self, pid: int | None) -> None:  # Popen sets None first, and the number right after the fork
+        if pid:
+            self._pid = pid
+            _own[pid] = self
+            _forking.discard(threading.get_ident())
+            if self._forked is not None:
+                self._forked(pid)
 
 
 def become_subreaper() -> None:
     """Orphaned descendants become children of this process, as they do for process 1."""
     if os.getpid() != 1:
+        import ctypes  # memory that process 1 does not need
+
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def heed_all_signals() -> None:
+    """Let no signal stay ignored that our parent ignored: exec hands that on to children, which Popen would not undo.
+
+    Call it in the main thread, early. An ignored SIGCHLD would also make the kernel throw exit codes away.
+    """
+    kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}  # Popen restores the last two
+    for number in signal.valid_signals() - kept:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
 def adopt(pid: int) -> None:
-    """A child that was forked by other means: somebody else collects it, the reaper leaves it alone."""
-    _own.add(pid)
+    """A child that was forked by other means is no orphan; its exit code is nobody's concern, the reaper takes it."""
+    _adopted.add(pid)
+
+
+def is_own(pid: int) -> bool:
+    """Whether this child was started here, in contrast to an orphan that fell to us."""
+    return pid in _own or pid in _adopted
 
 
 def spawn(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, **pipes: Any
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    forked: Callable[[int], None] | None = None,
+    **pipes: Any,
 ) -> subprocess.Popen[bytes]:
     """Popen in a session of its own. Blocks while the kernel loads the program: call it through `off_loop`.
 
-    Handled and ignored signals are at their defaults in the child: the launcher handles the ones that it was
-    given, exec resets those, and Popen restores the ones that Python ignores (SIGPIPE).
+    `forked` is told the process id at once. All signals are unblocked and at their defaults in the child: exec resets
+    the handled ones, and Popen those that Python ignores (SIGPIPE).
     """
-    mark = object()
-    _starting.add(mark)
+    thread = threading.get_ident()
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _forking.add(thread)
     try:
-        child = subprocess.Popen(argv, env=dict(env), cwd=cwd, start_new_session=True, restore_signals=True, **pipes)
-        _own.add(child.pid)
+        return _Child(forked, argv, env=dict(env), cwd=cwd, start_new_session=True, restore_signals=True, **pipes)
     finally:
-        _starting.discard(mark)
-    return child
+        _forking.discard(thread)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 async def ended(child: subprocess.Popen[bytes]) -> int:
     """The exit code of a child of `spawn`, as a shell would show it: 128 + n for signal n."""
+    reap_orphans()  # the fork of this child may have held the reaper off
     if child.returncode is None:
         loop = asyncio.get_running_loop()
         fd = os.pidfd_open(child.pid)
@@ -60,7 +114,8 @@ async def ended(child: subprocess.Popen[bytes]) -> int:
 
         def died() -> None:
             loop.remove_reader(fd)
-            dead.set_result(None)
+            if not dead.done():
+                dead.set_result(None)
 
         loop.add_reader(fd, died)
         try:
@@ -68,22 +123,32 @@ async def ended(child: subprocess.Popen[bytes]) -> int:
         finally:
             loop.remove_reader(fd)
             os.close(fd)
+    _forget(child)  # before its number is free again
     code = child.wait()
-    _own.discard(child.pid)
     reap_orphans()
     return code if code >= 0 else 128 - code
 
 
 def reap_orphans() -> None:
-    """Collect dead descendants that nobody waits for. Call it on SIGCHLD and when a start has ended."""
-    while not _starting:
+    """Collect everybody who is dead; the codes of ours are kept for `ended`. Call it on SIGCHLD, only on the loop."""
+    while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if dead is None or dead.si_pid in _own:
-            return  # ours is collected by its pidfd, which calls here again for those behind it
-        os.waitpid(dead.si_pid, os.WNOHANG)
+        if dead is None or _forking:  # asked after the peek: what it saw may have been forked since the last look
+            return
+        child = _own.pop(dead.si_pid, None)
+        _adopted.discard(dead.si_pid)
+        if child is not None:
+            child.poll()
+        else:
+            os.waitpid(dead.si_pid, os.WNOHANG)
+
+
+def _forget(child: subprocess.Popen[bytes]) -> None:
+    if _own.get(child.pid) is child:  # the number may be another child's by now
+        del _own[child.pid]
 
 
 def off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:

@@ -1,0 +1,34 @@
+# make demo: a real training on this machine.  make test: the tests.  Both install what they need into $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test test-e2e lint bench clean
+
+$(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/python tests/demo.py
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e
+
+test-e2e: $(INSTALLED)
+	$(BIN)/python -m pytest tests/e2e
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output

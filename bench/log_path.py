@@ -1,0 +1,109 @@
+"""How fast a child's output gets to its log file, beside `cat > file`, and what memory that takes.
+
+Run: python -m bench.log_path [MEBIBYTES]. Writes to a temporary folder (TMPDIR), which should not be in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from launcher.model import Process
+from launcher.processes import become_subreaper, reap_orphans
+from launcher.supervise.supervisor import Died, Event, PassDone, Supervisor
+
+ROUNDS = 5
+MEBIBYTE = 1024 * 1024
+BATCH = b"I1116 09:10:17.0 50 TrainerInternal.cpp:165]  Batch=20 samples=1000 AvgCost=0.61 CurrentCost=0.58 Eval: e=0.3\n"
+PASS = b"I1116 09:10:18.0 50 TrainerInternal.cpp:182]  Pass=%d Batch=60 samples=3000 AvgCost=0.55 Eval: e=0.3\n"
+
+
+def make_output(path: Path, mebibytes: int) -> int:
+    """A log of that size with a pass every MiB. Gives the number of the last one."""
+    with path.open("wb") as file:
+        for number in range(mebibytes):
+            file.write((BATCH * (MEBIBYTE // len(BATCH)))[: MEBIBYTE - 200] + b"\n" + PASS % number)
+    return mebibytes - 1
+
+
+def by_cat(source: Path, folder: Path) -> float:
+    """Seconds for `cat` behind a pipe."""
+    start = time.monotonic()
+    line = f"cat {shlex.quote(str(source))} | cat > {shlex.quote(str(folder / 'cat.log'))}"
+    subprocess.run(["sh", "-c", line], check=True)
+    return time.monotonic() - start
+
+
+async def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int]:
+    """Seconds for the log path of the launcher, and the most KiB that were resident meanwhile."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
+    died = asyncio.Event()
+    passes: list[int] = []
+
+    def heed(event: Event) -> None:
+        if isinstance(event, PassDone):
+            passes.append(event.number)
+        elif isinstance(event, Died):
+            died.set()
+
+    supervisor = Supervisor(heed, lambda text: print(text, file=sys.stderr), tag="bench")
+    supervisor.place_logs(str(folder), "bench")
+    start = time.monotonic()
+    argv = ("cat", str(source))
+    supervisor.start(Process("trainer", argv, {"PATH": os.defpath}, "/", "train.log", pass_mark=b"Pass="))
+    most = resident()
+    while not died.is_set():
+        await asyncio.wait([asyncio.ensure_future(died.wait())], timeout=0.02)
+        most = max(most, resident())
+    await supervisor.close(60)
+    took = time.monotonic() - start
+    wrote = (folder / "train.log").stat().st_size
+    if passes[-1:] != [last_pass] or wrote < source.stat().st_size:
+        raise SystemExit(f"wrong result: last pass {passes[-1:]} of {last_pass}, {wrote} bytes written")
+    return took, most
+
+
+def resident() -> int:
+    """KiB that this process has in memory now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    raise SystemExit("no VmRSS in /proc/self/status")
+
+
+def main() -> None:
+    mebibytes = int(sys.argv[1]) if len(sys.argv) > 1 else 512
+    become_subreaper()
+    idle = resident()
+    folder = Path(tempfile.mkdtemp())
+    try:
+        source = folder / "source"
+        last_pass = make_output(source, mebibytes)
+        cats, launchers, most = [], [], 0
+        for _ in range(ROUNDS):
+            cats.append(by_cat(source, folder))
+            took, peak = asyncio.run(by_launcher(source, folder, last_pass))
+            launchers.append(took)
+            most = max(most, peak)
+            for name in ("cat.log", "train.log"):
+                (folder / name).unlink()
+    finally:
+        shutil.rmtree(folder)
+    cat, launcher = statistics.median(cats), statistics.median(launchers)
+    print(f"log path: {mebibytes / launcher:.0f} MiB/s, worst {mebibytes / max(launchers):.0f} (median of {ROUNDS})")
+    print(f"cat > file: {mebibytes / cat:.0f} MiB/s; the launcher takes {launcher / cat:.2f} times as long")
+    print(f"resident: {idle / 1024:.1f} MiB idle, at most {most / 1024:.1f} MiB while writing")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Addresses: how they are written with a port, how they sort, which of them this host holds. IPv4 and IPv6 alike."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import psutil
+
+
+def host_port(host: str, port: int) -> str:
+    """`10.0.0.9:7164`, `name:7164` or `[fd00::9]:7164`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an IP address, and not a name."""
+    return parsed(text) is not None
+
+
+def parsed(text: str) -> IPv4Address | IPv6Address | None:
+    """The address that this text means, however it is spelled; None for a name."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def sort_key(address: str) -> tuple[int, int]:
+    """Numeric order: 10.0.0.9 comes before 10.0.0.10, and all of IPv4 before IPv6. ValueError for a name."""
+    number = parsed(address)
+    if number is None:
+        raise ValueError(f"{address!r} is not an IP address")
+    return number.version, int(number)
+
+
+def device_names() -> list[str]:
+    """The network devices with their aliases (`lo:2`), by name."""
+    return sorted(psutil.net_if_addrs())
+
+
+def device_address(device: str) -> str | None:
+    """The address of a network device or of its alias; IPv4 if it has one, never a link-local IPv6 address."""
+    found = _of_device(device)
+    return next((address for address in found if ":" not in address), found[0] if found else None)
+
+
+def own_address() -> str | None:
+    """The first address on any device that is not a loopback address; IPv4 if there is any."""
+    found = [a for name in device_names() for a in _of_device(name) if not ip_address(a).is_loopback]
+    return min(found, key=lambda address: ":" in address, default=None)
+
+
+def held_here() -> frozenset[IPv4Address | IPv6Address]:
+    """All addresses of this host: ask `is_held` with them."""
+    found = (parsed(address) for name in psutil.net_if_addrs() for address in _of_device(name))
+    return frozenset(address for address in found if address is not None)
+
+
+def is_held(address: str, held: Collection[IPv4Address | IPv6Address]) -> bool:
+    """Whether one of these is the address. All of 127.0.0.0/8 is not: only what a device really has."""
+    return parsed(address) in held
+
+
+def _of_device(device: str) -> list[str]:
+    found = psutil.net_if_addrs().get(device, [])
+    usable = [entry.address for entry in found if entry.family in (socket.AF_INET, socket.AF_INET6)]
+    return [address for address in usable if "%" not in address and not ip_address(address).is_link_local]

@@ -1,0 +1,254 @@
+"""The way from a configuration to a complete gang with everything in place, a line a step.
+
+    peers    where the hub is, or all live members
+    record   what the volume knows of this job: complete already, given up, its secret
+    gang     joined: the hub's roster is the roster; the own rank
+    staging  configuration and shard copied, as soon as the rank is known
+
+What happens on the way becomes events in a queue; `launcher.conduct` decides what follows from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from launcher import peers
+from launcher.config import JobConfig
+from launcher.errors import Exit, Failure
+from launcher.gang import Gang, LookAgain
+from launcher.model import Peers, Roster
+from launcher.processes import off_loop
+from launcher.record import MAX_ATTEMPTS, Record
+from launcher.staging import Copy, Staging
+
+_PROGRESS_EVERY = 30.0
+_LOOK_EVERY = 1.0
+_HUB_FIRST = 2.0  # members wait this much longer than the hub, which tells them who is missing
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The gang is complete. `failed_attempts`: how many before this one made no progress."""
+
+    roster: Roster
+    rank: int
+    record: Record
+    failed_attempts: int
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Configuration and shard are there."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A step of the way failed."""
+
+    step: str
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class Already:
+    """The job was complete before this launcher started."""
+
+
+class Way:
+    """One launcher's way. `begin` starts it; `stage` may come early, and comes at the latest with the rank."""
+
+    def __init__(
+        self, config: JobConfig, gang: Gang, say: Callable[[str], None], events: Callable[[object], None]
+    ) -> None:
+        self._config = config
+        self._gang = gang
+        self._say = say
+        self._events = events
+        self._finder = peers.finder(finder_settings(config), say)
+        self._staging: Staging | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        """Set out. Whatever comes of it comes as an event."""
+        self._go("peers", self._walk())
+
+    def stage(self, rank: int | None) -> None:
+        """Begin to copy once the rank is known, and once only."""
+        if rank is None or self._staging is not None:
+            return
+        config = self._config
+        self._staging = Staging(copies(config, rank), config.workdir, self._say, config.environment)
+        self._go("staging", self._copy(self._staging))
+
+    async def end(self) -> None:
+        """Give up what is still under way, with its children."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(self._finder.close(), *([self._staging.close()] if self._staging else []))
+
+    async def _walk(self) -> None:
+        await self._finder.start()
+        await self._gang.listen()
+        self.stage(self._config.rank)
+        found = await self._finder.find()
+        record = await self._open_record(found.identity)
+        if await self._from_volume(record.is_complete):
+            self._events(Already())
+            return
+        failed_attempts = await self._count_attempts(record)
+        self.stage(found.rank)
+        roster, rank = await self._join(found, await self._secret(record))
+        self._events(Joined(roster, rank, record, failed_attempts))
+
+    async def _open_record(self, identity: str | None) -> Record:
+        record = Record(self._config.output, identity)
+        await self._from_volume(record.open)
+        return record
+
+    async def _count_attempts(self, record: Record) -> int:
+        failed = await self._from_volume(record.failed_attempts)
+        if failed >= MAX_ATTEMPTS:
+            raise Failure(
+                Exit.GIVEN_UP,
+                f"given up: {failed} attempts in a row ended before their first pass was done: mend the cause (see "
+                f"{self._config.output}/job.json), then start a new job, or this one again after removing "
+                f"{record.attempts_file}",
+            )
+        return failed
+
+    async def _secret(self, record: Record) -> bytes | None:
+        if self._config.size == 1:
+            return None
+        if self._config.secret_file:
+            return await off_loop(_read_secret, self._config.secret_file)
+        if self._config.job_folder:
+            return await self._from_volume(record.secret)
+        self._say("warning: no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
+        return None
+
+    async def _join(self, found: Peers, secret: bytes | None) -> tuple[Roster, int]:
+        """Until the gang is complete. Whoever the hub sends away, or does not hear, looks for peers again."""
+        deadline = time.monotonic() + self._config.peer_timeout
+        progress = asyncio.ensure_future(self._tell_who_is_missing())
+        try:
+            while True:
+                hub = (found.hub, self._config.gang_port) if found.hub else None
+                patience = deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
+                joining = self._gang.join(found.me, hub, job=found.identity or "", secret=secret)
+                try:
+                    return await asyncio.wait_for(joining, max(patience, 0))
+                except LookAgain as again:
+                    self._say(f"looking for peers again: {again.reason}")
+                    found = await self._finder.find()
+        except asyncio.TimeoutError:
+            waited = f"waited {self._config.peer_timeout:g} s (LAUNCHER_PEER_TIMEOUT) for the gang"
+            raise Failure(Exit.TIMED_OUT, f"{waited}: {self._who_is_missing()}") from None
+        finally:
+            progress.cancel()
+
+    async def _tell_who_is_missing(self) -> None:
+        """A line at each change, and every 30 s."""
+        told, told_at = "", time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            missing = self._who_is_missing()
+            if missing != told or time.monotonic() - told_at >= _PROGRESS_EVERY:
+                self._say(f"waiting for the gang: {missing}")
+                told, told_at = missing, time.monotonic()
+
+    def _who_is_missing(self) -> str:
+        missing = self._gang.missing()
+        if missing is None:
+            return f"the hub has not been reached; {self._finder.missing(())}"
+        ranks = ", ".join(map(str, missing.ranks))
+        absent = f" (not yet: rank {ranks})" if ranks else ""
+        known = self._finder.missing(self._gang.joined())
+        return f"{missing.joined} of {missing.size} have joined{absent}; {known}"
+
+    async def _copy(self, work: Staging) -> None:
+        await work.run()
+        self._events(Staged())
+
+    def _go(self, step: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.ensure_future(self._as_event(step, work)))
+
+    async def _as_event(self, step: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Failure as failure:
+            self._events(Broken(step, failure))
+        except Exception as error:
+            self._events(Broken(step, _unexpected(step, error)))
+
+    async def _from_volume(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.wait_for(off_loop(work), self._config.volume_timeout)
+        except asyncio.TimeoutError:
+            raise Failure(
+                Exit.IO_FAILED,
+                f"{self._config.output}: the volume has not answered for {self._config.volume_timeout:g} s "
+                "(LAUNCHER_VOLUME_TIMEOUT): is its server up?",
+            ) from None
+
+
+def finder_settings(config: JobConfig) -> peers.Settings:
+    """What finding peers needs of the configuration."""
+    return peers.Settings(
+        discovery=config.discovery,
+        size=config.size,
+        job_name=config.job_name,
+        namespace=config.namespace,
+        selector=config.selector,
+        service=config.service,
+        peers=config.peers,
+        gang_port=config.gang_port,
+        pod_name=config.pod_name,
+        pod_ip=config.pod_ip,
+        pod_uid=config.pod_uid,
+        host_name=config.host_name,
+        rank=config.rank,
+        job_id=config.job_id,
+        training_address=config.training_address,
+        timeout=config.peer_timeout,
+        env=config.environment,
+    )
+
+
+def copies(config: JobConfig, rank: int | str) -> list[Copy]:
+    """What goes from the volume into the work directory, in the order of start.sh."""
+    job = config.job_folder
+    if job is None:
+        return []
+    wanted = []
+    if config.train_config_dir:
+        source = os.path.join(job, config.train_config_dir.strip("/"))
+        wanted.append(Copy(source, config.workdir, "configuration", job))
+    source, destination = os.path.join(job, str(rank), "data"), os.path.join(config.workdir, "data")
+    return [*wanted, Copy(source, destination, f"shard of rank {rank}", job, config.size)]
+
+
+def _read_secret(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            secret = file.read().strip()
+    except OSError as error:
+        raise Failure(
+            Exit.CONFIG, f"LAUNCHER_SECRET_FILE: {path!r}: {error.strerror}: expected a file with the job's secret"
+        ) from None
+    if not secret:
+        raise Failure(Exit.CONFIG, f"LAUNCHER_SECRET_FILE: {path!r}: expected a file that is not empty")
+    return secret
+
+
+def _unexpected(step: str, error: Exception) -> Failure:
+    """A fault of the launcher's own: the one case where a traceback helps."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Failure(Exit.MASKED, f"a fault of the launcher itself in {step!r}, please report it:\n{trace}")

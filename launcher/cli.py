@@ -1,0 +1,196 @@
+"""The commands and their arguments, nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher import __version__, config
+from launcher.errors import Exit, Failure
+
+_HELP = """\
+paddle-launcher {version}: N plain Kubernetes pods become one PaddlePaddle training job
+
+  paddle-launcher run [--launcher-NAME=VALUE ...] [flags of paddle train] [-- command ...]
+      the entrypoint of each pod: finds the others, starts and supervises Paddle, ends with the job's exit code
+  paddle-launcher plan [--json] [--discover] [what run takes]
+      what `run` would do here, starting nothing; peers are looked for only with --discover
+  paddle-launcher local --nodes N [what run takes]
+      a whole job on this machine
+  paddle-launcher shard --data FOLDER [--config FOLDER] [--out OUT_DIR] [--count SPLIT_COUNT]
+      a data set, cut into OUT_DIR/<i>/data for each trainer
+  paddle-launcher status [--json] [JOB_FOLDER]
+      what the volume says about a job: a line a member
+  paddle-launcher version
+
+The environment says the rest (docs/configuration.md); --launcher-peer-timeout=60 stands for LAUNCHER_PEER_TIMEOUT=60.
+The exit codes are explained in docs/exit-codes.md.
+"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `run` was asked for on its command line."""
+
+    own: Mapping[str, str]  # variable to value
+    flags: tuple[str, ...]  # for `paddle train`, as they are
+    command: tuple[str, ...]  # after --
+
+
+def parse_run(arguments: Sequence[str]) -> Request:
+    """Only --launcher- flags are the launcher's; everything else goes on untouched and in order."""
+    words = list(arguments)
+    command: list[str] = []
+    if "--" in words:
+        cut = words.index("--")
+        words, command = words[:cut], words[cut + 1 :]
+        if not command:
+            raise Failure(Exit.USAGE, "--: expected a command after it")
+    own: dict[str, str] = {}
+    flags: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("--launcher-"):
+            flags.append(word)
+            continue
+        flag, equals, value = word.partition("=")
+        variable = config.variable_of_flag(flag)
+        if variable is None:
+            raise Failure(Exit.USAGE, f"{flag}: no such flag; the launcher's flags are {', '.join(config.flags())}")
+        if not equals:
+            found = next(rest, None)
+            if found is None:
+                raise Failure(Exit.USAGE, f"{flag}: expected a value")
+            value = found
+        own[variable] = value
+    if command and flags:
+        raise Failure(
+            Exit.USAGE, f"{' '.join(flags)}: flags for `paddle train` do not go with a command of your own after --"
+        )
+    return Request(own, tuple(flags), tuple(command))
+
+
+def _take(arguments: list[str], flag: str) -> bool:
+    """Whether a switch of a command was given before --; it is taken out."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if flag not in arguments[:end]:
+        return False
+    arguments.remove(flag)
+    return True
+
+
+def _take_value(arguments: list[str], flag: str) -> str | None:
+    """The value of a command's flag, in either spelling, taken out of what was given before --."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for place, word in enumerate(arguments[:end]):
+        if word.startswith(f"{flag}="):
+            return arguments.pop(place).partition("=")[2]
+        if word == flag and place + 1 < end:
+            arguments.pop(place)
+            return arguments.pop(place)
+        if word == flag:
+            raise Failure(Exit.USAGE, f"{flag}: expected a value")
+    return None
+
+
+def _run(arguments: list[str], received: list[int]) -> int:
+    from launcher import paddle
+    from launcher.conduct import launch
+
+    request = parse_run(arguments)
+    settings = config.read(config.environment(), request.own, programs=paddle.programs(request.command))
+    return launch(settings, request.flags, request.command, received)
+
+
+def _plan(arguments: list[str], received: list[int]) -> int:
+    from launcher import plan
+
+    as_json, discover = _take(arguments, "--json"), _take(arguments, "--discover")
+    request = parse_run(arguments)
+    settings = config.read(config.environment(), request.own, check_here=False)
+    print(plan.describe(settings, request.flags, request.command, discover=discover, as_json=as_json))
+    return Exit.COMPLETE
+
+
+def _local(arguments: list[str], received: list[int]) -> int:
+    from launcher import local
+
+    nodes = _take_value(arguments, "--nodes")
+    if nodes is None or not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
+        raise Failure(Exit.USAGE, f"--nodes: {nodes!r}: expected a number of nodes, 1 to {local.MOST_NODES}")
+    request = parse_run(arguments)
+    return local.run(int(nodes), request.own, request.flags, request.command, config.environment(), received)
+
+
+def _shard(arguments: list[str], received: list[int]) -> int:
+    from launcher import shard
+
+    return shard.main(arguments, config.environment())
+
+
+def _status(arguments: list[str], received: list[int]) -> int:
+    from launcher import status
+
+    as_json = _take(arguments, "--json")
+    print(status.describe(config.job_folder(arguments, config.environment()), as_json=as_json))
+    return Exit.COMPLETE
+
+
+def _version(arguments: list[str], received: list[int]) -> int:
+    print(__version__)
+    return Exit.COMPLETE
+
+
+_COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
+    "run": _run,
+    "plan": _plan,
+    "local": _local,
+    "shard": _shard,
+    "status": _status,
+    "version": _version,
+    "--version": _version,
+}
+_HEAR_SIGNALS_THEMSELVES = ("run", "local")
+
+
+def run_command(received: list[int]) -> None:
+    """Run what the command line asks for, and end this process. `received`: the signals that came so far."""
+    words = sys.argv[1:]
+    if not words or words[0] in ("help", "--help", "-h"):
+        sys.stdout.write(_HELP.format(version=__version__))
+        sys.exit(Exit.COMPLETE if words else Exit.USAGE)
+    if words[0] not in _HEAR_SIGNALS_THEMSELVES:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        command = _COMMANDS.get(words[0])
+        if command is None:
+            raise Failure(Exit.USAGE, f"{words[0]}: no such command; see paddle-launcher --help")
+        code = command(words[1:], received)
+    except Failure as failure:
+        code = _complain(failure, received)
+    except BrokenPipeError:
+        code = 128 + signal.SIGPIPE
+    _end(code)
+
+
+def _complain(failure: Failure, received: Sequence[int]) -> int:
+    from launcher import report
+
+    message = "".join(f"paddle-launcher: {line}\n" for line in failure.message.splitlines())
+    sys.stderr.write(message)
+    report.write_termination_message(config.termination_log(config.environment()), message.encode()[:4096])
+    return Exit.STOPPED if received else failure.code
+
+
+def _end(code: int) -> None:
+    """End without waiting for threads that a stalled volume holds."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        pass
+    os._exit(code)

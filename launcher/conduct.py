@@ -1,0 +1,320 @@
+"""One launcher from its configuration to its exit code: one queue of events, and one loop that decides what follows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import time
+from collections.abc import Sequence
+
+from launcher import paddle, report
+from launcher.bootstrap import Already, Broken, Joined, Staged, Way
+from launcher.config import JobConfig
+from launcher.errors import Exit, Failure
+from launcher.gang import Finish, Gang, HubLost, Settings, Stop, Train
+from launcher.journal import Journal
+from launcher.model import Cause, Outcome, Process
+from launcher.processes import become_subreaper, off_loop, reap_orphans
+from launcher.record import Record
+from launcher.say import Say
+from launcher.supervise.guardian import Guardian
+from launcher.supervise.supervisor import Died, PassDone, Serving, Supervisor
+
+_FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
+_HOLD = 30.0  # how long a failure before the join waits for a gang that it can be told to
+_LEAVE_WITHIN = 1.5  # for the hub's word that the member at fault has left
+_MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be seen through a network volume
+_FAREWELL = 2.0  # what the end may take for logs and files, all together
+
+
+class Told:
+    """A signal says stop."""
+
+
+class HeldLongEnough:
+    """No gang came to be told of a failure."""
+
+
+def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
+    """Run one launcher and give its exit code. `received`: the signals that came so far.
+
+    The caller ends the process without waiting for threads, which a stalled volume may hold.
+    """
+    tag = secrets.token_hex(8)
+    guardian = None if os.getpid() == 1 else Guardian(tag)
+    say = Say()
+    if config.rank is not None:
+        say.set_rank(config.rank)
+    for warning in config.warnings:
+        say(f"warning: {warning}")
+    become_subreaper()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    result = loop.run_until_complete(_conduct(config, flags, command, received, say, guardian, tag))
+    if guardian is not None:
+        guardian.goodbye()
+    say.close(0.5)
+    return result.code
+
+
+async def _conduct(
+    config: JobConfig,
+    flags: Sequence[str],
+    command: Sequence[str],
+    received: Sequence[int],
+    say: Say,
+    guardian: Guardian | None,
+    tag: str,
+) -> Outcome:
+    conductor = Conductor(config, flags, command, say, guardian, tag)
+    conductor.watch_signals(received)
+    result = await conductor.conduct()
+    await conductor.leave(result)
+    return result
+
+
+class Conductor:
+    """Knows how far this member is, and decides."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        flags: Sequence[str],
+        command: Sequence[str],
+        say: Say,
+        guardian: Guardian | None,
+        tag: str,
+    ) -> None:
+        self._config = config
+        self._flags = flags
+        self._command = command
+        self._say = say
+        self._queue: asyncio.Queue[object] = asyncio.Queue()
+        events = self._queue.put_nowait
+        listen = (config.pod_ip,) if config.pod_ip else None
+        self._gang = Gang(
+            Settings(config.size, config.gang_port, listen),
+            events,
+            say,
+            complete=self._mark_complete,
+            judge=self._judge,
+        )
+        self._supervisor = Supervisor(events, say, tag, guardian)
+        self._way = Way(config, self._gang, say, events)
+        self._plan = paddle.plan(config, flags, command, None, config.rank)
+        self._unserved = len(self._plan.servers)
+        self._untrained = len(self._plan.trainers)
+        self._rank: int | None = config.rank
+        self._record: Record | None = None
+        self._journal: Journal | None = None  # from the join on
+        self._held: tuple[Cause, float] | None = None
+        self._signals = 0
+
+    async def conduct(self) -> Outcome:
+        """Until the job is over for this member."""
+        for server in self._plan.servers:
+            self._supervisor.start(server)
+        if not self._plan.servers:
+            self._gang.serving()
+        self._way.begin()
+        while True:
+            match await self._queue.get():
+                case Joined() as joined:
+                    self._joined(joined)
+                case Staged():
+                    self._gang.staged()
+                case Serving():
+                    self._serving()
+                case Train():
+                    self._train()
+                case PassDone(number) if self._journal:
+                    self._journal.passed(number)
+                case Died() as death:
+                    self._died(death)
+                case Broken(step, failure):
+                    if over := self._broken(step, failure):
+                        return await self._stop(over)
+                case Told():
+                    if over := self._told_to_stop():
+                        return await self._stop(over)
+                case HeldLongEnough() if self._held and not self._journal:
+                    return await self._stop(self._held[0])
+                case Stop(cause):
+                    return await self._stop(cause)
+                case HubLost(cause):
+                    return await self._without_hub(cause)
+                case Finish():
+                    return await self._finish()
+                case Already():
+                    self._say("the job is complete already: nothing to do")
+                    return await self._finish()
+
+    # ---- what happens, and what follows --------------------------------------------------------------------------
+
+    def _joined(self, joined: Joined) -> None:
+        config, roster, rank = self._config, joined.roster, joined.rank
+        me = roster.members[rank]
+        self._rank = rank
+        self._record = joined.record
+        self._say.set_rank(rank)
+        self._say(f"the gang is complete: this is rank {rank} of {config.size}, the hub is {roster.members[0].pod}")
+        self._journal = Journal(
+            config.job_name or "", config.output, roster, me, joined.record, joined.failed_attempts, self._say
+        )
+        self._supervisor.place_logs(self._journal.folder, f"attempt {self._journal.attempt}, pod {me.pod}")
+        self._journal.phase("starting")
+        self._way.stage(rank)
+        if self._held:
+            self._gang.failed(*self._held)
+        try:
+            self._plan = paddle.plan(config, self._flags, self._command, roster, rank)
+        except Failure as failure:
+            self._queue.put_nowait(Broken("plan", failure))
+
+    def _serving(self) -> None:
+        self._unserved -= 1
+        if not self._unserved:
+            self._gang.serving()
+
+    def _train(self) -> None:
+        self._enter("training")
+        for trainer in self._plan.trainers:
+            self._supervisor.start(trainer)
+
+    def _died(self, death: Died) -> None:
+        role = death.process.role
+        if role == "trainer" and death.code == 0:
+            self._untrained -= 1
+            if not self._untrained:
+                self._enter("trained")
+                self._gang.trained()
+            return
+        what = death.why or _how_it_died(death.process, death.code)
+        self._fail(Cause(role, self._rank, self._config.own_name, what, death.code, death.tail), death.at)
+
+    def _broken(self, step: str, failure: Failure) -> Cause | None:
+        """The cause, where it ends this member at once; None where a gang is told first."""
+        cause = Cause(step, self._rank, self._config.own_name, failure.message, failure.code)
+        if self._journal or step == "staging":
+            self._fail(cause, time.monotonic())
+            return None
+        return cause
+
+    def _told_to_stop(self) -> Cause | None:
+        cause = Cause("stopped", self._rank, self._config.own_name, "was told to stop (SIGTERM)", Exit.STOPPED)
+        if not self._journal:
+            return cause
+        self._gang.failed(cause, time.monotonic())
+        return None
+
+    def _fail(self, cause: Cause, died_at: float) -> None:
+        """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
+        self._say(cause.what)
+        if self._journal:
+            self._gang.failed(cause, died_at)
+        elif self._held is None:
+            self._held = (cause, died_at)
+            self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")
+            asyncio.get_running_loop().call_later(_HOLD, self._queue.put_nowait, HeldLongEnough())
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    async def _finish(self) -> Outcome:
+        """All have trained: servers have nobody left to serve."""
+        self._enter("finishing")
+        await self._end_children(self._config.stop_grace)
+        self._gang.stopped()
+        return report.outcome(None, self._rank, told_to_stop=self._signals > 0)
+
+    async def _stop(self, cause: Cause) -> Outcome:
+        """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
+        self._enter("ending")
+        orderly = cause.kind == "stopped" or self._signals > 0
+        await self._end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
+        self._gang.stopped()
+        if self._journal and cause.rank != self._rank:
+            await self._until_finish()
+        return report.outcome(cause, self._rank, told_to_stop=self._signals > 0)
+
+    async def _without_hub(self, cause: Cause) -> Outcome:
+        """This member has trained: the mark on the volume tells whether all have."""
+        assert self._record is not None
+        deadline = time.monotonic() + _MARK_SEEN_WITHIN
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                if await asyncio.wait_for(off_loop(self._record.is_complete), left):
+                    return await self._finish()
+            except asyncio.TimeoutError:
+                break
+            await asyncio.sleep(0.2)
+        return await self._stop(cause)
+
+    async def _end_children(self, grace: float) -> None:
+        await asyncio.gather(self._way.end(), self._supervisor.end(grace))
+
+    async def _until_finish(self) -> None:
+        async def finish() -> None:
+            while not isinstance(await self._queue.get(), Finish):
+                pass
+
+        try:
+            await asyncio.wait_for(finish(), _LEAVE_WITHIN)
+        except asyncio.TimeoutError:
+            pass  # nobody waits for another's end, only for its word
+
+    async def leave(self, result: Outcome) -> None:
+        """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move."""
+        self._say(f"exit code {result.code}: {result.text}")
+        if self._journal:
+            self._journal.ended(result)
+        message = report.termination_message(result)
+        farewells = [
+            self._gang.close(),
+            self._supervisor.close(_FAREWELL),
+            off_loop(report.write_termination_message, self._config.termination_log, message),
+            *([off_loop(self._journal.flush, _FAREWELL)] if self._journal else []),
+        ]
+        await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=_FAREWELL + 0.5)
+
+    # ---- small helps ---------------------------------------------------------------------------------------------
+
+    def _enter(self, phase: str) -> None:
+        if self._journal:
+            self._journal.phase(phase)
+
+    def _judge(self, cause: Cause) -> Cause:
+        return self._journal.judge(cause) if self._journal else cause
+
+    async def _mark_complete(self) -> None:
+        if self._record:
+            await off_loop(self._record.mark_complete)
+
+    def watch_signals(self, received: Sequence[int]) -> None:
+        """From now on signals are heard here; those that came before count as well."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        for _ in list(received):
+            self._on_signal()
+
+    def _on_signal(self) -> None:
+        """The first asks for an orderly end, the second for an end at once."""
+        self._signals += 1
+        if self._signals == 1:
+            self._queue.put_nowait(Told())
+        else:
+            self._supervisor.kill()
+
+
+def _how_it_died(process: Process, code: int) -> str:
+    name = f"{process.role} (`{' '.join(process.argv[:2])}`)"
+    if code > 128:
+        try:
+            return f"{name} was killed by {signal.Signals(code - 128).name} (exit code {code})"
+        except ValueError:
+            pass
+    ended = "ended by itself, though trainers still need it," if process.role == "pserver" else "ended"
+    return f"{name} {ended} with exit code {code}"

@@ -1,0 +1,174 @@
+"""Staging: each folder of the volume copied to its place in the container, whole or not at all.
+
+A destination that is not there is made beside and renamed. One that is there (the work directory; a data folder that
+came with the image or is a mount) gets our files over its own, each made beside and renamed, and keeps all others.
+What an earlier start put there and the source has no more is removed; what it put there and is still the same, by
+size and time, is used again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.copying import looking, making, removing, space, tree
+from launcher.copying.looking import File, Link
+from launcher.copying.making import PART
+from launcher.copying.pool import Pool
+from launcher.copying.record import Record
+from launcher.copying.tree import Tree
+from launcher.copying.words import Progress, files, names, size
+from launcher.errors import Exit, Failure
+from launcher.volume import shown
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Copy:
+    source: str
+    destination: str
+    what: str
+    job: str  # the job's folder, which both kinds of source are in
+    trainers: int | None  # of a shard: how many there should be
+    tree: Tree = field(init=False)
+    place: bytes = field(init=False)  # the destination, without links
+    fresh: bool = False
+    files: list[File] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+
+    @property
+    def part(self) -> bytes:
+        """Where a destination that is not there is made."""
+        return os.path.join(os.path.dirname(self.place), PART + os.path.basename(self.place))
+
+    def idle(self) -> bool:
+        """Whether all is there already."""
+        return not (self.fresh or self.files or self.links)
+
+
+class Staging:
+    """All copies of one request, over one pool."""
+
+    def __init__(self, request: Mapping[str, Any], pool: Pool, say: Say) -> None:
+        self._copies = [_Copy(**copy) for copy in request["copies"]]
+        self._record_path = request["record"]
+        self._pool = pool
+        self._say = say
+        self._progress = Progress(say)
+
+    def run(self) -> None:
+        """Copy what is not there yet, or raise the Failure that says why not."""
+        for copy in self._copies:
+            self._look(copy)
+        self._pool.call(making.make_all_folders, os.fsencode(os.path.dirname(self._record_path)))
+        record = Record(self._pool, self._record_path)
+        space.check(self._pool, [self._need(copy, record) for copy in self._copies])
+        for copy in self._copies:
+            self._put(copy, record)
+
+    def clean(self) -> None:
+        """After a failure: remove what is half made, so that it does not fill the disk."""
+        for copy in self._copies:
+            if hasattr(copy, "place"):
+                self._clean(copy)
+
+    def _look(self, copy: _Copy) -> None:
+        source = os.fsencode(copy.source)
+        state = self._pool.call(looking.exists, source)
+        if state != "folder":
+            raise self._missing(copy, "is not a folder" if state else "does not exist", source)
+        copy.tree = Tree(source)
+        self._progress.begin(f"{copy.what}: looking through {shown(source)}")
+        self._pool.tick = lambda: self._progress.at(len(copy.tree.files))
+        tree.walk(self._pool, copy.tree)
+        if not copy.tree.files and not copy.tree.links:
+            raise self._missing(copy, "is empty", os.fsencode(os.path.join(copy.job, "")))
+        self._remark(copy)
+        copy.place = self._pool.call(looking.real, os.fsencode(copy.destination))
+        self._refuse_nested(copy)
+
+    def _missing(self, copy: _Copy, state: str, below: bytes) -> Failure:
+        above, found = self._pool.call(looking.around, below)
+        text = f"{copy.what}: {shown(copy.source)} {state}; {shown(above)} holds: {names(found) or 'nothing'}"
+        return Failure(Exit.NO_INPUT, f"{text}: {_advice(copy, os.fsdecode(above), found)}")
+
+    def _remark(self, copy: _Copy) -> None:
+        for paths, words in (
+            (copy.tree.special, "not copied, being neither files, folders nor links"),
+            (copy.tree.dangling, "copied as links that lead nowhere"),
+            (copy.tree.outside, "copied as links to folders outside of the source"),
+        ):
+            if paths:
+                self._say(f"{copy.what}: {words}: {names(paths, 5)}")
+
+    def _refuse_nested(self, copy: _Copy) -> None:
+        source = self._pool.call(looking.real, os.fsencode(copy.source))
+        if copy.place == source or copy.place.startswith(source + b"/"):
+            inside = True
+        else:
+            below = os.path.relpath(source, copy.place).split(b"/")[0]
+            inside = any(path.split(b"/")[0] == below for path in (*copy.tree.folders, *copy.tree.names()))
+        if inside:
+            text = f"{copy.what}: {shown(copy.source)} would be copied into itself, to {shown(copy.destination)}"
+            raise Failure(Exit.CONFIG, f"{text}: set LAUNCHER_WORKDIR to a folder outside of the job's folder")
+
+    def _need(self, copy: _Copy, record: Record) -> space.Need:
+        """Decide what is to be done for a copy; gives the room that it takes."""
+        there = self._pool.call(looking.exists, copy.place)
+        if there == "something else":
+            raise Failure(Exit.CANNOT_WRITE, f"{shown(copy.destination)} is not a folder: remove it or rename it")
+        copy.fresh = not there
+        if not record.complete(copy.destination) and (copy.fresh or record.known(copy.destination)):
+            self._clean(copy)
+        if copy.fresh:
+            copy.files, copy.links, replaced, freed = copy.tree.files, copy.tree.links, 0, 0
+        else:
+            ours = record.names(copy.destination) if record.complete(copy.destination) else set()
+            copy.files, copy.links, replaced, freed = tree.compare(self._pool, copy.tree, copy.place, ours)
+        inodes = len(copy.files) + len(copy.links) - replaced + (len(copy.tree.folders) if copy.fresh else 0)
+        return space.Need(copy.what, copy.place, copy.files, inodes, freed)
+
+    def _put(self, copy: _Copy, record: Record) -> None:
+        wanted, ours = copy.tree.names(), record.names(copy.destination)
+        if copy.idle() and wanted == ours and record.complete(copy.destination):
+            self._say(f"{copy.what}: {files(len(copy.tree.files))}, {size(copy.tree.size())}, all there already")
+            return
+        record.write(copy.destination, copy.source, ours | wanted, complete=False)
+        tree.remove(self._pool, copy.place, ours - wanted)
+        self._copy(copy)
+        record.write(copy.destination, copy.source, wanted, complete=True)
+
+    def _copy(self, copy: _Copy) -> None:
+        total, before = sum(file[2] for file in copy.files), self._pool.copied()
+        self._progress.begin(copy.what, total)
+        self._pool.tick = lambda: self._progress.at(self._pool.copied() - before)
+        if copy.fresh:
+            self._pool.call(making.make_all_folders, copy.part)
+            tree.put(self._pool, copy.tree, copy.files, copy.links, copy.part, fresh=True)
+            self._pool.call(making.rename, copy.part, copy.place)
+        else:
+            tree.put(self._pool, copy.tree, copy.files, copy.links, copy.place, fresh=False)
+        seconds = self._progress.seconds()
+        text = f"{copy.what}: {files(len(copy.files))}, {size(total)} copied in {seconds:.1f} s"
+        kept = len(copy.tree.files) - len(copy.files)
+        rest = f"; {files(kept)} more there already" if kept else ""
+        self._say(f"{text}, {size(total / max(seconds, 0.001))}/s{rest}")
+
+    def _clean(self, copy: _Copy) -> None:
+        tree.clear(self._pool, copy.part)
+        self._pool.call(removing.remove_leftovers, copy.place, list(copy.tree.folders))
+
+
+def _advice(copy: _Copy, above: str, found: list[bytes]) -> str:
+    """What to do about a source that is missing or empty, from what was found in the nearest folder above it."""
+    job = os.path.normpath(copy.job)
+    if os.path.commonpath([job, above]) != job:
+        return "check JOB_PATH and JOB_NAME, and that the volume is mounted there"
+    if copy.trainers is None:
+        return "check TRAIN_CONFIG_DIR"
+    shards = sum(name.isdigit() for name in found) if os.path.normpath(above) == job else 0
+    question = f"was the data set split for {shards} trainers" if shards else "was the data set split"
+    return f"{question}? Run `paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"

@@ -1,0 +1,157 @@
+"""Whole folders, by handing out tasks: finding all that is in one, making another like it, removing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from launcher.copying import looking, making, removing
+from launcher.copying.looking import File, Link, Unlike
+from launcher.copying.pool import Pool, Task, batches
+
+_RANGE = 64 * 1024 * 1024  # larger files are copied by several workers, a range each
+
+
+@dataclass
+class Tree:
+    """All that is to be copied from a folder, and what is to be said about it. Paths are relative to `root`."""
+
+    root: bytes
+    folders: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # mode and time; the root's own at b""
+    files: list[File] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    special: list[bytes] = field(default_factory=list)
+    dangling: list[bytes] = field(default_factory=list)
+    outside: list[bytes] = field(default_factory=list)
+
+    def size(self) -> int:
+        """The size of all files."""
+        return sum(file[2] for file in self.files)
+
+    def names(self) -> set[bytes]:
+        """Everything that copying this makes; folders end with a slash."""
+        folders = {path + b"/" for path in self.folders if path}
+        return folders | {file[0] for file in self.files} | {link[0] for link in self.links}
+
+
+def walk(pool: Pool, tree: Tree) -> None:
+    """Find everything below a folder but what is hidden at its top, as the `*` of a shell does (.snapshot, .git)."""
+
+    def found(result: tuple[bytes, int, int, list[bytes], list[bytes]]) -> Iterator[Task]:
+        path, mode, mtime, folders, others = result
+        tree.folders[path] = mode, mtime
+        if not path:
+            folders, others = _visible(folders), _visible(others)
+        for folder in folders:
+            yield looking.list_folder, tree.root, folder
+        for batch in batches(others):
+            yield looking.look_at, tree.root, batch
+
+    def done(result: tuple[bytes, int, int, list[bytes], list[bytes]] | list[looking.Look]) -> Iterable[Task]:
+        if isinstance(result, tuple):
+            return found(result)
+        for look in result:
+            _take(tree, look)
+        return ()
+
+    pool.run([(looking.list_folder, tree.root, b"")], done)
+    tree.files.sort()
+    tree.links.sort()
+
+
+def _visible(paths: list[bytes]) -> list[bytes]:
+    return [path for path in paths if not path.startswith(b".")]
+
+
+def _take(tree: Tree, look: looking.Look) -> None:
+    path, kind, size, mtime, mode, leads = look
+    if kind == "file":
+        tree.files.append((path, 0, size, size, mtime, mode))
+        return
+    if kind != "link":
+        {"special": tree.special, "dangling": tree.dangling, "outside": tree.outside}[kind].append(path)
+    if kind != "special":
+        tree.links.append((path, leads))
+
+
+def compare(pool: Pool, tree: Tree, root: bytes, ours: set[bytes]) -> Unlike:
+    """What of a tree is to be copied to root, where we have put `ours` before."""
+    files: list[File] = []
+    links: list[Link] = []
+    there = freed = 0
+
+    def done(result: Unlike) -> Iterable[Task]:
+        nonlocal there, freed
+        files.extend(result[0])
+        links.extend(result[1])
+        there, freed = there + result[2], freed + result[3]
+        return ()
+
+    tasks: list[Task] = [(looking.differing, root, [], batch, True) for batch in batches(tree.links)]
+    for trusted in (True, False):
+        those = [file for file in tree.files if (file[0] in ours) is trusted]
+        tasks += [(looking.differing, root, batch, [], trusted) for batch in batches(those)]
+    pool.run(tasks, done)
+    return files, links, there, freed
+
+
+def put(pool: Pool, tree: Tree, files: list[File], links: list[Link], root: bytes, fresh: bool) -> None:
+    """Copy these files and links of a tree, and make all of its folders, below root.
+
+    `fresh`: nothing else is in root, and it gets its name once it is complete. Otherwise each file does.
+    """
+    made = {b""} if fresh else set()
+
+    def done(result: list[bytes]) -> Iterable[Task]:
+        made.update(result)
+        return ()
+
+    for level in _levels(path for path in tree.folders if path):
+        pool.run([(making.make_folders, root, batch) for batch in batches(level)], done)
+    numbered = list(enumerate(files))
+    large = [item for item in numbered if item[1][2] > 2 * _RANGE]
+    small = [item for item in numbered if item[1][2] <= 2 * _RANGE]
+    tasks: list[Task] = [
+        (making.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), fresh)
+        for number, file in large
+        for start in range(0, file[2], _RANGE)
+    ]
+    tasks += [(making.copy_files, tree.root, root, batch, fresh) for batch in batches(small, lambda item: item[1][2])]
+    tasks += [(making.make_links, root, batch) for batch in batches(list(enumerate(links, len(files))))]
+    pool.run(tasks)
+    pool.run([(making.finish_file, tree.root, root, number, file, fresh) for number, file in large])
+    dresses = [(path, *dress) for path, dress in tree.folders.items() if path in made]
+    pool.run([(making.dress_folders, root, batch) for batch in batches(dresses)])
+
+
+def remove(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
+    """Remove these below root; folders (they end with a slash) only where nothing else is in them."""
+    names = list(names)
+    pool.run([(removing.remove_files, root, batch) for batch in batches([n for n in names if not n.endswith(b"/")])])
+    for level in reversed(list(_levels(n[:-1] for n in names if n.endswith(b"/")))):
+        pool.run([(removing.remove_folders, root, batch) for batch in batches(level)])
+
+
+def clear(pool: Pool, root: bytes) -> None:
+    """Remove a folder with all that is in it, hidden or not. None there is fine."""
+    if not pool.call(looking.exists, root):
+        return
+    names: list[bytes] = [b"/"]
+
+    def done(result: tuple[bytes, int, int, list[bytes], list[bytes]]) -> Iterator[Task]:
+        names.extend(folder + b"/" for folder in result[3])
+        names.extend(result[4])
+        for folder in result[3]:
+            yield looking.list_folder, root, folder
+
+    pool.run([(looking.list_folder, root, b"")], done)
+    remove(pool, root, names)
+
+
+def _levels(folders: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Folders by depth, those above first: those of one level can be made at the same time."""
+    by_depth: dict[int, list[bytes]] = {}
+    for path in folders:
+        by_depth.setdefault(path.count(b"/") + bool(path), []).append(path)
+    for depth in sorted(by_depth):
+        yield by_depth[depth]

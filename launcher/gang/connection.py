@@ -1,0 +1,159 @@
+"""One TCP connection of the gang: lines in, lines out, and the one timer that keeps connections alive."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from launcher.gang.protocol import ALIVE, UNKNOWN_LIMIT, Malformed, Message, decode
+
+MALFORMED = "malformed"
+TOO_LONG = "a line too long"
+_ALIVE = ALIVE.rstrip(b"\n")
+
+
+class Connection(asyncio.Protocol):
+    """Calls `heard` with each message and `ended` once. Both may be exchanged when the connection changes its owner."""
+
+    def __init__(
+        self,
+        heard: Callable[[Connection, Message], None],
+        ended: Callable[[Connection], None],
+        opened: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self.heard = heard
+        self.ended = ended
+        self.limit = UNKNOWN_LIMIT
+        self.peer = "somebody"  # the other side's address
+        self.heard_at = time.monotonic()
+        self.why = ""  # it was ended on this side; otherwise the other side or the network did it
+        self.silent = False  # it was ended because nothing was heard
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opened = opened
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        if name:
+            self.peer = name[0]
+        if self._opened:
+            self._opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = time.monotonic()
+        searched = len(self._buffer)
+        self._buffer += data
+        start = 0
+        while not self.closing and (end := self._buffer.find(b"\n", max(start, searched))) >= 0:
+            self._line(bytes(self._buffer[start:end]))
+            start = end + 1
+        del self._buffer[:start]
+        if len(self._buffer) > self.limit:
+            self.fail(TOO_LONG)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._buffer.clear()
+        if not self.gone.done():
+            self.gone.set_result(None)
+        self.ended(self)
+
+    @property
+    def closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def send(self, line: bytes) -> None:
+        """Written at once or when the other side reads; lost when the connection has ended."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(line)
+
+    def close(self) -> None:
+        """End it once everything is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def fail(self, why: str) -> None:
+        """End it at once, whatever is still unwritten."""
+        if self._transport is not None:
+            self.why = self.why or why
+            self._transport.abort()
+
+    def say_goodbye(self) -> None:
+        """Write everything, then read on until the other side ends too: closing with unread data would reset it."""
+        if self._transport is not None and not self._transport.is_closing():
+            try:
+                self._transport.write_eof()
+            except OSError:  # reset meanwhile, and the loop does not know it yet
+                self.fail("reset")
+
+    def _line(self, line: bytes) -> None:
+        if len(line) > self.limit:
+            self.fail(TOO_LONG)
+            return
+        if line == _ALIVE:
+            return
+        try:
+            self.heard(self, decode(line))
+        except Malformed:
+            self.fail(MALFORMED)
+
+
+async def settle(connections: Iterable[Connection], within: float) -> None:
+    """End connections so that all that was said arrives, as far as the others read it in time."""
+    open_ones = [connection for connection in connections if not connection.gone.done()]
+    for connection in open_ones:
+        connection.say_goodbye()
+    if open_ones:
+        await asyncio.wait([connection.gone for connection in open_ones], timeout=within)
+    for connection in open_ones:
+        connection.fail("not ended in time")
+
+
+class Pulse:
+    """One timer for any number of connections: says that this side lives, and ends those that are silent."""
+
+    def __init__(
+        self,
+        every: float,
+        silence: float,
+        connections: Callable[[], Iterable[Connection]],
+        line: Callable[[], bytes] = lambda: ALIVE,
+    ) -> None:
+        self._every = every
+        self._silence = silence
+        self._connections = connections
+        self._line = line
+        self._due = time.monotonic() + every
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._schedule()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        self._due = time.monotonic() + self._every
+        self._timer = asyncio.get_running_loop().call_later(self._every, self._beat)
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        # Somebody who was stopped himself (SIGSTOP, a frozen node) has not read yet what the others have said.
+        stopped_myself = now - self._due > self._every
+        line = self._line()
+        for connection in list(self._connections()):
+            if stopped_myself:
+                connection.heard_at = now
+            if now - connection.heard_at > self._silence:
+                connection.silent = True
+                connection.fail(f"nothing was heard for {self._silence:g} s")
+            else:
+                connection.send(line)
+        self._schedule()

@@ -1,0 +1,264 @@
+"""`Gang`: one launcher's part in its gang, whether it is the hub or a member."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from launcher.errors import Exit
+from launcher.gang import protocol
+from launcher.gang.connection import Connection
+from launcher.gang.door import Door
+from launcher.gang.hub import Hub
+from launcher.gang.member import Link, pause
+from launcher.gang.protocol import Malformed, Message
+from launcher.gang.strangers import Refusal, Strangers
+from launcher.gang.verdict import first_cause
+from launcher.gang.words import Event, Finish, HubLost, LookAgain, Missing, Papers, Settings, Stop, Train
+from launcher.model import Cause, Member, Roster
+
+_CLOSE_WITHIN = 0.9
+
+
+class Gang:
+    """Listen first, then join, then say what has happened here; `events` gets what follows for all.
+
+    Every event comes on the loop, from a callback of its own, at most once each: Train; then Finish, or Stop and later
+    Finish, or HubLost. Events may come before `join` has returned to its caller. After a Stop the culprit
+    (`cause.rank` is its own) says `stopped` and leaves; all others wait for Finish, which comes when the culprit has
+    gone. If the cause's kind is "stopped" the culprit may use all of its grace, and the waiting needs a bound of the
+    caller's own.
+
+    complete: called on the hub, once, when all have trained: writes the mark of completion
+    judge: called on the hub, once, with the first cause; what it returns is told to all. It must not block.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        events: Callable[[Event], None],
+        say: Callable[[str], None],
+        *,
+        complete: Callable[[], Awaitable[None]],
+        judge: Callable[[Cause], Cause],
+    ) -> None:
+        self._settings = settings
+        self._events = events
+        self._tell = say
+        self._complete = complete
+        self._judge = judge
+        self._incarnation = os.urandom(8).hex()
+        self._strangers = Strangers(say)
+        self._door = Door(settings, self._greet, self._strangers)
+        self._next_try = 0.0
+        self._hub: Hub | None = None
+        self._link: Link | None = None
+        self._missing: Missing | None = None
+        self._roster: Roster | None = None
+        self._rank = 0
+        self._said: list[Callable[[], Message]] = []  # made anew each time, since the age of a death grows
+        self._trained = False
+        self._failures: list[tuple[float, Cause]] = []
+        self._given: set[type[Event]] = set()
+        self._verdict_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # ---- joining -------------------------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """From the first moment, before anybody knows who is the hub. Failure (CONFIG) when the port is taken."""
+        if self._settings.size > 1:
+            self._door.open()
+
+    @property
+    def port(self) -> int:
+        """Where this launcher listens."""
+        return self._door.port
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How many connections were refused here, by reason."""
+        return self._strangers.counts
+
+    async def join(
+        self, me: Member, hub: tuple[str, int] | None, *, job: str, secret: bytes | None, generation: int = 0
+    ) -> tuple[Roster, int]:
+        """The complete roster and the own rank in it. `hub` is its host and port, or None when it is this launcher.
+
+        Raises LookAgain when the hub says so, cannot be reached, or is not this launcher: find peers and join again.
+        """
+        await asyncio.sleep(max(self._next_try - time.monotonic(), 0))
+        self._next_try = time.monotonic() + pause()
+        papers = Papers(me, self._incarnation, job, secret, generation)
+        if hub is None:
+            self._roster, self._rank = await self._lead(papers)
+        else:
+            self._roster, self._rank = await self._follow(papers, hub)
+        self._say_all()
+        return self._roster, self._rank
+
+    async def _lead(self, papers: Papers) -> tuple[Roster, int]:
+        hub = self._hub = Hub(
+            papers, self._settings, hear=self._heard_soon, say=self._tell, complete=self._complete, judge=self._judge
+        )
+        try:
+            roster = await hub.roster()
+        except BaseException as error:
+            self._missing = hub.missing()
+            self._hub = None
+            hub.dissolve(error.reason if isinstance(error, LookAgain) else "the hub has left")
+            raise
+        return roster, hub.own.rank
+
+    async def _follow(self, papers: Papers, hub: tuple[str, int]) -> tuple[Roster, int]:
+        link = self._link = Link(
+            papers, self._settings, hub, heard=self._heard, returned=self._say_all, lost=self._hub_lost
+        )
+        try:
+            welcome = await link.join()
+        except BaseException:
+            self._missing = link.missing
+            self._link = None
+            link.drop()
+            raise
+        return welcome.roster, welcome.rank
+
+    def missing(self) -> Missing | None:
+        """Who is (or was last) waited for, as the hub knows it; None as long as it is not known here."""
+        if self._hub:
+            return self._hub.missing()
+        return (self._link.missing if self._link else None) or self._missing
+
+    def joined(self) -> list[str]:
+        """The pods that have joined, as far as this launcher is the hub."""
+        return self._hub.joined() if self._hub else []
+
+    def _greet(self, connection: Connection, nonce: str, message: Message) -> None:
+        if self._hub is None:
+            protocol.version_of(message)
+            raise Refusal("", "this launcher is not the hub, or does not know it yet", retry=True)
+        self._hub.greet(connection, nonce, message)
+
+    # ---- what this member says -----------------------------------------------------------------------------------
+
+    def staged(self) -> None:
+        """Configuration and shard are here."""
+        self._say(lambda: protocol.word("staged"))
+
+    def serving(self) -> None:
+        """Every server of this member listens on all of its ports."""
+        self._say(lambda: protocol.word("serving"))
+
+    def trained(self) -> None:
+        """Every trainer of this member has ended with 0."""
+        self._trained = True
+        self._say(lambda: protocol.word("trained"))
+
+    def failed(self, cause: Cause, died_at: float) -> None:
+        """Something that ends the job happened here, at `died_at` of time.monotonic(). A stop (SIGTERM) is one."""
+        self._failures.append((died_at, cause))
+        self._say(lambda: protocol.failed(cause, time.monotonic() - died_at))
+        self._await_verdict()
+
+    def stopped(self) -> None:
+        """After a stop: the children of this member are ended."""
+        self._say(lambda: protocol.word("stopped"))
+
+    def _say(self, make: Callable[[], Message]) -> None:
+        self._said.append(make)
+        if self._roster:
+            self._pass_on(make())
+
+    def _say_all(self) -> None:
+        """After a welcome. Saying a word twice is harmless."""
+        for make in list(self._said):
+            self._pass_on(make())
+        self._await_verdict()
+
+    def _pass_on(self, message: Message) -> None:
+        if self._hub:
+            self._hub.said(self._hub.own, message)
+        elif self._link:
+            self._link.send(message)
+
+    def _await_verdict(self) -> None:
+        if self._link and self._roster and self._failures and self._verdict_timer is None:
+            loop = asyncio.get_running_loop()
+            self._verdict_timer = loop.call_later(self._settings.verdict_within, self._stop_by_itself)
+
+    # ---- what follows --------------------------------------------------------------------------------------------
+
+    def _heard_soon(self, message: Message) -> None:
+        asyncio.get_running_loop().call_soon(self._heard, message)
+
+    def _heard(self, message: Message) -> None:
+        match message["word"]:
+            case "train":
+                self._event(Train())
+            case "stop":
+                self._stop(protocol.read_stop(message))
+            case "finish":
+                self._event(Finish())
+                self._leave()
+            case _:
+                raise Malformed("unknown word")
+
+    def _stop(self, cause: Cause) -> None:
+        self._event(Stop(cause))
+        self._leave()
+
+    def _stop_by_itself(self) -> None:
+        """The hub had its time for a verdict."""
+        self._stop(first_cause(self._failures)[1])
+
+    def _hub_lost(self, why: str, ended_at: float) -> None:
+        if self._ending:
+            self._event(Finish())  # nobody is left to say it
+            return
+        assert self._roster is not None
+        pod = self._roster.members[0].pod
+        what = (
+            f"the hub, rank 0 (pod {pod}), was lost: {why}, and it could not be reached again within "
+            f"{self._settings.return_within:g} s; was its pod deleted, out of memory, or is its node gone? "
+            f"`kubectl describe pod {pod}` may tell"
+        )
+        lost = Cause("lost", 0, pod, what, Exit.PEER_LOST)
+        if self._trained and not self._failures:
+            self._event(HubLost(lost))
+        else:
+            self._stop(first_cause([*self._failures, (ended_at, lost)])[1])
+            self._event(Finish())
+
+    @property
+    def _ending(self) -> bool:
+        return Stop in self._given or Finish in self._given
+
+    def _leave(self) -> None:
+        if self._link:
+            self._link.leave()
+
+    def _event(self, event: Event) -> None:
+        """Each once; nothing begins or stops any more once the end is decided."""
+        kind = type(event)
+        if self._closed or kind in self._given or (self._ending and kind is not Finish):
+            return
+        self._given.add(kind)
+        asyncio.get_running_loop().call_soon(self._events, event)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Say what is still unsaid, let it arrive, and shut the sockets down; takes at most about a second."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._verdict_timer:
+            self._verdict_timer.cancel()
+        self._door.close()
+        self._strangers.close()
+        if self._hub:
+            await self._hub.close(_CLOSE_WITHIN)
+        if self._link:
+            await self._link.close(_CLOSE_WITHIN)

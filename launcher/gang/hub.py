@@ -1,0 +1,426 @@
+"""The hub: who is in the gang, when it trains, why it stops, when it has finished. It decides; members only report."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from ipaddress import IPv6Address, ip_address
+from itertools import islice
+
+from launcher.errors import Exit
+from launcher.gang import protocol
+from launcher.gang.connection import Connection, Pulse, settle
+from launcher.gang.protocol import Hello, Malformed, Message
+from launcher.gang.strangers import Refusal
+from launcher.gang.verdict import first_cause, handicap
+from launcher.gang.words import LookAgain, Missing, Papers, Settings
+from launcher.model import Cause, Member, Roster
+
+_MISSING_SHOWN = 20
+
+
+@dataclass(eq=False)
+class Seat:
+    """A member's place. The hub's own has no connection: what it says and hears goes directly."""
+
+    member: Member
+    incarnation: str
+    connection: Connection | None = None
+    hub_nonce: str = ""
+    nonce: str = ""
+    said: set[str] = field(default_factory=set)
+    ended_at: float | None = None  # its connection has ended, and it has not returned
+    lost: bool = False
+
+    @property
+    def rank(self) -> int:
+        assert self.member.rank is not None
+        return self.member.rank
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank} (pod {self.member.pod})"
+
+
+class Hub:
+    """Collects the members until the roster is complete, then leads the gang.
+
+    `hear` gets what the hub says to its own member; `complete` writes the mark of completion; `judge` may turn the
+    first cause into a final one.
+    """
+
+    def __init__(
+        self,
+        papers: Papers,
+        settings: Settings,
+        *,
+        hear: Callable[[Message], None],
+        say: Callable[[str], None],
+        complete: Callable[[], Awaitable[None]],
+        judge: Callable[[Cause], Cause],
+    ) -> None:
+        self._papers = papers
+        self._settings = settings
+        self._hear = hear
+        self._say = say
+        self._complete = complete
+        self._judge = judge
+        self._numbered = papers.me.rank is not None
+        self._own = Seat(papers.me, papers.incarnation)
+        self._waiting: dict[int | str, Seat] = {self._key(papers.me): self._own}
+        self._absent = dict.fromkeys(range(settings.size)) if self._numbered else {}
+        self._absent.pop(papers.me.rank or 0, None)
+        self._full: asyncio.Future[Roster] = asyncio.get_running_loop().create_future()
+        self._pulse = Pulse(settings.alive_every, settings.silence, self._connections, self._pulse_line)
+        self._pulse.start()
+
+        self._seats: list[Seat] = []  # in rank order, once the roster is complete
+        self._by_incarnation: dict[str, Seat] = {}
+        self._gang = ""
+        self._welcomes: protocol.Welcomes | None = None
+        self._said: Counter[str] = Counter()
+        self._training = False
+        self._reports: list[tuple[float, Cause]] = []
+        self._decide_at = 0.0
+        self._completing: asyncio.Task[None] | None = None
+        self._cause: Cause | None = None
+        self._finished = False
+
+    # ---- joining -------------------------------------------------------------------------------------------------
+
+    async def roster(self) -> Roster:
+        """The complete roster. LookAgain when this launcher turns out not to be the one with the lowest address."""
+        if self._settings.size == 1:
+            self._begin()
+        return await self._full
+
+    def missing(self) -> Missing:
+        """Who is waited for."""
+        joined = len(self._seats) or len(self._waiting)
+        return Missing(joined, self._settings.size, tuple(islice(self._absent, _MISSING_SHOWN)))
+
+    def joined(self) -> list[str]:
+        """The pods that have joined so far."""
+        return [seat.member.pod for seat in self._waiting.values()]
+
+    def greet(self, connection: Connection, nonce: str, message: Message) -> None:
+        """Judge a hello: take the connection over, or raise Refusal."""
+        hello = self._checked(nonce, message)
+        if self._seats:
+            self._return(connection, nonce, hello)
+        else:
+            self._admit(connection, nonce, hello)
+
+    def _checked(self, nonce: str, message: Message) -> Hello:
+        version = protocol.version_of(message)
+        if version != protocol.VERSION:
+            theirs = version if isinstance(version, int) else "unknown"
+            raise Refusal(
+                "another version",
+                f"the hub speaks version {protocol.VERSION} of the gang's protocol, this member version {theirs}: "
+                "run the same image in all pods",
+            )
+        hello = protocol.read_hello(message)
+        if hello.job != self._papers.job:
+            raise Refusal("another job", f"the hub is of job {self._papers.job!r}, this member of job {hello.job!r}")
+        if not protocol.answered(hello, self._papers.secret, nonce):
+            raise Refusal("wrong proof", "the secret of this member is not the one of the hub")
+        if hello.size != self._settings.size:
+            raise Refusal(
+                "another size",
+                f"the hub expects {self._settings.size} members, pod {hello.member.pod} expects {hello.size}: "
+                "CONF_PADDLE_GRADIENT_NUM must be the same in all pods",
+            )
+        return hello
+
+    def _admit(self, connection: Connection, nonce: str, hello: Hello) -> None:
+        member = hello.member
+        if hello.gang is not None:
+            raise Refusal("another gang", "the gang that this member was in is gone")
+        self._check_place(member)
+        key = self._key(member)
+        holder = self._waiting.get(key)
+        if holder and holder.incarnation != hello.incarnation and not _same_pod(holder.member, member):
+            place = f"rank {key}" if self._numbered else f"address {key}"
+            raise Refusal("a place that is held", f"{place} is held by pod {holder.member.pod}, not by {member.pod}")
+        seat = Seat(member, hello.incarnation)
+        self._waiting[key] = seat
+        self._absent.pop(member.rank or 0, None)
+        if holder and holder.connection:
+            holder.connection.fail("replaced")
+        self._seat(seat, connection, nonce, hello)
+        connection.send(protocol.encode(protocol.waiting(self.missing())))
+        if len(self._waiting) == self._settings.size:
+            self._begin()
+
+    def _check_place(self, member: Member) -> None:
+        if (member.rank is not None) != self._numbered:
+            these, those = ("a number", "none") if self._numbered else ("no number", "one")
+            raise Refusal(
+                "numbers", f"the hub's pod has {these}, pod {member.pod} has {those}: run all from one object"
+            )
+        if member.rank is not None:
+            if member.rank >= self._settings.size:
+                raise Refusal(
+                    "a rank out of range",
+                    f"pod {member.pod} has rank {member.rank}, but there are only {self._settings.size} members: "
+                    "is CONF_PADDLE_GRADIENT_NUM less than the number of pods?",
+                )
+        elif sort_key(member.address) < sort_key(self._papers.me.address):
+            reason = f"pod {member.pod} has a lower address, {member.address}"
+            if not self._full.done():
+                self._full.set_exception(LookAgain(f"not the hub: {reason}"))
+            raise Refusal("a lower address", f"{reason}, than this launcher: it is the hub")
+
+    def _key(self, member: Member) -> int | str:
+        return member.address if member.rank is None else member.rank
+
+    def _seat(self, seat: Seat, connection: Connection, nonce: str, hello: Hello) -> None:
+        """From here on this connection speaks for this member."""
+        seat.connection, seat.hub_nonce, seat.nonce = connection, nonce, hello.nonce
+        connection.limit = protocol.KNOWN_LIMIT
+        connection.heard = partial(self._heard, seat)
+        connection.ended = partial(self._ended, seat)
+
+    def _begin(self) -> None:
+        """All are here: ranks are given, and everybody is welcome."""
+        if self._full.done():
+            return  # found to be no hub
+        seats = sorted(self._waiting.values(), key=lambda seat: _order(seat.member))
+        for rank, seat in enumerate(seats):
+            seat.member = replace(seat.member, rank=rank)
+        self._seats = seats
+        self._waiting.clear()
+        self._by_incarnation = {seat.incarnation: seat for seat in seats}
+        self._gang = os.urandom(8).hex()
+        roster = Roster(tuple(seat.member for seat in seats))
+        self._welcomes = protocol.Welcomes(self._gang, self._papers.generation, roster)
+        self._full.set_result(roster)
+        for seat in seats:
+            if seat is not self._own:
+                self._welcome(seat)
+
+    def _welcome(self, seat: Seat) -> None:
+        assert self._welcomes is not None
+        if seat.connection is not None:
+            seat.connection.send(self._welcomes.line(seat.rank, self._papers.secret, seat.hub_nonce, seat.nonce))
+
+    # ---- connections ---------------------------------------------------------------------------------------------
+
+    def _connections(self) -> list[Connection]:
+        seats = self._seats or self._waiting.values()
+        return [seat.connection for seat in seats if seat.connection is not None]
+
+    def _pulse_line(self) -> bytes:
+        return protocol.ALIVE if self._seats else protocol.encode(protocol.waiting(self.missing()))
+
+    def _heard(self, seat: Seat, connection: Connection, message: Message) -> None:
+        if self._seats and seat.connection is connection:
+            self.said(seat, message)
+        elif not self._seats:
+            raise Malformed("nothing is due before the welcome")
+
+    def _ended(self, seat: Seat, connection: Connection) -> None:
+        if seat.connection is not connection:
+            return  # it has returned on another one
+        seat.connection = None
+        if not self._seats:
+            self._forget(seat)
+            return
+        seat.ended_at = connection.heard_at if connection.silent else time.monotonic()
+        if self._cause:
+            self._someone_left(seat)
+            return
+        if connection.silent:
+            self._lose(seat, seat.ended_at, connection.why)
+            return
+        patience = self._settings.return_within
+        why = f"its connection ended and it did not return within {patience:g} s"
+        asyncio.get_running_loop().call_later(patience, self._lose, seat, seat.ended_at, why)
+
+    def _forget(self, seat: Seat) -> None:
+        key = self._key(seat.member)
+        if self._waiting.get(key) is seat:
+            del self._waiting[key]
+            if seat.member.rank is not None:
+                self._absent = dict.fromkeys(sorted([*self._absent, seat.member.rank]))
+
+    def _return(self, connection: Connection, nonce: str, hello: Hello) -> None:
+        seat = self._by_incarnation.get(hello.incarnation)
+        if seat is None or seat is self._own or hello.gang not in (None, self._gang):
+            raise Refusal("a latecomer", f"the gang is complete and runs without pod {hello.member.pod}")
+        before = seat.connection
+        self._seat(seat, connection, nonce, hello)
+        seat.ended_at = None
+        if before is not None:
+            before.fail("replaced")
+        self._welcome(seat)
+        if self._training:
+            connection.send(protocol.encode(protocol.word("train")))
+        if self._cause:
+            connection.send(protocol.encode(protocol.stop(self._cause)))
+        if self._finished:
+            connection.send(protocol.encode(protocol.word("finish")))
+        if self._reports and not self._cause:
+            self._collect()  # what it will now say again may be the first cause
+
+    def _lose(self, seat: Seat, ended_at: float, why: str) -> None:
+        """Unless it has returned meanwhile, this member is dead."""
+        if seat.ended_at != ended_at or seat.lost:
+            return
+        seat.lost = True
+        what = (
+            f"{seat.name} was lost without a word: {why}; was its pod deleted, out of memory, or is its node gone? "
+            f"`kubectl describe pod {seat.member.pod}` may tell"
+        )
+        self._report(ended_at, Cause("lost", seat.rank, seat.member.pod, what, Exit.PEER_LOST))
+
+    # ---- what members say ----------------------------------------------------------------------------------------
+
+    @property
+    def own(self) -> Seat:
+        """The seat of the hub's own member."""
+        return self._own
+
+    def said(self, seat: Seat, message: Message) -> None:
+        """A member has said something, for the first time or again."""
+        match message["word"]:
+            case "staged" | "serving" | "trained" | "stopped" as word:
+                if word not in seat.said:
+                    seat.said.add(word)
+                    self._said[word] += 1
+                    self._go_on(seat, word)
+            case "failed":
+                cause, age = protocol.read_failed(message)
+                self._report(time.monotonic() - age, cause)
+            case _:
+                raise Malformed("unknown word")
+
+    def _go_on(self, seat: Seat, word: str) -> None:
+        size = self._settings.size
+        if self._reports or self._cause:
+            if word == "stopped":
+                self._someone_left(seat)
+        elif word == "trained":
+            if self._said["trained"] == size and not self._completing:
+                self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
+        elif self._said["staged"] == self._said["serving"] == size and not self._training:
+            self._training = True
+            self._tell_all(protocol.word("train"))
+
+    def _tell_all(self, message: Message) -> None:
+        line = protocol.encode(message)
+        for connection in self._connections():
+            connection.send(line)
+        self._hear(message)
+
+    # ---- completion ----------------------------------------------------------------------------------------------
+
+    async def _mark_and_finish(self) -> None:
+        """All have trained, so nothing can fail any more: first the mark, then the word."""
+        marking = asyncio.ensure_future(self._complete())
+        await asyncio.wait([marking], timeout=self._settings.complete_within)
+        if not marking.done():
+            self._say(f"the mark of completion is not written after {self._settings.complete_within:g} s: going on")
+        elif not marking.cancelled() and (error := marking.exception()):
+            self._say(f"the mark of completion could not be written: {error}")
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self._finished:
+            self._finished = True
+            self._tell_all(protocol.word("finish"))
+
+    # ---- failure -------------------------------------------------------------------------------------------------
+
+    def _report(self, died_at: float, cause: Cause) -> None:
+        if self._completing or self._cause:
+            return
+        first = not self._reports
+        if all(cause != known for _, known in self._reports):
+            self._reports.append((died_at, cause))
+        if first:
+            self._collect()
+        else:
+            self._decide()
+
+    def _collect(self) -> None:
+        self._decide_at = time.monotonic() + self._settings.collect
+        asyncio.get_running_loop().call_at(self._decide_at, self._decide)
+
+    def _decide(self) -> None:
+        """Name the first cause, once nobody is awaited any more whose loss would be older."""
+        if self._cause or time.monotonic() < self._decide_at:
+            return
+        died_at, cause = first_cause(self._reports)
+        latest = died_at + handicap(cause)
+        if any(seat.ended_at is not None and not seat.lost and seat.ended_at <= latest for seat in self._seats):
+            return  # it returns or is lost within a second
+        self._stop(cause)
+
+    def _stop(self, cause: Cause) -> None:
+        self._cause = self._judged(cause)
+        self._tell_all(protocol.stop(self._cause))
+        culprit = self._culprit()
+        if culprit is None or culprit.ended_at is not None or "stopped" in culprit.said:
+            self._finish()
+        elif self._cause.kind != "stopped":  # who was told to stop may use all of its grace
+            asyncio.get_running_loop().call_later(self._settings.leave_within, self._finish)
+
+    def _judged(self, cause: Cause) -> Cause:
+        try:
+            return self._judge(cause)
+        except Exception as error:
+            self._say(f"judging the first cause failed, it stands as it is: {error!r}")
+            return cause
+
+    def _culprit(self) -> Seat | None:
+        rank = self._cause.rank if self._cause else None
+        return self._seats[rank] if rank is not None and rank < len(self._seats) else None
+
+    def _someone_left(self, seat: Seat) -> None:
+        if self._cause and seat is self._culprit():
+            self._finish()
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def dissolve(self, reason: str) -> None:
+        """Not the hub after all: whoever has joined looks again."""
+        self._pulse.stop()
+        for connection in self._connections():
+            connection.send(protocol.encode(protocol.again(reason)))
+            connection.close()
+
+    async def close(self, within: float) -> None:
+        """Say what is still unsaid, and see that it arrives."""
+        self._pulse.stop()
+        if self._seats and self._reports and not self._cause:
+            self._stop(first_cause(self._reports)[1])
+        if self._cause:
+            self._finish()
+        await settle(self._connections(), within)
+
+
+def sort_key(address: str) -> tuple[int, int]:
+    """Numeric order, IPv4 first, and an IPv4 address as such however it is written. Malformed for a name."""
+    try:
+        number = ip_address(address)
+    except ValueError as error:
+        raise Malformed("address") from error
+    if isinstance(number, IPv6Address) and number.ipv4_mapped:
+        number = number.ipv4_mapped
+    return number.version, int(number)
+
+
+def _order(member: Member) -> tuple[int, int]:
+    return sort_key(member.address) if member.rank is None else (0, member.rank)
+
+
+def _same_pod(one: Member, other: Member) -> bool:
+    """A container that started again: its predecessor is dead, even if a stalled volume holds its sockets open."""
+    return one.uid != "" and one.uid == other.uid

@@ -1,0 +1,270 @@
+"""A member's connection to its hub: joins, waits for the welcome, and returns when the connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from launcher.gang import protocol
+from launcher.gang.connection import Connection, Pulse, settle
+from launcher.gang.protocol import Malformed, Message, Welcome
+from launcher.gang.words import LookAgain, Missing, Papers, Settings
+from launcher.processes import off_loop
+
+_ANSWER_WITHIN = 2.0  # connecting, and each answer, while joining
+_RETURN_PAUSE = 0.05
+
+_Inbox = asyncio.Queue[Message | None]  # None is the end of the connection
+_Target = tuple[int, Any]  # address family and socket address
+
+
+class _Again(Exception):
+    """The hub said no, or is not one."""
+
+    def __init__(self, reason: str, retry: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry = retry
+
+
+class Link:
+    """The one connection to the hub.
+
+    `heard` gets what the hub says after the welcome, `returned` is called when the hub has said welcome again, and
+    `lost` with the reason and the time when the connection ended for good.
+    """
+
+    def __init__(
+        self,
+        papers: Papers,
+        settings: Settings,
+        hub: tuple[str, int],
+        *,
+        heard: Callable[[Message], None],
+        returned: Callable[[], None],
+        lost: Callable[[str, float], None],
+    ) -> None:
+        self.missing: Missing | None = None
+        self._papers = papers
+        self._settings = settings
+        self._hub = hub
+        self._heard = heard
+        self._returned = returned
+        self._lost = lost
+        self._dialled: _Target | None = None  # where the last connection went
+        self._target: _Target | None = None  # where the hub of this gang is
+        self._reached_at = time.monotonic()
+        self._gang: str | None = None
+        self._knocking: Connection | None = None  # before the welcome
+        self._connection: Connection | None = None  # after it
+        self._returning: asyncio.Task[None] | None = None
+        self._over = False
+        self._pulse = Pulse(
+            settings.alive_every, settings.silence, lambda: filter(None, [self._knocking, self._connection])
+        )
+
+    # ---- joining -------------------------------------------------------------------------------------------------
+
+    async def join(self) -> Welcome:
+        """Until the hub says welcome. LookAgain when it says no, or cannot be reached."""
+        self._pulse.start()
+        within = min(_ANSWER_WITHIN, self._settings.reach_within)
+        while True:
+            try:
+                return await self._enter(within)
+            except _Again as again:
+                if not again.retry or self._unreached():
+                    raise LookAgain(again.reason) from None
+            except (OSError, asyncio.TimeoutError, Malformed) as error:
+                if self._unreached():
+                    raise LookAgain(f"the hub at {self._where()} cannot be reached: {_why(error)}") from None
+            await asyncio.sleep(pause())
+
+    def _unreached(self) -> bool:
+        return time.monotonic() - self._reached_at >= self._settings.reach_within
+
+    def _where(self) -> str:
+        host, port = self._hub
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def _enter(self, within: float) -> Welcome:
+        """Connect, say hello, wait as long as the roster is not complete, and take the connection into use."""
+        inbox: _Inbox = asyncio.Queue()
+        connection = self._knocking = await self._connect(inbox, within)
+        try:
+            theirs = protocol.read_challenge(await _next(inbox, within))
+            mine = protocol.new_nonce()
+            connection.limit = protocol.KNOWN_LIMIT
+            connection.send(
+                protocol.encode(protocol.hello(self._papers, self._settings.size, self._gang, theirs, mine))
+            )
+            welcome = await self._welcomed(connection, inbox, within)
+            if not protocol.proved(welcome, self._papers.secret, theirs, mine):
+                raise _Again(f"{self._where()} could not prove that it has the job's secret", retry=False)
+            if self._gang not in (None, welcome.gang):
+                raise _Again(f"{self._where()} is the hub of another gang", retry=False)
+        except BaseException:
+            connection.fail("not welcome")
+            raise
+        finally:
+            self._knocking = None
+        self._gang = welcome.gang
+        self._use(connection, inbox)
+        return welcome
+
+    async def _welcomed(self, connection: Connection, inbox: _Inbox, within: float) -> Welcome:
+        message = await _next(inbox, within)
+        while message["word"] == "waiting":
+            self.missing = protocol.read_waiting(message)
+            try:
+                message = await _next(inbox, None)
+            finally:
+                self._reached_at = connection.heard_at if connection.silent else time.monotonic()
+        if message["word"] == "again":
+            reason, retry = protocol.read_again(message)
+            raise _Again(reason, retry)
+        return protocol.read_welcome(message)
+
+    async def _connect(self, inbox: _Inbox, within: float) -> Connection:
+        """With a bound for each address: a dropped SYN must not hold it."""
+        targets = [self._target] if self._target else await asyncio.wait_for(self._resolve(), within)
+        failure: Exception = OSError("no address")
+        for target in targets:
+            try:
+                connection = await asyncio.wait_for(_dial(target, inbox), within / len(targets))
+            except (OSError, asyncio.TimeoutError) as error:
+                failure = error
+            else:
+                self._dialled = target
+                return connection
+        raise failure
+
+    async def _resolve(self) -> list[_Target]:
+        host, port = self._hub
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:  # a name
+            found = await off_loop(_look_up, host, port)
+        return [(family, address) for family, _, _, _, address in found]
+
+    def _use(self, connection: Connection, inbox: _Inbox) -> None:
+        """From here on messages go to `heard`, beginning with those that came behind the welcome."""
+        self._connection = connection
+        self._target = self._dialled
+        connection.heard = self._hear
+        connection.ended = self._ended
+        while not inbox.empty():
+            message = inbox.get_nowait()
+            if message is None:
+                self._ended(connection)
+            else:
+                self._hear(connection, message)
+
+    # ---- after the welcome ---------------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Lost without a connection: whoever returns says everything again."""
+        if self._connection is not None:
+            self._connection.send(protocol.encode(message))
+
+    def leave(self) -> None:
+        """Nothing more is expected of the hub: when its connection ends, that is its end."""
+        self._over = True
+
+    def _hear(self, connection: Connection, message: Message) -> None:
+        if connection is self._connection:
+            self._heard(message)
+
+    def _ended(self, connection: Connection) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        ended_at = connection.heard_at if connection.why else time.monotonic()
+        why = connection.why or "its connection ended"
+        self._returning = asyncio.get_running_loop().create_task(self._return(why, ended_at))
+
+    async def _return(self, why: str, ended_at: float) -> None:
+        until = time.monotonic() + self._settings.return_within
+        while not self._over and (left := until - time.monotonic()) > 0:
+            try:
+                await self._enter(min(left, self._settings.return_within / 2))
+            except _Again as again:
+                if not again.retry:
+                    why = again.reason
+                    break
+            except (OSError, asyncio.TimeoutError, Malformed):
+                pass
+            else:
+                self._returned()
+                return
+            await asyncio.sleep(_RETURN_PAUSE)
+        self._lost(why, ended_at)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """End it at once."""
+        self._over = True
+        self._pulse.stop()
+        if self._returning is not None:
+            self._returning.cancel()
+        for connection in (self._knocking, self._connection):
+            if connection is not None:
+                connection.fail("dropped")
+        self._knocking = self._connection = None
+
+    async def close(self, within: float) -> None:
+        """Give a return that is under way its chance to say what is unsaid, then end the connection in order."""
+        if self._returning is not None:
+            await asyncio.wait([self._returning], timeout=within / 2)
+        self._over = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await settle([connection], within / 2)
+        self.drop()
+
+
+def pause() -> float:
+    """0.1 to 0.3 s, so that a thousand members do not knock in step."""
+    return 0.1 + os.urandom(1)[0] / 1280
+
+
+async def _dial(target: _Target, inbox: _Inbox) -> Connection:
+    family, address = target
+    loop = asyncio.get_running_loop()
+    dialled = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        dialled.setblocking(False)
+        await loop.sock_connect(dialled, address)
+        _, connection = await loop.create_connection(
+            lambda: Connection(lambda _, message: inbox.put_nowait(message), lambda _: inbox.put_nowait(None)),
+            sock=dialled,
+        )
+    except BaseException:
+        dialled.close()
+        raise
+    return connection
+
+
+async def _next(inbox: _Inbox, within: float | None) -> Message:
+    message = await asyncio.wait_for(inbox.get(), within)
+    if message is None:
+        raise ConnectionError("it ended the connection")
+    return message
+
+
+def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
+    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, asyncio.TimeoutError):
+        return "no answer in time"
+    if isinstance(error, Malformed):
+        return "what answers there is no launcher of this version"
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number and number > 0 else str(error)

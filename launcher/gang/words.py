@@ -1,0 +1,89 @@
+"""What the gang's callers see besides `Gang` itself: its settings, its events, and the call to look again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.model import Cause, Member
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How big the gang is, where it listens, and how long everything may take, in seconds."""
+
+    size: int
+    port: int
+    listen: tuple[str, ...] | None = None  # addresses; None is all of them, IPv4 and IPv6
+    alive_every: float = 5.0
+    silence: float = 120.0  # without an end of the connection; Paddle survives a cut of a minute
+    hello_within: float = 5.0  # for whoever connects
+    reach_within: float = 5.0  # the hub, before its member looks again
+    return_within: float = 1.0  # after an end of the connection
+    collect: float = 0.3  # reports of failures, before one of them is named the first
+    verdict_within: float = 1.5  # must exceed collect + return_within; then a member stops by its own report
+    leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
+    complete_within: float = 5.0  # for the mark of completion
+
+
+@dataclass(frozen=True)
+class Papers:
+    """Who a launcher is, and which job it belongs to. `incarnation` is new with every start of a launcher."""
+
+    me: Member
+    incarnation: str
+    job: str
+    secret: bytes | None
+    generation: int
+
+
+@dataclass(frozen=True)
+class Train:
+    """Every member has staged and serves: trainers may start."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The job is complete; or, after a stop, the culprit has gone and everybody may go."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The job has failed or was stopped; `cause` is the first cause and the same everywhere."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class HubLost:
+    """The hub was lost after this member had trained: the mark of completion tells whether the job is complete."""
+
+    cause: Cause
+
+
+Event = Train | Finish | Stop | HubLost
+
+
+class LookAgain(Exception):
+    """This hub is not (or no longer) the one to join: look for peers again, then join again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Who is waited for. `ranks` are the first missing ones, and empty where members have no numbers."""
+
+    joined: int
+    size: int
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        text = f"{self.joined} of {self.size}"
+        if not self.ranks:
+            return text
+        more = self.size - self.joined - len(self.ranks)
+        names = ", ".join(map(str, self.ranks)) + (f" and {more} more" if more > 0 else "")
+        one = len(self.ranks) == 1 and more <= 0
+        return f"{text}; {'rank' if one else 'ranks'} {names} {'has' if one else 'have'} not joined"

@@ -1,0 +1,49 @@
+"""Members become a roster by one rule for all: by the numbers of their pods, else in the numeric order of addresses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+
+from launcher.addresses import sort_key
+from launcher.errors import Exit, Failure
+from launcher.model import Member, Roster
+
+
+def are_numbered(members: Collection[Member]) -> bool:
+    """Whether all members have a number, or none: a mixture has no order that all would agree on."""
+    without = sorted(member.pod for member in members if member.rank is None)
+    if without and len(without) != len(members):
+        raise Failure(
+            Exit.CONFIG,
+            f"some pods of this job have a number and others have none ({_some(without)}): "
+            "run all of them from one Indexed Job, one StatefulSet or one plain Job",
+        )
+    return not without
+
+
+def roster(members: Collection[Member]) -> Roster:
+    """The members in rank order. Give all of them: without numbers, ranks depend on who else is there."""
+    if not are_numbered(members):
+        in_order = sorted(members, key=lambda member: sort_key(member.address))
+        _refuse_twins("address", [member.address for member in members])
+        return Roster(tuple(replace(member, rank=rank) for rank, member in enumerate(in_order)))
+    ranks = [member.rank for member in members if member.rank is not None]
+    _refuse_twins("number", ranks)
+    if sorted(ranks) != list(range(len(ranks))):
+        raise Failure(
+            Exit.CONFIG, f"the pods of this job have the numbers {_some(sorted(ranks))}: expected 0 to {len(ranks) - 1}"
+        )
+    return Roster(tuple(sorted(members, key=lambda member: -1 if member.rank is None else member.rank)))
+
+
+def _refuse_twins(what: str, values: Collection[str | int]) -> None:
+    twins = [str(value) for value, times in Counter(values).items() if times > 1]
+    if twins:
+        raise Failure(Exit.CONFIG, f"two pods of this job have the same {what}: {_some(twins)}")
+
+
+def _some(values: Collection[str | int]) -> str:
+    shown = [str(value) for value in values][:10]
+    return ", ".join(shown) + (" ..." if len(values) > len(shown) else "")

@@ -1,0 +1,53 @@
+"""A small file on the volume that always holds the newest version, written off the loop whatever the volume does."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from launcher import volume
+from launcher.errors import Failure
+
+
+class LatestFile:
+    """Versions that come while one is being written replace each other: a slow volume sees the last, not all."""
+
+    def __init__(self, path: str, say: Callable[[str], None]) -> None:
+        self._path = path
+        self._say = say
+        self._changed = threading.Condition()
+        self._newest: bytes | None = None
+        self._writing = False
+        self._complained = False
+
+    def put(self, content: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._newest = json.dumps(content, indent=1).encode() + b"\n"
+            if not self._writing:
+                self._writing = True
+                threading.Thread(target=self._write, daemon=True, name=f"write {self._path}").start()
+
+    def flush(self, within: float) -> bool:
+        """Wait until the newest version is written. Blocks: call it off the loop."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._writing, within)
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                data, self._newest = self._newest, None
+                if data is None:
+                    self._writing = False
+                    self._changed.notify_all()
+                    return
+            try:
+                volume.make_folder(os.path.dirname(self._path))
+                volume.write_atomically(self._path, data)
+                self._complained = False
+            except Failure as failure:
+                if not self._complained:
+                    self._say(failure.message)
+                self._complained = True

@@ -1,0 +1,24 @@
+"""What a member runs: the only room that knows Paddle's flags and variables. A flavour adds one file and one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.config import JobConfig
+from launcher.model import Plan, Roster
+from launcher.paddle import command as command_plan
+from launcher.paddle import v0
+
+
+def programs(command: Sequence[str]) -> tuple[str, ...]:
+    """The programs that the plan starts, to be there before anything else is done."""
+    return (command[0],) if command else v0.PROGRAMS
+
+
+def plan(
+    config: JobConfig, flags: Sequence[str], command: Sequence[str], roster: Roster | None, rank: int | None
+) -> Plan:
+    """The plan of one member. Without a roster its servers are final already, and its trainers have placeholders."""
+    if command:
+        return command_plan.plan(config, command, rank)
+    return v0.plan(config, flags, roster, rank)

@@ -1,0 +1,145 @@
+"""Paddle v0: `paddle pserver` and `paddle train`, told everything by flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from launcher.config import JobConfig
+from launcher.errors import Exit, Failure
+from launcher.model import Plan, Process, Roster
+
+PROGRAMS = ("paddle",)
+_COMMENT = "paddle_process_by_paddle"
+_TRUE = ("", "1", "true", "t", "yes", "y")
+_PSERVER_TRIES = 3  # 2 of 320 starts died by themselves
+_UNKNOWN_PSERVERS = "<addresses of all members>"
+_UNKNOWN_RANK = "<rank>"
+
+# Flags that follow from the environment: the variable that gives each.
+_OWNED = {
+    "nics": "CONF_PADDLE_NIC",
+    "port": "CONF_PADDLE_PORT",
+    "ports_num": "CONF_PADDLE_PORTS_NUM",
+    "ports_num_for_sparse": "CONF_PADDLE_PORTS_NUM_SPARSE",
+    "pservers": "LAUNCHER_PEERS",
+    "trainer_id": "LAUNCHER_RANK",
+    "num_gradient_servers": "CONF_PADDLE_GRADIENT_NUM",
+}
+
+
+def plan(config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: int | None) -> Plan:
+    """The pserver and the trainer of one member; of a job of one, the trainer alone."""
+    addresses = _training_addresses(config, roster)
+    owned = _owned_values(config, addresses, rank)
+    _refuse_other_values(config, flags, owned)
+    if config.size == 1:
+        return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1"]),))
+    small = f"--small_messages={_last(flags, 'small_messages') or '1'}"
+    network = [f"--{name}={owned[name]}" for name in ("nics", "port", "ports_num", "ports_num_for_sparse")]
+    network += [f"--num_gradient_servers={config.size}", f"--comment={_COMMENT}", small]
+    ranked = [f"--pservers={owned['pservers']}", f"--trainer_id={owned['trainer_id']}", "--local=0"]
+    return Plan(servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, []),))
+
+
+def _pserver(config: JobConfig, network: Sequence[str]) -> Process:
+    ports = range(config.port, config.port + config.ports_num + config.ports_num_sparse)
+    return Process(
+        role="pserver",
+        argv=("paddle", "pserver", *network),
+        env=config.environment,
+        cwd=config.workdir,
+        log="server.log",
+        ports=tuple(ports),
+        tries=_PSERVER_TRIES,
+    )
+
+
+def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last: Sequence[str]) -> Process:
+    """Ours first: a flag of the user's without its value must not swallow one. `last` overrides what the user gave."""
+    given = {name for name, _ in _pairs(flags)}
+    defaults = []
+    if config.trainer_count is not None and "trainer_count" not in given:
+        defaults.append(f"--trainer_count={config.trainer_count}")
+    if "save_dir" not in given:
+        defaults.append(f"--save_dir={config.output if config.job_folder else './output'}")
+    return Process(
+        role="trainer",
+        argv=("paddle", "train", *ours, *defaults, *flags, *last),
+        env=config.environment,
+        cwd=config.workdir,
+        log="train.log",
+        echo=True,
+        pass_mark=b"Pass=",
+    )
+
+
+def _training_addresses(config: JobConfig, roster: Roster | None) -> list[str] | None:
+    """The address of each member's pserver in rank order, the same on every member. Paddle v0 knows IPv4 only."""
+    if roster is None:
+        return None
+    for member in roster.members:
+        if ":" in member.training_address and config.size > 1:
+            raise Failure(
+                Exit.CONFIG,
+                f"CONF_PADDLE_NIC: rank {member.rank} ({member.pod}) has the address {member.training_address} on its "
+                "device: expected an IPv4 address, since Paddle v0 cannot use IPv6",
+            )
+    return [member.training_address for member in roster.members]
+
+
+def _owned_values(config: JobConfig, addresses: Sequence[str] | None, rank: int | None) -> dict[str, str]:
+    return {
+        "nics": config.nic,
+        "port": str(config.port),
+        "ports_num": str(config.ports_num),
+        "ports_num_for_sparse": str(config.ports_num_sparse),
+        "pservers": ",".join(addresses) if addresses else _UNKNOWN_PSERVERS,
+        "trainer_id": _UNKNOWN_RANK if rank is None else str(rank),
+        "num_gradient_servers": str(config.size),
+    }
+
+
+def _refuse_other_values(config: JobConfig, flags: Sequence[str], owned: Mapping[str, str]) -> None:
+    """A flag that the launcher owns may repeat the value. What is not known yet is checked once it is."""
+    problems = []
+    for name, value in _pairs(flags):
+        if name in _OWNED and not owned[name].startswith("<") and value != owned[name]:
+            problems.append(
+                f"--{name}: {value!r}: the launcher gives this flag the value {owned[name]!r}: leave it out, "
+                f"or set {_OWNED[name]}"
+            )
+        if name == "local" and config.size > 1 and value.lower() in _TRUE:
+            problems.append(
+                f"--local: {value!r}: each of the {config.size} trainers would train by itself: leave it out, "
+                "or set CONF_PADDLE_GRADIENT_NUM to 1"
+            )
+    if problems:
+        raise Failure(Exit.USAGE, "\n".join(problems))
+
+
+def _last(flags: Sequence[str], wanted: str) -> str | None:
+    """The value that Paddle would take for a flag: the last one given."""
+    found = [value for name, value in _pairs(flags) if name == wanted]
+    return (found[-1] or "1") if found else None
+
+
+def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and values as gflags reads them: --name=value, --name value, --name and --noname, with one dash or two.
+
+    Only for names that matter here is the next word taken for a value: which others have one, only Paddle knows.
+    """
+    known = {*_OWNED, "local", "small_messages", "trainer_count", "save_dir"}
+    switches = {"local", "small_messages"}
+    words = iter(flags)
+    for word in words:
+        match = re.fullmatch(r"--?([A-Za-z_]\w*)(=(.*))?", word, re.DOTALL)
+        if match is None:
+            continue
+        name, value = match.group(1), match.group(3)
+        if name.startswith("no") and name[2:] in switches:
+            yield name[2:], "0"
+        elif name in known and value is None:
+            yield name, "" if name in switches else next(words, "")
+        elif name in known:
+            yield name, value or ""

@@ -1,0 +1,69 @@
+"""Who is in the job: ways to find peers, chosen by name. A way is a module here with `make`, and a line below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+from launcher.model import Peers
+
+WAYS = {
+    "kubernetes": "launcher.peers.cluster",
+    "dns": "launcher.peers.dns",
+    "static": "launcher.peers.static",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What finding peers needs to know. `rank` is a number given from outside, `env` is for a child process."""
+
+    discovery: str
+    size: int
+    job_name: str | None
+    namespace: str
+    selector: str
+    service: str | None
+    peers: tuple[str, ...]
+    gang_port: int
+    pod_name: str | None
+    pod_ip: str | None
+    pod_uid: str | None
+    host_name: str
+    rank: int | None
+    job_id: str | None
+    training_address: str
+    timeout: float
+    env: Mapping[str, str]
+    service_account: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+class Finder(Protocol):
+    """One way to find peers. `close()` is due once the member has joined; `ask` works after it, too."""
+
+    async def start(self) -> None:
+        """Begin with what takes long, to be ready for `find`."""
+
+    async def find(self) -> Peers:
+        """Who is there, once enough is known to join; again to look again. Raises Failure: 75, 77 or 78.
+
+        All calls together have one deadline. May be cancelled. Does not wait between calls: that is the caller's part.
+        """
+
+    def missing(self, present: Collection[str]) -> str:
+        """Who is not there and why, as far as is known. `present` has pod names or uids of those who have joined."""
+
+    async def ask(self, pod: str) -> str:
+        """What became of a peer, by its pod's name or uid: a fresh look of at most 5 s. Empty where nobody knows."""
+
+    async def close(self) -> None:
+        """End everything that runs in the background."""
+
+
+def finder(settings: Settings, say: Callable[[str], None]) -> Finder:
+    """The way to find peers that the settings name. `say` gets progress lines. A job of one asks nobody."""
+    way = "launcher.peers.alone" if settings.size == 1 else WAYS[settings.discovery]
+    made: Finder = import_module(way).make(settings, say)
+    return made

@@ -1,0 +1,39 @@
+"""A job of one asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from launcher.model import Peers
+from launcher.peers import Settings
+from launcher.peers.own import own_member
+
+
+class Alone:
+    """The only member is number 0 and the hub."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def start(self) -> None:
+        """Nothing to begin with."""
+
+    async def find(self) -> Peers:
+        """This member."""
+        return Peers(own_member(self._settings, 0), None, self._settings.job_id, 0)
+
+    def missing(self, present: Collection[str]) -> str:
+        """Nobody is."""
+        return "1 of 1"
+
+    async def ask(self, pod: str) -> str:
+        """There is nobody to ask about."""
+        return ""
+
+    async def close(self) -> None:
+        """Nothing runs."""
+
+
+def make(settings: Settings, say: Callable[[str], None]) -> Alone:
+    """This way of finding peers."""
+    return Alone(settings)

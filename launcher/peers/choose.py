@@ -1,0 +1,175 @@
+"""From the pods that are there to what joining needs, and in words to what is missing. Pure functions of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from launcher.errors import Exit, Failure
+from launcher.identity import are_numbered, roster
+from launcher.model import Member, Peers
+from launcher.peers import Settings
+from launcher.peers.pods import ENDED, LEAVING, LIVE, Pod, View
+
+_SHOWN = 5  # pods that one message names
+
+
+def choose(view: View, settings: Settings) -> Peers | None:
+    """Enough to join, or None: not yet."""
+    me = _own(view, settings)
+    if me is None or not view.listed:
+        return None
+    _check_number(me, settings)
+    there = [pod for pod in _of_the_job(view, settings, me) if _counts(pod)]
+    numbered = are_numbered([_member(pod, settings) for pod in [*there, me]])
+    hub = _numbered_hub(there, me) if numbered else _first_of_all(there, settings)
+    if hub is None or me not in there:
+        return None
+    return Peers(
+        me=replace(_member(me, settings), training_address=settings.training_address or me.address),
+        hub=None if hub == me.uid else view.pods[hub].address,
+        identity=me.job,
+        rank=me.number,
+    )
+
+
+def complete(view: View, settings: Settings) -> bool:
+    """Whether all N are there: nothing more to be learnt for joining."""
+    me = _own(view, settings)
+    there = [pod for pod in _of_the_job(view, settings, me) if _counts(pod)] if me else []
+    return len(there) == settings.size
+
+
+def missing(view: View, settings: Settings, joined: Collection[str] | None = None) -> str:
+    """How many are there, who is not and why. `joined` has names or uids; without it an address is enough."""
+    me = _own(view, settings)
+    if not view.listed or me is None:
+        said = [_unknown(view, settings)]
+    else:
+        pods = _of_the_job(view, settings, me)
+
+        def is_there(pod: Pod) -> bool:
+            return _counts(pod) if joined is None else pod == me or pod.name in joined or pod.uid in joined
+
+        if me.number is not None:
+            said = _by_number(pods, me, settings, is_there, view.whole)
+        else:
+            said = _by_count(pods, settings, is_there)
+        if view.whole:
+            there = len(joined) if joined is not None else sum(_counts(pod) for pod in _winners(pods))
+            said.insert(0, f"{there} of {settings.size}")
+    return "; ".join(part for part in [*_shortened(said), view.trouble] if part)
+
+
+def _own(view: View, settings: Settings) -> Pod | None:
+    """The own pod. It runs, whatever the API server has heard so far, and may know its address before it."""
+    me = view.pods.get(view.me or "")
+    if me is None:
+        return None
+    address = settings.pod_ip or me.address
+    if me.number is not None:  # then the address orders nothing, and the device's will do
+        address = address or settings.training_address
+    return replace(me, address=address, state=LEAVING if me.state == LEAVING else LIVE, why="")
+
+
+def _of_the_job(view: View, settings: Settings, me: Pod) -> list[Pod]:
+    """The pods of this very job: not those of an older one of the same name, nor of another revision."""
+    pods = [me if pod.uid == me.uid else pod for pod in view.pods.values() if pod.job == me.job]
+    return [pod for pod in pods if pod.number is None or pod.number < settings.size]
+
+
+def _counts(pod: Pod) -> bool:
+    return pod.state == LIVE and bool(pod.address)
+
+
+def _member(pod: Pod, settings: Settings) -> Member:
+    return Member(pod.name, pod.uid, pod.address, pod.address, pod.number)
+
+
+def _check_number(me: Pod, settings: Settings) -> None:
+    if me.number is not None and me.number >= settings.size:
+        raise Failure(
+            Exit.CONFIG,
+            f"pod {me.name} has number {me.number}, but the job has {settings.size} members: "
+            "make CONF_PADDLE_GRADIENT_NUM equal to the number of pods",
+        )
+    if settings.rank is not None and settings.rank != me.number:
+        has = "no number" if me.number is None else f"number {me.number}"
+        raise Failure(
+            Exit.CONFIG,
+            f"LAUNCHER_RANK is {settings.rank}, but for Kubernetes pod {me.name} has {has}, which all others go by: "
+            "leave LAUNCHER_RANK out, or use LAUNCHER_DISCOVERY=dns or static",
+        )
+
+
+def _winners(pods: Iterable[Pod]) -> list[Pod]:
+    """Of several live pods with one number the newest: it replaces the others. Pods without number all stay."""
+    newest: dict[int | str, Pod] = {}
+    for pod in sorted(pods, key=lambda pod: (_counts(pod), pod.state == LIVE, pod.created, pod.uid)):
+        newest[pod.uid if pod.number is None else pod.number] = pod
+    return list(newest.values())
+
+
+def _numbered_hub(there: list[Pod], me: Pod) -> str | None:
+    winners = {pod.number: pod.uid for pod in _winners(there)}
+    return winners.get(0) if winners.get(me.number) == me.uid else None
+
+
+def _first_of_all(there: list[Pod], settings: Settings) -> str | None:
+    if len(there) != settings.size:
+        return None
+    return roster([_member(pod, settings) for pod in there]).members[0].uid
+
+
+def _unknown(view: View, settings: Settings) -> str:
+    where = f"{settings.selector} in namespace {settings.namespace}"
+    if not view.listed:
+        return "" if view.trouble else "the API server has not answered yet"
+    if not view.pods:
+        return f"no pod matches {where}: JOB_NAME or LAUNCHER_SELECTOR, and JOB_NAMESPACE, must fit the pods' labels"
+    return (
+        f"none of the {len(view.pods)} pods that match {where} is known to be this one "
+        f"(POD_UID {settings.pod_uid or 'unset'}, POD_NAME {settings.pod_name or 'unset'}, "
+        f"host name {settings.host_name}): set POD_NAME (fieldRef metadata.name)"
+    )
+
+
+def _by_number(pods: list[Pod], me: Pod, settings: Settings, is_there: Callable[[Pod], bool], whole: bool) -> list[str]:
+    known = {pod.number: pod for pod in _winners(pods)}
+    newer = known[me.number]
+    if newer.uid != me.uid:
+        return [f"pod {newer.name} is newer and has this pod's number {me.number}: this one is being replaced"]
+    older = [pod for pod in pods if pod.state == LIVE and pod != known[pod.number]]
+    said = [f"{known[pod.number].name} replaces {pod.name}, which still runs as number {pod.number}" for pod in older]
+    for number in range(settings.size if whole else 1):
+        pod = known.get(number)
+        if pod is None:
+            said.append(f"there is no pod with number {number}")
+        elif not is_there(pod):
+            said.append(_why(pod))
+    return said
+
+
+def _by_count(pods: list[Pod], settings: Settings, is_there: Callable[[Pod], bool]) -> list[str]:
+    live = [pod for pod in pods if pod.state == LIVE]
+    if len(live) > settings.size:
+        names = ", ".join(sorted(pod.name for pod in live)[: settings.size + _SHOWN])
+        return [f"{len(live)} live pods for N={settings.size}, one may be about to be replaced: {names}"]
+    said = [_why(pod) for pod in sorted(pods, key=lambda pod: (pod.state != LIVE, pod.name)) if not is_there(pod)]
+    unborn = settings.size - len(live)
+    return said + ([f"{unborn} more must still be created"] if unborn else [])
+
+
+def _why(pod: Pod) -> str:
+    if pod.state == LEAVING:
+        return f"{pod.name} is being deleted"
+    if pod.state == ENDED:
+        return f"{pod.name} has ended" + (f": {pod.why}" if pod.why else "")
+    if pod.why:
+        return f"{pod.name} is {pod.why}"
+    return f"{pod.name} ({pod.address}) has not joined yet" if pod.address else f"{pod.name} has no address yet"
+
+
+def _shortened(said: list[str]) -> list[str]:
+    shown = said[: _SHOWN + 1]
+    return shown + ([f"and {len(said) - len(shown)} more"] if len(said) > len(shown) else [])

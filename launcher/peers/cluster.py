@@ -1,0 +1,166 @@
+"""Peers by the API server: this side asks a child process (launcher.peers.kubernetes) and never loads its client."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from typing import Any
+
+from launcher.errors import Exit, Failure
+from launcher.model import Peers
+from launcher.peers import Settings
+from launcher.peers.choose import choose, complete, missing
+from launcher.peers.pods import Pod, View
+from launcher.peers.waiting import Waiting
+from launcher.worker import Worker
+
+_CHILD = "launcher.peers.kubernetes"
+_ASK = 5.0  # seconds for the whole of one question
+_COALESCE = 0.05  # seconds: pods of a big job change in bursts
+_LONGEST = 30.0  # seconds between two starts of a child that crashes
+
+
+class Cluster:
+    """Keeps a view of the pods by what the child tells, as long as that is needed."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._waiting = Waiting(settings.timeout, say)
+        self._view = View()
+        self._failure: Failure | None = None
+        self._changed = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        self._finds = 0
+        self._hub_waits = False
+
+    async def start(self) -> None:
+        """Start the child, whose imports alone take a third of a second."""
+        if self._following is None or self._following.done():
+            self._failure = None
+            self._view.listed = False
+            worker = self._worker({"do": "follow"})
+            self._following = asyncio.create_task(self._follow(worker))
+            await worker.start()
+
+    async def find(self) -> Peers:
+        """Numbered: once the hub's pod has an address. Otherwise: once exactly N live pods have one."""
+        self._waiting.begin()
+        await self.start()
+        while (peers := self._choice()) is None:
+            state = missing(self._view, self._settings)
+            self._waiting.check(state, self._advice())
+            self._changed.clear()
+            await self._waiting.pause(state, self._settings.timeout, self._changed)
+            await asyncio.sleep(_COALESCE)
+        self._finds += 1
+        self._hub_waits = peers.hub is None and self._finds == 1
+        # The hub has to say for whom it waits. Whoever looks again has not joined, and may have to look once more.
+        if self._finds == 1 and (not self._hub_waits or complete(self._view, self._settings)):
+            await self._end()
+        return peers
+
+    def missing(self, present: Collection[str]) -> str:
+        """As far as the child has told so far."""
+        return missing(self._view, self._settings, present)
+
+    async def ask(self, pod: str) -> str:
+        """Look at one pod again, in a child of its own."""
+        known = next((p for p in self._view.pods.values() if pod in (p.name, p.uid)), None)
+        worker = self._worker(
+            {"do": "ask", "pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
+        )
+        try:
+            return await asyncio.wait_for(self._answer(worker), _ASK)
+        except asyncio.TimeoutError:
+            return ""
+        finally:
+            await worker.close()
+
+    async def close(self) -> None:
+        """End the child. What is known stays known."""
+        await self._end()
+
+    def _choice(self) -> Peers | None:
+        if self._failure is not None:
+            raise self._failure
+        if self._following is not None and self._following.done():
+            self._following.result()
+        return choose(self._view, self._settings)
+
+    async def _follow(self, worker: Worker) -> None:
+        pause = 1.0
+        while True:
+            try:
+                async for message in worker.messages():
+                    self._take(message)
+                    pause = 1.0
+                    if self._hub_waits and "pod" in message and complete(self._view, self._settings):
+                        return
+            finally:
+                await worker.close()
+            if self._failure is not None:
+                return
+            why = worker.last_words() or "without a word"
+            self._view.trouble = f"the process that asks the API server ended with {worker.code} ({why}), starting anew"
+            self._changed.set()
+            await asyncio.sleep(pause + random.uniform(0, 0.5))
+            pause = min(pause * 2, _LONGEST)
+            worker = self._worker({"do": "follow"})
+
+    def _take(self, message: dict[str, Any]) -> None:
+        view = self._view
+        match message:
+            case {"pod": seen}:
+                view.pods[seen["uid"]] = Pod(**seen)
+            case {"gone": uid}:
+                view.pods.pop(uid, None)
+            case {"me": uid}:
+                view.me = uid
+            case {"whole": whole}:
+                view.whole = whole
+            case {"again": _}:
+                view.pods, view.listed = {}, False
+            case {"listed": _}:
+                view.listed, view.trouble = True, ""
+            case {"trouble": text}:
+                view.trouble = text
+            case {"failure": {"code": code, "message": text}}:
+                self._failure = Failure(Exit(code), text)
+        if view.listed or view.trouble or self._failure:
+            self._changed.set()
+
+    async def _answer(self, worker: Worker) -> str:
+        async for message in worker.messages():
+            if "became" in message:
+                return str(message["became"])
+        return ""
+
+    async def _end(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+
+    def _worker(self, what: dict[str, Any]) -> Worker:
+        settings = self._settings
+        request = {
+            "namespace": settings.namespace,
+            "selector": settings.selector,
+            "job_id": settings.job_id,
+            "pod_name": settings.pod_name,
+            "pod_uid": settings.pod_uid,
+            "pod_ip": settings.pod_ip,
+            "host_name": settings.host_name,
+            "kubeconfig": settings.env.get("KUBECONFIG", ""),
+            "service_account": settings.service_account,
+        }
+        return Worker(_CHILD, request | what, settings.env)
+
+    def _advice(self) -> str:
+        settings = self._settings
+        return f"Look at `kubectl -n {settings.namespace} get pods -l {settings.selector}` and `kubectl describe pod`"
+
+
+def make(settings: Settings, say: Callable[[str], None]) -> Cluster:
+    """This way of finding peers."""
+    return Cluster(settings, say)

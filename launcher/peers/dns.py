@@ -1,0 +1,125 @@
+"""Peers by the names that a headless Service gives to numbered pods: only the hub's is looked up. Needs no rights."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection
+
+from launcher.addresses import sort_key
+from launcher.errors import Exit, Failure
+from launcher.model import Peers
+from launcher.peers import Settings
+from launcher.peers.own import ordinal, own_member
+from launcher.peers.waiting import Waiting
+from launcher.processes import off_loop
+
+_RESOLVER = "/etc/resolv.conf"
+_LONGEST = 5.0  # seconds between look-ups: in many clusters a failure is cached as long, or longer
+
+
+class Dns:
+    """Asks for `<name>-0.<service>`, seldom and by full name: failed look-ups are cached, and search lists are slow."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._waiting = Waiting(settings.timeout, say)
+        self._calls = 0
+        self._state = "the hub's name was not looked up yet"
+
+    async def start(self) -> None:
+        """Nothing to begin with."""
+
+    async def find(self) -> Peers:
+        """Number 0 is the hub and asks nobody; the others return when its name has an address."""
+        self._waiting.begin()
+        rank = self._rank()
+        me = own_member(self._settings, rank)
+        hub = await self._hub(rank) if rank else None
+        return Peers(me, hub, self._settings.job_id, rank)
+
+    def missing(self, present: Collection[str]) -> str:
+        """How many, and how the hub's name stands."""
+        return f"{len(present)} of {self._settings.size}; {self._state}"
+
+    async def ask(self, pod: str) -> str:
+        """There is nobody to ask."""
+        return ""
+
+    async def close(self) -> None:
+        """Nothing runs."""
+
+    def _rank(self) -> int:
+        settings = self._settings
+        rank = settings.rank if settings.rank is not None else ordinal(settings)
+        if rank is None or rank >= settings.size:
+            found = "no number is known" if rank is None else f"{rank} is not a number from 0 to {settings.size - 1}"
+            raise Failure(
+                Exit.CONFIG,
+                f"this member's number: {found}. Names need one: use an Indexed Job or a StatefulSet of "
+                f"{settings.size} pods, set LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=kubernetes",
+            )
+        return rank
+
+    async def _hub(self, rank: int) -> str:
+        name = await off_loop(hub_name, self._settings, rank)
+        never = asyncio.Event()
+        wait = 1.0
+        while True:
+            try:
+                found = await asyncio.wait_for(off_loop(_look_up, name), max(0.05, self._waiting.left()))
+            except (OSError, UnicodeError, asyncio.TimeoutError) as error:
+                reason = getattr(error, "strerror", None) or str(error) or "no answer"
+                self._state = f"the hub's name {name} has no address yet: {reason}"
+            else:
+                self._state = f"the hub's name {name} has the address {', '.join(found)}"
+                self._calls += 1
+                # A pod that is replaced has two addresses for a while: whoever looks again tries the next one.
+                return found[(self._calls - 1) % len(found)]
+            self._waiting.check(self._state, self._advice())
+            await self._waiting.pause(self._state, wait, never)
+            wait = min(wait * 2, _LONGEST)
+
+    def _advice(self) -> str:
+        service = self._settings.service
+        return (
+            f"Look whether pod 0 runs, whether the pods have `subdomain: {service}`, and whether a Service {service} "
+            "with `clusterIP: None` and `publishNotReadyAddresses: true` selects them"
+        )
+
+
+def make(settings: Settings, say: Callable[[str], None]) -> Dns:
+    """This way of finding peers."""
+    return Dns(settings, say)
+
+
+def hub_name(settings: Settings, rank: int) -> str:
+    """The name of pod 0; with a final dot wherever the full name is known."""
+    suffix = f"-{rank}"
+    names = (settings.host_name.partition(".")[0], settings.pod_name or "")
+    base = next((name[: -len(suffix)] for name in names if name.endswith(suffix)), settings.job_name)
+    if not base or not settings.service:
+        raise Failure(Exit.CONFIG, "LAUNCHER_DISCOVERY=dns needs LAUNCHER_SERVICE, the name of the headless Service")
+    name = f"{base}-0.{settings.service}"
+    if name.endswith("."):
+        return name
+    if ".svc." in settings.service:
+        return f"{name}."
+    domain = _service_domain() if "." not in settings.service else None
+    return f"{name}.{domain}." if domain else name
+
+
+def _service_domain() -> str | None:
+    """`<namespace>.svc.<cluster domain>`, as the kubelet writes it into the resolver's search list."""
+    try:
+        with open(_RESOLVER, encoding="utf-8", errors="replace") as file:
+            words = [line.split() for line in file]
+    except OSError:
+        return None
+    domains = [domain for line in words if line[:1] == ["search"] for domain in line[1:]]
+    return next((domain.rstrip(".") for domain in domains if domain.split(".")[1:2] == ["svc"]), None)
+
+
+def _look_up(name: str) -> list[str]:
+    found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+    return sorted(found, key=lambda address: sort_key(address.partition("%")[0]))

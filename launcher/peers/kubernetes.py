@@ -1,0 +1,201 @@
+"""The child that talks to the API server: `python -m launcher.peers.kubernetes`, asked by launcher.peers.cluster.
+
+Its answers, a line each: {"me": uid}, {"whole": bool}, {"pod": {...}}, {"gone": uid}, {"listed": true},
+{"again": true} before a new list, {"trouble": text}, {"failure": {...}}, {"became": text}.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import asdict
+from typing import Any
+
+from launcher.addresses import held_here, is_held, parsed
+from launcher.answering import Answers, request
+from launcher.errors import Exit, Failure
+from launcher.peers import explain
+from launcher.peers.api import Api, Expired, Passing
+from launcher.peers.pods import LIVE, Pod
+
+Json = dict[str, Any]
+
+_LOOK = 3.0  # seconds in which a pod that died shows up as dead
+_AT_ONCE = 1.0  # a watch that ends sooner than this without an event was not a watch
+
+
+class Following:
+    """One list and then one watch of the pods, told to the launcher as far as it matters to it."""
+
+    def __init__(self, asked: Json, api: Api, answers: Answers) -> None:
+        self._asked = asked
+        self._api = api
+        self._tell = answers.tell
+        self._host_name: str = asked["host_name"].partition(".")[0]
+        self._held = held_here()
+        self._known: dict[str, Pod] = {}
+        self._own: Json | None = None
+        self._me: str | None = None
+        self._version: str | None = None
+        self._selector: str = asked["selector"]
+
+    def run(self) -> None:
+        """Until the launcher ends this process."""
+        self._own = self._api.patiently(self._own_pod)
+        self._selector, whole = _narrowed(self._selector, self._own)
+        self._tell({"whole": whole})
+        while True:
+            self._api.patiently(self._step)
+
+    def _own_pod(self) -> Json | None:
+        # All but number 0 read two pods instead of all when they know their own labels.
+        uid, name = self._asked["pod_uid"], self._asked["pod_name"] or self._host_name
+        try:
+            found = self._api.get(name)
+        except Failure as failure:
+            if failure.code is Exit.DENIED:
+                return None  # without this right it goes on, at the price of reading everybody
+            raise
+        return found if found and (not uid or found["metadata"]["uid"] == uid) else None
+
+    def _step(self) -> None:
+        try:
+            if self._version is None:
+                self._list()
+            self._watch()
+        except Expired:
+            self._version = None
+
+    def _list(self) -> None:
+        found, self._version = self._api.list(self._selector)
+        if self._own is not None:
+            self._refuse_other_selection(self._own, found)
+        self._tell({"again": True})
+        self._known.clear()
+        for seen in found:
+            self._take(seen)
+        self._find_me()
+        self._tell({"listed": True})
+
+    def _watch(self) -> None:
+        started, moved = time.monotonic(), False
+        assert self._version is not None
+        try:
+            for event in self._api.watch(self._selector, self._version):
+                moved = True
+                seen = event["object"]
+                self._version = seen["metadata"]["resourceVersion"]
+                if event["type"] == "DELETED":
+                    self._drop(seen["metadata"]["uid"])
+                elif event["type"] != "BOOKMARK":
+                    self._take(seen)
+                    self._find_me()
+        except Passing:
+            if not moved:
+                raise
+        else:
+            if not moved and time.monotonic() - started < _AT_ONCE:
+                raise Passing("the watch ended at once")
+        # A server that restarts cuts all watches at once: they must not all come back at once.
+        time.sleep(random.uniform(0, 0.5))
+
+    def _take(self, seen: Json) -> None:
+        pod = explain.pod(seen, self._asked["job_id"])
+        if self._known.get(pod.uid) != pod:
+            self._known[pod.uid] = pod
+            self._tell({"pod": asdict(pod)})
+
+    def _drop(self, uid: str) -> None:
+        if self._known.pop(uid, None):
+            self._tell({"gone": uid})
+
+    def _find_me(self) -> None:
+        if self._me is None:
+            mine = [pod for pod in self._known.values() if self._is_me(pod)]
+            mine = mine or [pod for pod in self._known.values() if pod.state == LIVE and self._has_my_address(pod)]
+            if len(mine) == 1:
+                self._me = mine[0].uid
+                self._tell({"me": self._me})
+
+    def _is_me(self, pod: Pod) -> bool:
+        asked = self._asked
+        if asked["pod_uid"]:
+            return bool(pod.uid == asked["pod_uid"])
+        return bool(pod.name == (asked["pod_name"] or self._host_name))
+
+    def _has_my_address(self, pod: Pod) -> bool:
+        given = self._asked["pod_ip"]
+        return parsed(pod.address) == parsed(given) if given else is_held(pod.address, self._held)
+
+    def _refuse_other_selection(self, own: Json, found: list[Json]) -> None:
+        if any(seen["metadata"]["uid"] == own["metadata"]["uid"] for seen in found):
+            return
+        has = ",".join(f"{key}={value}" for key, value in sorted(explain.labels(own).items())) or "none"
+        raise Failure(
+            Exit.CONFIG,
+            f"{len(found) or 'no'} pods match {self._asked['selector']} in namespace {self._api.namespace}, "
+            f"and this pod, {own['metadata']['name']}, is not one of them: its labels are {has}. "
+            "Set JOB_NAME to the Job's name, or LAUNCHER_SELECTOR to labels that all pods of the job have",
+        )
+
+
+def _narrowed(selector: str, own: Json | None) -> tuple[str, bool]:
+    """A numbered member needs number 0 and itself: 1,000 members that all read 1,000 pods would hurt the API server."""
+    number = explain.number(own) if own else None
+    if not own or not number:
+        return selector, True
+    has = explain.labels(own)
+    name = own["metadata"]["name"]
+    first = {
+        explain.INDEX: "0",
+        explain.ORDINAL: "0",
+        explain.STATEFUL_NAME: f"{name.rpartition('-')[0]}-0",
+    }
+    for label, hub in first.items():
+        if label in has:
+            return f"{selector},{label} in ({hub},{has[label]})", False
+    return selector, True
+
+
+def look_after(asked: Json, api: Api) -> str:
+    """What became of a pod: asked for until it shows, since a death takes up to a second to get there."""
+    until = time.monotonic() + _LOOK
+    while True:
+        said = api.patiently(lambda: _look(asked, api))
+        if said or time.monotonic() > until:
+            return said
+        time.sleep(0.5)
+
+
+def _look(asked: Json, api: Api) -> str:
+    name, uid = asked["name"], asked["uid"]
+    if not name or not uid:
+        found, _ = api.list(asked["selector"])
+        seen = next((pod for pod in found if asked["pod"] in (pod["metadata"]["name"], pod["metadata"]["uid"])), None)
+        return explain.became(seen) or explain.silent_node(seen) if seen else ""
+    seen = api.get(name)
+    if seen is None or seen["metadata"]["uid"] != uid:
+        return "the pod was deleted"
+    return explain.became(seen) or explain.silent_node(seen)
+
+
+def main() -> None:
+    """Do what the request says; a clean error is an answer, too."""
+    asked, answers = request(), Answers()
+    try:
+        api = Api(
+            asked["namespace"],
+            asked["kubeconfig"],
+            asked["service_account"],
+            lambda text: answers.tell({"trouble": text}),
+        )
+        if asked["do"] == "follow":
+            Following(asked, api, answers).run()
+        else:
+            answers.tell({"became": look_after(asked, api)})
+    except Failure as failure:
+        answers.tell({"failure": {"code": int(failure.code), "message": failure.message}})
+
+
+if __name__ == "__main__":
+    main()

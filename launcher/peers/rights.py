@@ -1,0 +1,42 @@
+"""What a pod may ask of the API server, and how to let it."""
+
+from __future__ import annotations
+
+import re
+
+_ROLE = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: paddle-launcher, namespace: {namespace}}}
+rules:
+- {{apiGroups: [""], resources: [pods], verbs: [get, list, watch]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: paddle-launcher, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: paddle-launcher}}
+subjects:
+- {subject}"""
+
+
+def denied(said: str, namespace: str) -> str:
+    """What to tell the user when the API server forbids something, with the rule that would allow it."""
+    user = _found(r'User "([^"]+)"', said)
+    verb, resource = _found(r"cannot (\w+) resource", said) or "list", _found(r'resource "([^"]+)"', said) or "pods"
+    account = re.fullmatch(r"system:serviceaccount:([^:]+):([^:]+)", user)
+    if account:
+        who = f"service account {account[2]} of namespace {account[1]}"
+        subject = f"{{kind: ServiceAccount, name: {account[2]}, namespace: {account[1]}}}"
+    else:
+        who = f"user {user}" if user else "this pod"
+        subject = f"{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {user or '...'!r}}}"
+    return (
+        f"the API server does not let {who} {verb} {resource} in namespace {namespace} (HTTP 403: {said}). "
+        "Allow it as below, or use LAUNCHER_DISCOVERY=dns, which needs no rights:\n"
+        + _ROLE.format(namespace=namespace, subject=subject)
+    )
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1] if match else ""

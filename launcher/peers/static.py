@@ -1,0 +1,72 @@
+"""Peers given as addresses or host names in rank order: LAUNCHER_PEERS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from launcher.addresses import held_here, is_address, is_held, parsed
+from launcher.errors import Exit, Failure
+from launcher.model import Peers
+from launcher.peers import Settings
+from launcher.peers.own import own_member
+
+
+class Static:
+    """Knows everything at once, except which of the peers this member is, unless it is told."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def start(self) -> None:
+        """Nothing to begin with."""
+
+    async def find(self) -> Peers:
+        """The first peer is the hub."""
+        settings = self._settings
+        if len(settings.peers) != settings.size:
+            raise Failure(
+                Exit.CONFIG,
+                f"LAUNCHER_PEERS has {len(settings.peers)} peers, CONF_PADDLE_GRADIENT_NUM is {settings.size}: "
+                "they must be equal",
+            )
+        rank = settings.rank if settings.rank is not None else self._own_rank()
+        if rank >= settings.size:
+            raise Failure(Exit.CONFIG, f"rank {rank} is not among the {settings.size} peers: expected 0 to N-1")
+        own = settings.peers[rank]
+        me = own_member(settings, rank, own if is_address(own) else None)
+        return Peers(me, settings.peers[0] if rank else None, settings.job_id, rank)
+
+    def missing(self, present: Collection[str]) -> str:
+        """Only how many: nobody knows more about a mere address."""
+        return f"{len(present)} of {self._settings.size}; the peers are {', '.join(self._settings.peers)}"
+
+    async def ask(self, pod: str) -> str:
+        """There is nobody to ask."""
+        return ""
+
+    async def close(self) -> None:
+        """Nothing runs."""
+
+    def _own_rank(self) -> int:
+        peers, pod_ip = self._settings.peers, self._settings.pod_ip
+        found = [rank for rank, peer in enumerate(peers) if pod_ip and parsed(peer) == parsed(pod_ip)]
+        found = found or [rank for rank, peer in enumerate(peers) if self._is_own(peer)]
+        if len(found) == 1:
+            return found[0]
+        which = "none" if not found else f"{len(found)} (numbers {', '.join(map(str, found))})"
+        raise Failure(
+            Exit.CONFIG,
+            f"{which} of the peers in LAUNCHER_PEERS ({', '.join(peers)}) is held by this host: "
+            f"set LAUNCHER_RANK to this member's place in the list, 0 to {len(peers) - 1}",
+        )
+
+    def _is_own(self, peer: str) -> bool:
+        if is_address(peer):
+            return is_held(peer, held_here())
+        own = {self._settings.host_name, self._settings.pod_name}
+        return peer in own or peer.split(".")[0] in own
+
+
+def make(settings: Settings, say: Callable[[str], None]) -> Static:
+    """This way of finding peers."""
+    return Static(settings)

@@ -1,0 +1,100 @@
+"""What `run` would do here, for people: rank, roster, copies, each process. Starts nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from launcher import identity, paddle, peers
+from launcher.bootstrap import copies, finder_settings
+from launcher.config import JobConfig
+from launcher.model import Member, Process, Roster
+
+# Variables that say how training runs. The rest of an environment may hold passwords: it is only counted.
+_SHOWN = ("JOB_", "TRAIN", "CONF_PADDLE_", "LAUNCHER_", "POD_", "PADDLE_", "FLAGS_", "GLOG_", "GLOO_", "NCCL_", "OMP_")
+_SHOWN_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+
+
+def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *, discover: bool, as_json: bool) -> str:
+    """The plan as text or JSON, with placeholders for what only the peers can tell."""
+    rank, roster, job = asyncio.run(_asked(config)) if discover else _known(config)
+    plan = paddle.plan(config, flags, command, roster, rank)
+    shown_rank = "<rank>" if rank is None else str(rank)
+    content = {
+        "job": config.job_name,
+        "identity": job,
+        "rank": rank,
+        "nodes": config.size,
+        "discovery": config.discovery if config.size > 1 else None,
+        "roster": [asdict(member) for member in roster.members] if roster else None,
+        "work_directory": config.workdir,
+        "copies": [asdict(copy) for copy in copies(config, shown_rank)],
+        "logs": os.path.join(config.output, f"node_{shown_rank}"),
+        "processes": [_process(process) for process in (*plan.servers, *plan.trainers)],
+        "warnings": list(config.warnings),
+    }
+    return json.dumps(content, indent=1) if as_json else _text(content)
+
+
+def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
+    """What the configuration alone tells: with static peers all of it, else the own number at best."""
+    if config.size == 1:
+        return 0, None, config.job_id
+    if config.discovery != "static":
+        return config.rank, None, config.job_id
+    members = [Member(f"rank {rank}", "", address, address, rank) for rank, address in enumerate(config.peers)]
+    return config.rank, Roster(tuple(members)), config.job_id
+
+
+async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
+    """What the peers tell, as soon as it would be enough to join."""
+    finder = peers.finder(finder_settings(config), lambda text: None)
+    try:
+        found = await finder.find()
+        members = finder.members()
+    finally:
+        await finder.close()
+    roster = identity.roster(members) if len(members) == config.size else None
+    ranks = [member.rank for member in roster.members if member.pod == found.me.pod] if roster else []
+    return (ranks[0] if ranks else found.rank), roster, found.identity
+
+
+def _process(process: Process) -> dict[str, Any]:
+    shown = {
+        name: value for name, value in sorted(process.env.items()) if name.startswith(_SHOWN) or name in _SHOWN_NAMES
+    }
+    return {
+        "role": process.role,
+        "argv": list(process.argv),
+        "directory": process.cwd,
+        "log": process.log,
+        "environment": shown,
+        "variables_not_shown": len(process.env) - len(shown),
+    }
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    rank = "known once peers are found" if content["rank"] is None else content["rank"]
+    lines = [
+        f"job        {content['job'] or '-'}, identity {content['identity'] or 'not known yet'}",
+        f"rank       {rank} of {content['nodes']}, peers by {content['discovery'] or 'nobody: a job of one'}",
+        f"directory  {content['work_directory']}",
+        f"logs       {content['logs']}",
+    ]
+    lines += [
+        f"copy       {copy['source']}/* to {copy['destination']}/  ({copy['what']})" for copy in content["copies"]
+    ]
+    for member in content["roster"] or []:
+        lines.append(f"member     {member['rank']}  {member['pod']}  {member['training_address']}")
+    for process in content["processes"]:
+        lines.append(f"{process['role']:<10} {shlex.join(process['argv'])}")
+        for name, value in process["environment"].items():
+            lines.append(f"           {name}={shlex.quote(value)}")
+        lines.append(f"           and {process['variables_not_shown']} more variables of this environment")
+    lines += [f"warning    {warning}" for warning in content["warnings"]]
+    return "\n".join(lines)

@@ -1,0 +1,60 @@
+"""What the volume remembers of one job: its secret, its failed attempts, its mark of completion.
+
+It lives in output/.launcher/<identity>/. Everything here blocks as long as the volume does: call it off the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+
+from launcher import volume
+
+MAX_ATTEMPTS = 5  # without progress
+
+
+class Record:
+    """One job's memory. A job without an identity has a secret only: nothing could tell it from another of its name."""
+
+    def __init__(self, output: str, identity: str | None) -> None:
+        self._identity = identity
+        self._folder = os.path.join(output, ".launcher", identity or "unidentified")
+
+    def open(self) -> None:
+        """Make the folder and see that it can be written: what is wrong with the volume is said before all else."""
+        volume.make_folder(self._folder)
+        probe = self._path(f"probe.{secrets.token_hex(8)}")
+        volume.write_atomically(probe, bytes(4096))
+        os.unlink(probe)
+
+    def secret(self) -> bytes:
+        """The same for all members: made by whoever comes first."""
+        return volume.create_once(self._path("secret"), secrets.token_hex(32).encode())
+
+    def is_complete(self) -> bool:
+        return self._identity is not None and os.path.exists(self._path("complete"))
+
+    def mark_complete(self) -> None:
+        if self._identity is not None:
+            volume.write_atomically(self._path("complete"), b"all members have trained\n")
+
+    def failed_attempts(self) -> int:
+        """How many attempts in a row made no progress; a file that nobody can read counts as none."""
+        if self._identity is None:
+            return 0
+        try:
+            with open(self.attempts_file, encoding="utf-8") as file:
+                return int(json.load(file)["without_progress"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return 0
+
+    @property
+    def attempts_file(self) -> str:
+        return self._path("attempts.json")
+
+    def counts_attempts(self) -> bool:
+        return self._identity is not None
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)

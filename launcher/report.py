@@ -1,0 +1,108 @@
+"""The outcome, as everybody reads it: an exit code, a termination message, and status files on the volume."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from launcher.errors import Exit
+from launcher.model import Cause, Member, Outcome
+
+_OWN_CODES = frozenset(int(code) for code in Exit)
+_TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts what is longer
+
+
+def outcome(cause: Cause | None, rank: int | None, *, told_to_stop: bool) -> Outcome:
+    """How this launcher ends, from the first cause (None: the job is complete) and its own part in it."""
+    code = _exit_code(cause, rank, told_to_stop)
+    return Outcome(code=code, cause=cause, text=_text(cause, rank, code))
+
+
+def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int:
+    if told_to_stop:
+        return Exit.STOPPED
+    if cause is None:
+        return Exit.COMPLETE
+    if cause.final:
+        return Exit.GIVEN_UP
+    if cause.kind == "peers":
+        return cause.code
+    if cause.kind == "lost":
+        stands_for_it = 1 if cause.rank == 0 else 0  # the hub, or the lowest rank that lives
+        return Exit.PEER_LOST if rank == stands_for_it else Exit.PEER_FAILED
+    if cause.rank != rank:
+        return Exit.PEER_FAILED
+    if cause.kind in ("trainer", "pserver") and cause.code in _OWN_CODES:
+        return Exit.MASKED
+    return cause.code
+
+
+def _text(cause: Cause | None, rank: int | None, code: int) -> str:
+    if cause is None:
+        return "the job is complete" if code == Exit.COMPLETE else "told to stop (SIGTERM) and stopped in order"
+    first = f"{whose(cause)}{cause.what}"
+    if code == Exit.STOPPED:
+        return f"told to stop (SIGTERM) and stopped in order; first cause: {first}"
+    if code == Exit.PEER_FAILED:
+        return f"ended because of a peer: {first}"
+    if code == Exit.MASKED:
+        return (
+            f"{first}; its exit code {cause.code} is shown as {code}, since {cause.code} is one of the launcher's own"
+        )
+    return first
+
+
+def whose(cause: Cause) -> str:
+    return "" if cause.rank is None else f"rank {cause.rank} ({cause.pod}): "
+
+
+def termination_message(result: Outcome) -> bytes:
+    """The outcome and the last lines of what died, within what Kubernetes keeps: the oldest lines go first."""
+    head = f"exit code {result.code}: {result.text}\n".encode()[:_TERMINATION_LIMIT]
+    lines = [line.encode() + b"\n" for line in result.cause.tail] if result.cause else []
+    while lines and len(head) + sum(map(len, lines)) > _TERMINATION_LIMIT:
+        lines.pop(0)
+    return head + b"".join(lines)
+
+
+def write_termination_message(path: str, message: bytes) -> None:
+    """Only where Kubernetes made the file: elsewhere nobody reads it. Blocks: call it off the loop."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, message)
+    except OSError:
+        pass  # the same words are on standard error
+    finally:
+        os.close(descriptor)
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def status(
+    job: str, member: Member, phase: str, since: str, last_pass: int | None, result: Outcome | None
+) -> Mapping[str, Any]:
+    """One member's status file."""
+    return {
+        "job": job,
+        "rank": member.rank,
+        "pod": member.pod,
+        "uid": member.uid,
+        "phase": phase,
+        "since": since,
+        "last_pass": last_pass,
+        "exit_code": None if result is None else int(result.code),
+        "first_cause": cause_in_words(result),
+        "written": now(),
+    }
+
+
+def cause_in_words(result: Outcome | None) -> Mapping[str, Any] | None:
+    return None if result is None or result.cause is None else asdict(result.cause)

@@ -1,0 +1,69 @@
+"""What the volume says about a job: a row a member."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launcher.errors import Exit, Failure
+
+_COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
+
+
+def describe(job_folder: str, *, as_json: bool) -> str:
+    """The job's state as a table or as JSON."""
+    output = os.path.join(job_folder, "output")
+    members = _members(output)
+    if as_json:
+        return json.dumps({"job": _read(os.path.join(output, "job.json")), "members": members}, indent=1)
+    return _table([_COLUMNS, *(_row(member) for member in members)])
+
+
+def _members(output: str) -> list[Mapping[str, Any]]:
+    """The newest word of each member; one that never wrote any stands there with what the hub knew of it."""
+    try:
+        names = os.listdir(output)
+    except OSError as error:
+        raise Failure(
+            Exit.NO_INPUT, f"{output}: {error.strerror}: expected a job's folder that a launcher has written to"
+        ) from None
+    found = {}
+    for name in names:
+        if match := re.fullmatch(r"node_([0-9]+)", name):
+            found[int(match.group(1))] = _read(os.path.join(output, name, "status.json"))
+    expected = _read(os.path.join(output, "job.json")).get("members", [])
+    members: list[Mapping[str, Any]] = []
+    for rank in sorted(set(found) | set(range(len(expected)))):
+        silent = {"rank": rank, "pod": expected[rank]["pod"] if rank < len(expected) else None, "phase": "no word"}
+        members.append(found.get(rank) or silent)
+    return members
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return {}
+    except OSError as error:
+        raise Failure(Exit.IO_FAILED, f"{path}: {error.strerror}") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _row(member: Mapping[str, Any]) -> tuple[str, ...]:
+    cause = member.get("first_cause")
+    words = ""
+    if cause:
+        whose = "" if cause["rank"] is None else f"rank {cause['rank']} ({cause['pod']}): "
+        words = f"{whose}{cause['what']}"
+    plain = (member.get(key) for key in ("rank", "pod", "phase", "since", "last_pass", "exit_code"))
+    return (*("-" if value is None else str(value) for value in plain), words or "-")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)

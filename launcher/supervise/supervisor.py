@@ -1,0 +1,244 @@
+"""All processes of one member: started, watched, told of, and ended with everything that they left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launcher.model import Process
+from launcher.processes import is_own, off_loop, reap_orphans
+from launcher.supervise.child import KILL_WAIT, Child, Death, StartFailed
+from launcher.supervise.guardian import Guardian
+from launcher.supervise.listening import wait_until_listening
+from launcher.supervise.output import Output
+from launcher.supervise.proctable import descendants, read_entry, table, tagged, tagged_environment
+from launcher.supervise.sinks import Limits
+
+_REST_GRACE = 1.0  # for what is left of a group when its process has died
+_SETTLE = 0.1  # for the last words of a dead process to be read
+_DETACH = 0.3  # for the end of a pipe that somebody outside the group may hold
+_SWEEP = 1.0
+
+
+@dataclass(frozen=True)
+class Serving:
+    """All ports of the process listen."""
+
+    process: Process
+
+
+@dataclass(frozen=True)
+class Died:
+    """Nobody had asked for this end. `at` is by the monotonic clock; `why` is set when it could not be started."""
+
+    process: Process
+    code: int
+    at: float
+    tail: tuple[str, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class PassDone:
+    """A process has logged the end of this pass."""
+
+    number: int
+
+
+Event = Serving | Died | PassDone
+
+
+class _Run:
+    """One process of the plan, over all its tries."""
+
+    def __init__(self, process: Process, output: Output) -> None:
+        self.process = process
+        self.output = output
+        self.child: Child | None = None
+        self.served = False
+        self.ending = False  # asked for: its death is no event
+        self.task: asyncio.Task[None] | None = None
+
+
+class Supervisor:
+    """Made on the loop. `events` is called on the loop, `say` from other threads too.
+
+    The caller has SIGCHLD call `processes.reap_orphans`, and is process 1 or has called `become_subreaper`.
+    """
+
+    def __init__(
+        self,
+        events: Callable[[Event], None],
+        say: Callable[[str], None],
+        tag: str,
+        guardian: Guardian | None = None,
+        *,
+        stdout: int = 1,
+        limits: Limits | None = None,
+    ) -> None:
+        self._events = events
+        self._say = say
+        self._tag = tag
+        self._guardian = guardian
+        self._stdout = stdout
+        self._limits = limits
+        self._runs: list[_Run] = []
+        self._place: tuple[str | None, str] | None = None
+
+    def start(self, process: Process) -> None:
+        """Start it and see to it from now on. One that dies before it serves is tried again as often as it may."""
+        output = Output(
+            process,
+            passed=lambda number: self._events(PassDone(number)),
+            say=self._say,
+            stdout=self._stdout,
+            limits=self._limits,
+        )
+        if self._place is not None:
+            output.place(*self._place)
+        run = _Run(process, output)
+        self._runs.append(run)
+        run.task = asyncio.ensure_future(self._see_to(run))
+
+    def place_logs(self, folder: str | None, mark: str) -> None:
+        """The member's folder is known: logs are written there, after a line with this mark. None: no log files."""
+        self._place = (folder, mark)
+        for run in self._runs:
+            run.output.place(folder, mark)
+
+    async def end(self, grace: float, *, role: str | None = None) -> list[Process]:
+        """End all, or those of a role: SIGTERM at once, SIGKILL at the end of the grace.
+
+        Gives those of which something is left, held by the kernel.
+        """
+        runs = [run for run in self._runs if role in (None, run.process.role)]
+        gone = await asyncio.gather(*(self._end(run, grace) for run in runs))
+        left = [run for run, is_gone in zip(runs, gone, strict=True) if not is_gone]
+        for run in left:
+            self._say(
+                f"the {run.process.role} (process group {run.child and run.child.pid}) does not end even by SIGKILL: "
+                "the kernel holds it, as it does when a volume stalls; it is left behind"
+            )
+        return [run.process for run in left]
+
+    def kill(self) -> None:
+        """SIGKILL to all, now, also while `end` waits."""
+        for run in self._runs:
+            run.ending = True
+            if run.child is not None:
+                run.child.kill()
+
+    async def close(self, flush_within: float) -> None:
+        """Kill what is left, strays of sessions of their own included, and bring all output to its places."""
+        self.kill()
+        await asyncio.gather(*(self._end(run, 0) for run in self._runs))
+        await self._sweep()
+        await asyncio.gather(*(self._close(run, flush_within) for run in self._runs))
+        self._runs.clear()
+
+    async def _see_to(self, run: _Run) -> None:
+        process = run.process
+        for attempt in range(1, process.tries + 1):
+            if run.ending:
+                return
+            child = run.child = Child(process, tagged_environment(process.env, self._tag), self._watch)
+            try:
+                await child.start(run.output.attach())
+            except StartFailed as failure:
+                self._tell_death(run, Death(failure.code, time.monotonic()), failure.message)
+                self._forget(child)
+                return
+            death = await self._live(run, child)
+            await run.output.settle(_SETTLE)
+            last = run.served or not process.ports or attempt == process.tries
+            if last:
+                self._tell_death(run, death)
+            gone = await child.end(_REST_GRACE)
+            if gone:
+                self._forget(child)
+            await run.output.detach(_DETACH)
+            if last or run.ending or not gone:
+                return
+            self._say(
+                f"the {process.role} ended with {death.code} before it served (try {attempt} of {process.tries}), "
+                f"it is started again; its last words: {' / '.join(run.output.tail()[-1:]) or 'none'}"
+            )
+
+    async def _live(self, run: _Run, child: Child) -> Death:
+        """From its start to its death; in between it may come to serve."""
+        stop = threading.Event()
+        watch = asyncio.ensure_future(self._tell_serving(run, child, stop)) if run.process.ports else None
+        death = await child.death()
+        stop.set()
+        if watch is not None:
+            watch.cancel()
+        return death
+
+    async def _tell_serving(self, run: _Run, child: Child, stop: threading.Event) -> None:
+        assert child.pid is not None
+        if await off_loop(wait_until_listening, child.pid, run.process.ports, stop) and not run.ending:
+            run.served = True
+            self._events(Serving(run.process))
+
+    def _tell_death(self, run: _Run, death: Death, why: str = "") -> None:
+        if not run.ending:
+            self._events(Died(run.process, death.code, death.at, run.output.tail(), why))
+
+    def _watch(self, pid: int) -> None:
+        """Called in the starting thread, at the fork."""
+        if self._guardian is not None:
+            self._guardian.watch(pid)
+
+    def _forget(self, child: Child) -> None:
+        if self._guardian is not None and child.pid is not None:
+            self._guardian.forget(child.pid)
+
+    async def _end(self, run: _Run, grace: float) -> bool:
+        run.ending = True
+        return run.child is None or await run.child.end(grace)
+
+    async def _close(self, run: _Run, flush_within: float) -> None:
+        if run.task is not None:
+            await asyncio.wait([run.task], timeout=KILL_WAIT + _DETACH)
+        await run.output.detach(0)
+        await run.output.close(flush_within)
+
+    async def _sweep(self) -> None:
+        """Kill what our children left behind outside their groups, and orphans that fell to us."""
+        deadline = time.monotonic() + _SWEEP
+        killed: set[int] = set()
+        while strays := await off_loop(_kill_strays, self._tag):
+            killed |= strays
+            if time.monotonic() >= deadline:
+                self._say(f"processes {sorted(strays)} do not end even by SIGKILL and are left behind")
+                break
+            reap_orphans()
+            await asyncio.sleep(0.01)
+        if killed:
+            self._say(f"{len(killed)} processes that the children had left behind were killed")
+
+
+def _kill_strays(tag: str) -> set[int]:
+    """SIGKILL to every live stray. Gives those that were there."""
+    processes = table()
+    me = os.getpid()
+    orphans = {pid for pid, entry in processes.items() if entry.parent == me and not is_own(pid)}
+    strays = (descendants(orphans, processes) | set(tagged(tag))) - {me}
+    return {pid for pid in strays if _kill(pid)}
+
+
+def _kill(pid: int) -> bool:
+    """Whether it was still alive. Its number was seen a moment ago: numbers do not come round as fast as that."""
+    entry = read_entry(pid)
+    if entry is None or entry.dead:
+        return False
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return False
+    return True

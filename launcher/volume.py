@@ -1,0 +1,205 @@
+"""Small files on the volume, written so that nobody ever reads half of one. All of this blocks: call it off the loop.
+
+Temporary files are hidden, lie beside what they become and have names of their own, so writers in several pods never
+share one. A crash in the middle leaves a few KiB that nobody reads; they are left alone, since another pod may still
+be writing.
+
+Whatever is written here, the next attempt may have to write again, under another uid: files are open to all (0666),
+folders too (0777). That goes for the job's secret as well: who may write on the volume may already change the
+configuration and so what the trainers run; the secret keeps strangers on the network out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from launcher.errors import Exit, Failure
+
+_ADVICE = {
+    errno.ENOSPC: "free some space there, or give it a larger volume",
+    errno.EDQUOT: "the quota there is used up: free some space, or have it raised",
+    errno.EROFS: "it is mounted read-only: mount it writable",
+    errno.EACCES: "give the user that this runs as the right to write there (uid, fsGroup)",
+    errno.EPERM: "give the user that this runs as the right to write there (uid, fsGroup)",
+}
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES}
+_PATIENCE = 10.0  # seconds until a claim whose maker has not finished counts as left behind
+_POLL = 0.05
+
+
+def shown(path: str | bytes) -> str:
+    """A path for people: what cannot be printed is escaped."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def cannot_write(path: str | bytes, error: OSError) -> Failure:
+    """What a failed write means to the user: CANNOT_WRITE where it is refused or full, IO_FAILED for all else."""
+    words = os.strerror(error.errno) if error.errno else str(error)
+    advice = _ADVICE.get(error.errno or 0)
+    if advice:
+        return Failure(Exit.CANNOT_WRITE, f"cannot write {shown(path)}: {words}: {advice}")
+    return Failure(Exit.IO_FAILED, f"writing {shown(path)} failed: {words}: check the volume that it is on")
+
+
+def cannot_read(path: str | bytes, error: OSError) -> Failure:
+    """What a failed read means to the user."""
+    if isinstance(error, FileNotFoundError):
+        return Failure(Exit.IO_FAILED, f"{shown(path)} vanished while it was read: is something still working there?")
+    advice = "check the volume that it is on"
+    if isinstance(error, PermissionError):
+        advice = "give the user that this runs as the right to read it (uid, fsGroup)"
+    words = os.strerror(error.errno) if error.errno else str(error)
+    return Failure(Exit.IO_FAILED, f"cannot read {shown(path)}: {words}: {advice}")
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Write a file so that readers see the old content or the new, and a crash loses neither."""
+    with _failing(path):
+        temporary = _write_beside(path, data)
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            _remove(temporary)
+            raise
+        _sync_folder(path)
+
+
+def create_once(path: str, data: bytes) -> bytes:
+    """Create a file unless it is there already; gives what is there in the end, the same to all who call this.
+
+    Where the file system has no hard links, the one who may create it is found by a claim file instead. What is lost
+    then: if the claim's maker dies in the middle, the others wait 10 s; and should two of them take over in the same
+    instant, they may be given different contents.
+    """
+    with _failing(path):
+        there = _read(path)
+        if there is not None:
+            return there
+        temporary = _write_beside(path, data)
+        try:
+            _settle(temporary, path)
+            there = _read(path)
+        finally:
+            _remove(temporary)
+        _sync_folder(path)
+    if there is None:
+        raise Failure(Exit.IO_FAILED, f"{shown(path)} vanished while it was created: is something cleaning up there?")
+    return there
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and what is missing above it, writable by all."""
+    with _failing(path):
+        missing = []
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path.rstrip("/"))
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder)
+            except FileExistsError:
+                if not os.path.isdir(folder):
+                    raise
+            else:
+                _open_to_all(folder, 0o777)
+
+
+@contextmanager
+def _failing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _write_beside(path: str, data: bytes) -> str:
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _open_to_all(temporary, 0o666)
+    except BaseException:
+        _remove(temporary)
+        raise
+    return temporary
+
+
+def _open_to_all(path: str, mode: int) -> None:
+    try:
+        os.chmod(path, mode)  # beyond the umask; some mounts keep their own modes and refuse
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
+            raise
+
+
+def _settle(temporary: str, path: str) -> None:
+    """Make `path` from the temporary file unless it is there."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass  # somebody else, or ourselves: NFS may repeat a request whose answer was lost
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _settle_by_claim(temporary, path)
+
+
+def _settle_by_claim(temporary: str, path: str) -> None:
+    folder, name = os.path.split(path)
+    claim = os.path.join(folder, f".{name}.claim")
+    deadline = time.monotonic() + _PATIENCE
+    while not os.path.exists(path):
+        try:
+            os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        except FileExistsError:
+            if time.monotonic() > deadline:
+                _remove(claim)
+                deadline = time.monotonic() + _PATIENCE
+            time.sleep(_POLL)
+            continue
+        try:
+            if not os.path.exists(path):
+                os.rename(temporary, path)
+        finally:
+            _remove(claim)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _sync_folder(path: str) -> None:
+    """Make the name last, where the file system can: SMB and some FUSE mounts cannot sync a folder."""
+    try:
+        fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise

@@ -1,0 +1,29 @@
+"""What several tests start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gangs import Job, fresh, make_volume
+from tests.nodes import Nodes
+
+
+@pytest.fixture(scope="session")
+def data_volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A volume with the shards of three trainers. Not to be written to."""
+    return make_volume(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def three_nodes() -> Iterator[Nodes]:
+    with Nodes(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Job:
+    """A job of three members on a volume of its own, whose batches are slow enough to be interrupted."""
+    return Job(three_nodes, fresh(data_volume, tmp_path), tmp_path, STANDIN_BATCH_SECONDS="0.05")

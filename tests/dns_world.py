@@ -1,0 +1,87 @@
+"""A finder whose name server is this process: run by test_peers_dns in a mount and a network namespace of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from launcher.errors import Failure
+from launcher.peers import finder
+
+_A = 1
+
+
+class NameServer:
+    """Answers questions for addresses as the script says, a step for each question; the last step stays."""
+
+    def __init__(self, script: list[list[str] | None]) -> None:
+        self.names: list[str] = []
+        self._script = script
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 53))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            question, asker = self._socket.recvfrom(512)
+            name, end = _name(question)
+            addresses: list[str] | None = []
+            if int.from_bytes(question[end : end + 2], "big") == _A:
+                self.names.append(name)
+                addresses = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+            self._socket.sendto(_answer(question, end + 4, addresses), asker)
+
+
+def _name(question: bytes) -> tuple[str, int]:
+    labels, at = [], 12
+    while length := question[at]:
+        labels.append(question[at + 1 : at + 1 + length].decode())
+        at += 1 + length
+    return ".".join(labels), at + 1
+
+
+def _answer(question: bytes, end: int, addresses: list[str] | None) -> bytes:
+    code = b"\x81\x83" if addresses is None else b"\x81\x80"
+    records = [b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x05\x00\x04" + socket.inet_aton(a) for a in addresses or []]
+    counts = b"\x00\x01" + len(records).to_bytes(2, "big") + bytes(4)
+    return question[:2] + code + counts + question[12:end] + b"".join(records)
+
+
+def main() -> None:
+    """Set up the world, find, print what was found as JSON."""
+    from tests.test_peers_dns import settings
+
+    asked: dict[str, Any] = json.loads(sys.argv[1])
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with tempfile.NamedTemporaryFile("w") as resolver:
+        resolver.write(f"nameserver 127.0.0.1\nsearch {asked['search']}\noptions ndots:5\n")
+        resolver.flush()
+        subprocess.run(["mount", "--bind", resolver.name, "/etc/resolv.conf"], check=True)
+    server = NameServer(asked["script"])
+    finds = asked["settings"].pop("finds", 1)
+    said: list[str] = []
+    found: dict[str, Any] = {"names": server.names, "said": said}
+
+    async def search() -> None:
+        way = finder(settings(**asked["settings"]), said.append)
+        hubs = []
+        for _ in range(finds):
+            peers = await way.find()
+            hubs.append(peers.hub)
+        found.update(hub=peers.hub, rank=peers.rank, hubs=hubs)
+
+    try:
+        asyncio.run(search())
+    except Failure as failure:
+        found.update(code=int(failure.code), message=failure.message)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

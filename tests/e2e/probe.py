@@ -1,0 +1,60 @@
+"""Runs in the pods of the end-to-end tests: finds peers for real and prints what it found as a line of JSON."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+from launcher.errors import Failure
+from launcher.peers import Settings, finder
+
+
+def settings() -> Settings:
+    """What this pod was told; the rest as in a pod without any downward API."""
+    rank = os.environ.get("JOB_COMPLETION_INDEX")
+    return Settings(
+        discovery=os.environ["DISCOVERY"],
+        size=int(os.environ["SIZE"]),
+        job_name=None,
+        namespace=os.environ["NAMESPACE"],
+        selector=os.environ["SELECTOR"],
+        service=os.environ.get("SERVICE"),
+        peers=(),
+        gang_port=7168,
+        pod_name=None,
+        pod_ip=None,
+        pod_uid=None,
+        host_name=socket.gethostname(),
+        rank=int(rank) if rank else None,
+        job_id=None,
+        training_address=socket.gethostbyname(socket.gethostname()),
+        timeout=float(os.environ["TIMEOUT"]),
+        env=dict(os.environ),
+    )
+
+
+async def search() -> dict[str, Any]:
+    """Find, or ask about one pod until something is known."""
+    way = finder(settings(), lambda line: print(line, file=sys.stderr, flush=True))
+    started = time.monotonic()
+    try:
+        if "ASK" in os.environ:
+            while not (became := await way.ask(os.environ["ASK"])):
+                pass
+            return {"became": became}
+        peers = await way.find()
+    finally:
+        await way.close()
+    found = {"hub": peers.hub, "rank": peers.rank, "identity": peers.identity}
+    return found | {"address": peers.me.address, "uid": peers.me.uid, "seconds": round(time.monotonic() - started, 2)}
+
+
+try:
+    print(json.dumps(asyncio.run(search())), flush=True)
+except Failure as failure:
+    print(json.dumps({"failure": failure.message}), flush=True)
+    sys.exit(int(failure.code))
+time.sleep(float(os.environ.get("STAY", "3")))  # so that no peer has left before all have found each other

@@ -1,0 +1,276 @@
+"""What the gang's tests share: members in this loop, members as processes, and a relay that cuts connections."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.gang import Event, Gang, Settings, Stop, Train
+from launcher.model import Cause, Member, Roster
+
+REPOSITORY = Path(__file__).parents[1]
+SECRET = b"a secret of the tests"
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """An async test as a plain one."""
+
+    @functools.wraps(test)
+    def run(*args: object, **kwargs: object) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+async def until(condition: Callable[[], object], what: str = "", within: float = 8.0) -> None:
+    """Wait for a condition, with a deadline."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within} s: {what or condition}"
+        await asyncio.sleep(0.005)
+
+
+def settings(size: int, listen: str = "127.0.0.1", **changes: Any) -> Settings:
+    return replace(Settings(size=size, port=0, listen=(listen,)), **changes)
+
+
+def died(kind: str, rank: int, code: int, what: str = "it died", **more: Any) -> Cause:
+    return Cause(kind, rank, f"pod-{rank}", what, code, **more)
+
+
+class Node:
+    """A launcher's gang with what it was told."""
+
+    def __init__(
+        self,
+        rank: int | None,
+        config: Settings,
+        *,
+        pod: str | None = None,
+        uid: str = "",
+        address: str | None = None,
+        complete: Callable[[], Awaitable[None]] | None = None,
+        judge: Callable[[Cause], Cause] | None = None,
+        tell: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self.host = (config.listen or ("127.0.0.1",))[0]
+        name = pod or f"pod-{rank}"
+        address = address or f"10.0.0.{rank}"
+        self.me = Member(name, uid, address, address, rank)
+        self.events: list[Event] = []
+        self.lines: list[str] = []
+        self.completions = 0
+        self.judged: list[Cause] = []
+        self.roster: Roster | None = None
+        self.rank = -1
+        self._complete = complete
+        self._judge = judge
+        self._tell = tell
+        self.gang = Gang(config, self._on_event, self.lines.append, complete=self._on_complete, judge=self._on_judge)
+
+    def _on_event(self, event: Event) -> None:
+        self.events.append(event)
+        self._tell(event)
+
+    async def _on_complete(self) -> None:
+        self.completions += 1
+        if self._complete:
+            await self._complete()
+
+    def _on_judge(self, cause: Cause) -> Cause:
+        self.judged.append(cause)
+        return self._judge(cause) if self._judge else cause
+
+    async def join(self, hub: tuple[str, int] | None, *, job: str = "job", secret: bytes | None = SECRET) -> None:
+        self.roster, self.rank = await self.gang.join(self.me, hub, job=job, secret=secret)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.host, self.gang.port
+
+    def has(self, kind: type) -> bool:
+        return any(isinstance(event, kind) for event in self.events)
+
+    async def hears(self, event: Event, within: float = 8.0) -> None:
+        await until(lambda: event in self.events, f"{event} at {self.me.pod}, has {self.events}", within)
+
+    async def told_to_stop(self, within: float = 8.0) -> Cause:
+        await until(lambda: self.has(Stop), f"a stop at {self.me.pod}, has {self.events}", within)
+        return next(event.cause for event in self.events if isinstance(event, Stop))
+
+    def ready(self) -> None:
+        self.gang.staged()
+        self.gang.serving()
+
+
+class Scene:
+    """The nodes, processes and relays of one test; all of them end with it."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.others: list[Any] = []
+
+    async def __aenter__(self) -> Scene:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for other in self.others:
+            other.close()
+        await asyncio.gather(*(node.gang.close() for node in self.nodes))
+
+    async def node(self, rank: int | None, config: Settings, **more: Any) -> Node:
+        node = Node(rank, config, **more)
+        self.nodes.append(node)
+        await node.gang.listen()
+        return node
+
+    async def relay(self, target: tuple[str, int]) -> Relay:
+        relay = Relay(target)
+        self.others.append(relay)
+        await relay.open()
+        return relay
+
+    def process(self, rank: int, size: int, hub: tuple[str, int] | None, **changes: Any) -> NodeProcess:
+        process = NodeProcess(rank, size, hub, changes)
+        self.others.append(process)
+        return process
+
+    async def gang(self, size: int, config: Settings | None = None, **hub_more: Any) -> list[Node]:
+        """A complete one: all have joined, rank 0 is the hub."""
+        config = config or settings(size)
+        nodes = [await self.node(0, config, **hub_more)]
+        nodes += [await self.node(rank, config) for rank in range(1, size)]
+        await self.joined(nodes)
+        return nodes
+
+    async def joined(self, nodes: list[Node], hub: tuple[str, int] | None = None) -> None:
+        """Join all of them, the first one as the hub; `hub` is where the others find it."""
+        joins = [nodes[0].join(None), *(node.join(hub or nodes[0].place) for node in nodes[1:])]
+        await asyncio.wait_for(asyncio.gather(*joins), 8)
+
+    async def training(self, size: int, config: Settings | None = None, **hub_more: Any) -> list[Node]:
+        nodes = await self.gang(size, config, **hub_more)
+        for node in nodes:
+            node.ready()
+        for node in nodes:
+            await node.hears(Train())
+        return nodes
+
+
+class Relay:
+    """Between a member and its hub: can cut, stay away, or swallow everything."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.connections = 0
+        self.passed = b""
+        self.away = False
+        self.swallowing = False
+        self.place = ("", 0)
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.place = self._server.sockets[0].getsockname()[:2]
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    def close(self) -> None:
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        if self._server:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        if self.away:
+            writer.transport.abort()
+            return
+        there_reader, there_writer = await asyncio.open_connection(*self._target)
+        self._writers.append(there_writer)
+        self._tasks.append(asyncio.ensure_future(self._pass_on(reader, there_writer)))
+        self._tasks.append(asyncio.ensure_future(self._pass_on(there_reader, writer)))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                if not self.swallowing:
+                    self.passed += data
+                    writer.write(data)
+        except OSError:
+            pass
+        writer.close()
+
+
+class NodeProcess:
+    """A node in a process of its own, which joins, says staged and serving, and `trained` when asked to."""
+
+    def __init__(self, rank: int, size: int, hub: tuple[str, int] | None, changes: dict[str, Any]) -> None:
+        given = json.dumps({"rank": rank, "size": size, "hub": hub, **changes})
+        self._child = subprocess.Popen(
+            [sys.executable, __file__, given],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+
+    async def line(self) -> Any:
+        """The next thing that it says."""
+        assert self._child.stdout is not None
+        text = await asyncio.wait_for(asyncio.to_thread(self._child.stdout.readline), 10)
+        return json.loads(text)
+
+    def send(self, number: signal.Signals) -> None:
+        self._child.send_signal(number)
+
+    async def code(self) -> int:
+        return await asyncio.wait_for(asyncio.to_thread(self._child.wait), 10)
+
+    def close(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+
+
+async def _run(given: dict[str, Any]) -> None:
+    def tell(event: Event) -> None:
+        print(json.dumps({"event": type(event).__name__, **asdict(event)}), flush=True)
+
+    keys = ("silence", "alive_every", "return_within", "reach_within")
+    config = settings(given["size"], **{key: given[key] for key in keys if key in given})
+    node = Node(given["rank"], config, tell=tell)
+    await node.gang.listen()
+    print(json.dumps(node.gang.port), flush=True)
+    await node.join(tuple(given["hub"]) if given["hub"] else None)
+    print(json.dumps({"joined": node.rank}), flush=True)
+    node.ready()
+    if given.get("trained"):
+        node.gang.trained()
+    if given.get("until"):
+        await until(lambda: any(type(event).__name__ == given["until"] for event in node.events))
+        node.gang.stopped()
+        await node.gang.close()
+        os._exit(0)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(json.loads(sys.argv[1])))

@@ -1,0 +1,164 @@
+"""A whole job in a test: a volume with shards, and N launchers with an address each that run the stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.nodes import Nodes
+
+STANDIN = Path(__file__).parent / "standin"
+JOB = "quick-start"
+FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
+
+
+def until(condition: Callable[[], Any], within: float = 30, what: str = "") -> Any:
+    """What the condition gives once it gives anything; AssertionError when it never does."""
+    deadline = time.monotonic() + within
+    while True:
+        if value := condition():
+            return value
+        assert time.monotonic() < deadline, f"not within {within} s: {what or condition}"
+        time.sleep(0.01)
+
+
+def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
+    """A volume as the data job leaves it: shards and configuration of one job."""
+    source, volume = folder / "source", folder / "volume"
+    subprocess.run(
+        [sys.executable, STANDIN / "dataset.py", source, f"--lines={lines}", "--seed=1"], check=True, stdout=-3
+    )
+    sharding = ["shard", "--data", source / "data", "--config", source / "quick_start", "--out", volume / JOB]
+    subprocess.run(
+        [sys.executable, "-m", "launcher", *map(str, sharding), "--count", str(nodes)], check=True, stderr=-3, stdout=-3
+    )
+    return volume
+
+
+class Job:
+    """The launchers of one job. Not started until told; each may get variables of its own."""
+
+    def __init__(self, nodes: Nodes, volume: Path | None, folder: Path, size: int = 3, **environment: str) -> None:
+        self.nodes = nodes
+        self.size = size
+        self.volume = volume
+        self.folder = folder
+        self.environment = environment
+        self.launchers: dict[int, subprocess.Popen[bytes]] = {}
+        self.output = volume / JOB / "output" if volume else folder
+
+    def variables(self, rank: int) -> dict[str, str]:
+        """What the member is told, the work directory made."""
+        workdir = self.folder / f"work-{rank}"
+        workdir.mkdir(exist_ok=True)
+        (self.folder / f"termination-{rank}").touch()
+        told = {
+            "PATH": f"{STANDIN}{os.pathsep}{os.environ['PATH']}",
+            "HOME": os.environ.get("HOME", "/"),
+            "CONF_PADDLE_NIC": self.nodes.devices[rank],
+            "CONF_PADDLE_GRADIENT_NUM": str(self.size),
+            "POD_NAME": f"pod-{rank}",
+            "POD_IP": self.nodes.addresses[rank],
+            "LAUNCHER_PEERS": ",".join(self.nodes.addresses[: self.size]),
+            "LAUNCHER_JOB_ID": "job-1",
+            "LAUNCHER_WORKDIR": str(workdir),
+            "LAUNCHER_TERMINATION_LOG": str(self.folder / f"termination-{rank}"),
+            "STANDIN_ON_PEER_DEATH": "hang",
+            **(
+                {"JOB_NAME": JOB, "JOB_PATH": str(self.volume), "TRAIN_CONFIG_DIR": "quick_start"}
+                if self.volume
+                else {}
+            ),
+        }
+        return told | self.environment
+
+    def start(self, *ranks: int, flags: tuple[str, ...] = FLAGS, **more: str) -> Job:
+        """Start these members, all when none is named."""
+        for rank in ranks or range(self.size):
+            out, errors = (self.folder / f"{name}-{rank}" for name in ("stdout", "stderr"))
+            with out.open("ab") as stdout, errors.open("ab") as stderr:
+                self.launchers[rank] = self.nodes.popen(
+                    [sys.executable, "-m", "launcher", "run", *flags],
+                    env=self.variables(rank) | more,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                )
+        return self
+
+    def codes(self, within: float = 30) -> list[int]:
+        """The exit codes in rank order, once all have ended."""
+        return [self.code(rank, within) for rank in sorted(self.launchers)]
+
+    def code(self, rank: int, within: float = 30) -> int:
+        """One member's exit code, as a shell shows it."""
+        try:
+            status = self.launchers[rank].wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"rank {rank} has not ended within {within} s\n{self.stderr()}") from None
+        return status if status >= 0 else 128 - status
+
+    def stderr(self, rank: int | None = None) -> str:
+        """What one launcher, or all, said."""
+        ranks = range(self.size) if rank is None else [rank]
+        return "".join(
+            (self.folder / f"stderr-{r}").read_text() for r in ranks if (self.folder / f"stderr-{r}").exists()
+        )
+
+    def termination(self, rank: int) -> str:
+        return (self.folder / f"termination-{rank}").read_text()
+
+    def status(self, rank: int) -> dict[str, Any]:
+        """The member's status file, empty while there is none."""
+        try:
+            content: dict[str, Any] = json.loads((self.output / f"node_{rank}" / "status.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return content
+
+    def find(self, rank: int, program: str) -> psutil.Process | None:
+        """A process below a launcher whose program this is, such as paddle_trainer."""
+        try:
+            below = psutil.Process(self.launchers[rank].pid).children(recursive=True)
+            return next((p for p in below if any(Path(word).name == program for word in p.cmdline()[:3])), None)
+        except psutil.Error:
+            return None
+
+    def process(self, rank: int, program: str) -> psutil.Process:
+        """The same, once it is there."""
+        found: psutil.Process = until(lambda: self.find(rank, program), what=f"{program} of rank {rank}")
+        return found
+
+    def until_training(self) -> Job:
+        """Every member's trainer has logged a batch."""
+        for rank in range(self.size):
+            log = self.output / f"node_{rank}" / "train.log"
+            until(lambda log=log: log.exists() and b"Batch=" in log.read_bytes(), what=f"training\n{self.stderr()}")
+        return self
+
+    def kill(self, rank: int, program: str, number: int = signal.SIGKILL) -> None:
+        self.process(rank, program).send_signal(number)
+
+    def nothing_left(self) -> bool:
+        """Whether no process of the job lives any more, waiting a moment for it."""
+        until(lambda: not self.nodes.inside(), 10, f"left running: {self.nodes.inside()}")
+        return True
+
+    def passes(self) -> list[str]:
+        """The complete pass folders."""
+        return sorted(folder.parent.name for folder in self.output.glob("pass-*/done"))
+
+
+def fresh(volume: Path, folder: Path) -> Path:
+    """A copy of a volume, to be written to."""
+    return Path(shutil.copytree(volume, folder / "volume"))

@@ -1,0 +1,104 @@
+"""Nodes with addresses and devices of their own, on one machine: a network namespace that the test starts processes in.
+
+    with Nodes(3) as nodes:
+        server = nodes.popen(["paddle", "pserver", f"--nics={nodes.devices[0]}"])
+
+Node i has the device `lo:<i+1>` with the address 127.0.1.<i+1>; 127.0.0.1 and ::1 work too. At the end everything that
+lives in the namespace is killed and waited for, whatever session or process group it moved itself into.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_HOLDER = """
+import fcntl, socket, struct, sys
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def request(number, device, content):
+    fcntl.ioctl(sock, number, struct.pack("16s24s", device.encode(), content))
+request(0x8914, "lo", struct.pack("H", 0x49))  # SIOCSIFFLAGS: up, loopback, running
+for pair in sys.argv[1:]:
+    device, address = pair.split("=")
+    request(0x8916, device, struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(address)))  # SIOCSIFADDR
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class Nodes:
+    """A namespace with `count` nodes, and the processes in it."""
+
+    def __init__(self, count: int) -> None:
+        self.devices = [f"lo:{number}" for number in range(1, count + 1)]
+        self.addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def __enter__(self) -> Nodes:
+        pairs = [f"{device}={address}" for device, address in zip(self.devices, self.addresses, strict=True)]
+        self._holder = subprocess.Popen(
+            ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-S", "-c", _HOLDER, *pairs],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != "ready\n":
+            self._holder.kill()
+            self._holder.communicate()
+            raise RuntimeError("no network namespace of our own: user namespaces may be forbidden here")
+        self._namespace = os.readlink(f"/proc/{self._holder.pid}/ns/net")
+        return self
+
+    def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
+        """Start a process inside, in a session of its own; the same pid is seen inside and outside."""
+        enter = ["nsenter", f"--target={self._holder.pid}", "--user", "--net", "--preserve-credentials", "--"]
+        process = subprocess.Popen([*enter, *argv], start_new_session=True, **options)
+        self._started.append(process)
+        return process
+
+    def run(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a process inside to its end."""
+        process = self.popen(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        output, errors = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def inside(self) -> list[int]:
+        """The processes that live in the namespace now, zombies not counted, the holder neither."""
+        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        return [pid for pid in pids if pid != self._holder.pid and self._is_inside(pid)]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._started:
+            process.kill()  # it may not have entered the namespace yet
+        deadline = time.monotonic() + 10
+        while pids := self.inside():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"these processes do not end: {pids}")
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.005)
+        self._holder.kill()
+        for process in [*self._started, self._holder]:
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+    def _is_inside(self, pid: int) -> bool:
+        try:
+            return os.readlink(f"/proc/{pid}/ns/net") == self._namespace
+        except OSError:
+            return False  # ended meanwhile, or a zombie: those have no namespaces any more

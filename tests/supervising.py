@@ -1,0 +1,149 @@
+"""What the tests of supervision share: a loop that is set up like the launcher's, waiting, and volumes that stall."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from launcher.model import Process
+from launcher.processes import reap_orphans
+
+T = TypeVar("T")
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SET_CHILD_SUBREAPER = 36
+_DETACH = 2
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and namespaces need root")
+
+
+def run(test: Coroutine[Any, Any, T], seconds: float = 20) -> T:
+    """Run on a loop like the launcher's: orphans fall to this process, and SIGCHLD reaps them."""
+
+    async def main() -> T:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
+        return await asyncio.wait_for(test, seconds)
+
+    _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        return asyncio.run(main())
+    finally:
+        _LIBC.prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # other tests' orphans are no business of ours
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait for it while the loop goes on."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "this did not come about in time"
+        await asyncio.sleep(0.01)
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait for it without a loop."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "this did not come about in time"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether it is there and more than a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def shell(script: str, **options: Any) -> Process:
+    """A process of the plan that runs a shell script."""
+    return program("/bin/sh", "-c", script, **options)
+
+
+def python(script: str, *arguments: str, **options: Any) -> Process:
+    """A process of the plan that runs a Python script."""
+    return program(sys.executable, "-c", script, *arguments, **options)
+
+
+def program(*argv: str, **options: Any) -> Process:
+    """A process of the plan, a trainer unless told otherwise."""
+    options = {"role": "trainer", "env": {"PATH": os.defpath}, "cwd": "/", "log": "train.log", **options}
+    return Process(argv=argv, **options)
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextlib.contextmanager
+def silent_volume(folder: Path) -> Iterator[Path]:
+    """A mounted file system that never answers, as a network volume whose server is gone; waiting ends by SIGKILL."""
+    folder.mkdir()
+    fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
+    if _LIBC.mount(b"none", bytes(folder), b"fuse", 0, options) != 0:
+        os.close(fuse)
+        pytest.skip("FUSE cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        os.close(fuse)  # all who wait get an error
+        _LIBC.umount2(bytes(folder), _DETACH)
+
+
+@contextlib.contextmanager
+def small_volume(folder: Path, size: str) -> Iterator[Path]:
+    """A volume of its own, in memory, that is soon full."""
+    folder.mkdir()
+    if _LIBC.mount(b"none", bytes(folder), b"tmpfs", 0, f"size={size}".encode()) != 0:
+        pytest.skip("tmpfs cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        _LIBC.umount2(bytes(folder), _DETACH)
+
+
+class Freezer:
+    """A volume that can stall as fsfreeze makes it: writes hang in the kernel, and not even SIGKILL ends them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def freeze(self) -> None:
+        subprocess.run(["fsfreeze", "--freeze", self.folder], check=True)
+
+    def thaw(self) -> None:
+        subprocess.run(["fsfreeze", "--unfreeze", self.folder], stderr=subprocess.DEVNULL, check=False)
+
+
+@contextlib.contextmanager
+def freezing_volume(folder: Path) -> Iterator[Freezer]:
+    """A volume in a file, which is thawed whatever happens."""
+    folder.mkdir()
+    image = folder.with_suffix(".img")
+    with image.open("wb") as file:
+        file.truncate(8 * 1024 * 1024)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, folder], check=False).returncode != 0:
+        pytest.skip("loop devices cannot be mounted here")
+    freezer = Freezer(folder)
+    try:
+        yield freezer
+    finally:
+        freezer.thaw()
+        eventually(lambda: subprocess.run(["umount", folder], capture_output=True, check=False).returncode == 0)

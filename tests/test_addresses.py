@@ -1,0 +1,52 @@
+"""Addresses are written, ordered and found on devices alike for IPv4 and IPv6."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher import addresses
+
+
+def test_a_port_is_appended_so_that_it_can_be_told_apart() -> None:
+    assert addresses.host_port("10.0.0.9", 7164) == "10.0.0.9:7164"
+    assert addresses.host_port("x-0.svc", 7164) == "x-0.svc:7164"
+    assert addresses.host_port("fd00::9", 7164) == "[fd00::9]:7164"
+
+
+def test_order_is_numeric_with_ipv4_first() -> None:
+    unsorted = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9"]
+    assert sorted(unsorted, key=addresses.sort_key) == ["10.0.0.9", "10.0.0.10", "fd00::9", "fd00::10"]
+    with pytest.raises(ValueError, match="not an IP address"):
+        addresses.sort_key("x-0.svc")
+
+
+def test_loopback_is_held_here_but_not_all_of_its_network() -> None:
+    held = addresses.held_here()
+    assert addresses.is_held("127.0.0.1", held)
+    assert addresses.is_held("::ffff:127.0.0.1", held)
+    assert not addresses.is_held("127.77.77.77", held)
+    assert not addresses.is_held("x-0.svc", held)
+
+
+def test_devices_have_addresses_by_name_and_by_alias() -> None:
+    code = """
+import subprocess
+for command in ("link set lo up", "addr add 10.1.2.3/32 dev lo label lo:2", "link add nic0 type bridge",
+                "link set nic0 up", "addr add fd00::9/64 dev nic0 nodad", "link add nic1 type bridge", "link set nic1 up",
+                "addr add 10.9.9.9/32 dev nic1"):
+    subprocess.run(["ip", *command.split()], check=True)
+from launcher import addresses as a
+print(a.device_address("lo"), a.device_address("lo:2"), a.device_address("nic0"), a.device_address("nothing"))
+print(a.device_names(), a.own_address(), all(a.is_held(x, a.held_here()) for x in ("10.1.2.3", "fd00::9", "::1")))
+"""
+    root = str(Path(__file__).parent.parent)
+    inside = ["unshare", "--map-root-user", "--net", sys.executable, "-c", code]
+    done = subprocess.run(inside, capture_output=True, text=True, cwd=root)
+    assert done.stdout.splitlines() == [
+        "127.0.0.1 10.1.2.3 fd00::9 None",
+        "['lo', 'lo:2', 'nic0', 'nic1'] 10.1.2.3 True",
+    ], done.stderr

@@ -1,0 +1,160 @@
+"""The environment contract: defaults, what is refused, and how it is said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from launcher import config
+from launcher.errors import ConfigProblems, Exit
+
+SEED_001 = {
+    "JOB_NAME": "paddle-cluster-job",
+    "JOB_PATH": "/home/jobpath",
+    "JOB_NAMESPACE": "default",
+    "TRAIN_CONFIG_DIR": "recommendation",
+    "CONF_PADDLE_NIC": "eth0",
+    "CONF_PADDLE_PORT": "7164",
+    "CONF_PADDLE_PORTS_NUM": "2",
+    "CONF_PADDLE_PORTS_NUM_SPARSE": "2",
+    "CONF_PADDLE_GRADIENT_NUM": "3",
+}
+
+
+def read(environment: dict[str, str], **own: str) -> config.JobConfig:
+    return config.read(environment, own, check_here=False)
+
+
+def problems(environment: dict[str, str], **own: str) -> list[str]:
+    with pytest.raises(ConfigProblems) as caught:
+        config.read(environment, own, check_here=False)
+    assert caught.value.code == Exit.CONFIG
+    return caught.value.problems
+
+
+def test_the_environment_of_the_seeds_is_enough() -> None:
+    job = read(SEED_001)
+    assert (job.size, job.nic, job.port, job.ports_num, job.ports_num_sparse) == (3, "eth0", 7164, 2, 2)
+    assert (job.discovery, job.selector, job.gang_port) == ("kubernetes", "job-name=paddle-cluster-job", 7168)
+    assert job.output == "/home/jobpath/paddle-cluster-job/output"
+
+
+def test_what_the_yaml_leaves_out_has_the_defaults_of_the_seeds() -> None:
+    job = read({"JOB_NAME": "j", "JOB_PATH": "/vol", "CONF_PADDLE_GRADIENT_NUM": "2"})
+    assert (job.nic, job.port, job.ports_num, job.ports_num_sparse, job.trainer_count) == ("eth0", 7164, 2, 2, None)
+    assert (job.peer_timeout, job.stop_grace, job.namespace) == (900, 20, "default")
+
+
+def test_a_job_without_a_name_and_discovery_is_a_job_of_one() -> None:
+    job = read({"LAUNCHER_WORKDIR": "/root"})
+    assert (job.size, job.job_folder, job.output) == (1, None, "/root/output")
+
+
+@pytest.mark.parametrize(
+    "given", [{"JOB_NAME": "j"}, {"LAUNCHER_PEERS": "10.0.0.1,10.0.0.2"}, {"LAUNCHER_SERVICE": "s"}]
+)
+def test_n_has_no_default_once_a_job_or_peers_are_named(given: dict[str, str]) -> None:
+    assert any(line.startswith("CONF_PADDLE_GRADIENT_NUM: unset: expected") for line in problems(given))
+
+
+def test_all_problems_are_told_at_once_with_variable_value_and_expectation() -> None:
+    wrong = {
+        **SEED_001,
+        "CONF_PADDLE_PORT": "http",
+        "CONF_PADDLE_PORTS_NUM": "-1",
+        "CONF_PADDLE_GRADIENT_NUM": "three",
+        "JOB_PATH": "relative/path",
+        "LAUNCHER_PEER_TIMEOUT": "15m",
+        "LAUNCHER_DISCOVERY": "etcd",
+    }
+    lines = problems(wrong)
+    assert len(lines) == 6
+    for line in lines:
+        assert re.fullmatch(r"[A-Z_]+: '.*': expected .+", line)
+    assert {line.split(":")[0] for line in lines} == set(wrong) - (set(SEED_001) - {
+        "CONF_PADDLE_PORT", "CONF_PADDLE_PORTS_NUM", "CONF_PADDLE_GRADIENT_NUM", "JOB_PATH"
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "discovery"),
+    [
+        ({"LAUNCHER_PEERS": "a,b,c"}, "static"),
+        ({"LAUNCHER_SERVICE": "workers"}, "dns"),
+        ({"LAUNCHER_SELECTOR": "app=x"}, "kubernetes"),
+        ({"LAUNCHER_SERVICE": "workers", "LAUNCHER_DISCOVERY": "kubernetes"}, "kubernetes"),
+        ({}, "kubernetes"),
+    ],
+)
+def test_discovery_is_what_the_other_variables_imply(given: dict[str, str], discovery: str) -> None:
+    assert read({**SEED_001, **given}).discovery == discovery
+
+
+@pytest.mark.parametrize(
+    ("given", "begins"),
+    [
+        ({"LAUNCHER_PEERS": "10.0.0.1,10.0.0.2"}, "LAUNCHER_PEERS: '10.0.0.1,10.0.0.2': expected 3 addresses"),
+        ({"LAUNCHER_DISCOVERY": "dns"}, "LAUNCHER_SERVICE: unset"),
+        ({"LAUNCHER_DISCOVERY": "static"}, "LAUNCHER_PEERS: unset"),
+        ({"LAUNCHER_RANK": "3"}, "LAUNCHER_RANK: '3': expected 0 to 2"),
+        ({"JOB_COMPLETION_INDEX": "7"}, "JOB_COMPLETION_INDEX: '7': expected 0 to 2"),
+        ({"LAUNCHER_GANG_PORT": "7166"}, "LAUNCHER_GANG_PORT: 7166: expected a port outside"),
+        ({"CONF_PADDLE_PORT": "65534"}, "CONF_PADDLE_PORT: 65534: expected room"),
+        ({"JOB_NAME": "a/b"}, "JOB_NAME: 'a/b': expected a name without /"),
+        ({"JOB_NAME": ""}, "JOB_NAME: unset"),
+    ],
+)
+def test_contradictions_name_the_variable_to_change(given: dict[str, str], begins: str) -> None:
+    assert [line for line in problems({**SEED_001, **given}) if line.startswith(begins)]
+
+
+def test_an_empty_value_counts_as_unset() -> None:
+    assert read({**SEED_001, "CONF_PADDLE_NIC": "", "LAUNCHER_SERVICE": ""}).nic == "eth0"
+
+
+def test_a_flag_of_the_launcher_goes_before_the_variable() -> None:
+    assert read({**SEED_001, "LAUNCHER_PEER_TIMEOUT": "900"}, LAUNCHER_PEER_TIMEOUT="5").peer_timeout == 5
+
+
+def test_the_index_of_an_indexed_job_is_the_rank() -> None:
+    assert read({**SEED_001, "JOB_COMPLETION_INDEX": "2"}).rank == 2
+
+
+def test_a_misspelt_variable_is_warned_about() -> None:
+    (warning,) = read({**SEED_001, "LAUNCHER_PEER_TIMOUT": "60"}).warnings
+    assert "LAUNCHER_PEER_TIMOUT" in warning
+    assert "LAUNCHER_PEER_TIMEOUT" in warning
+
+
+def test_variables_that_kubernetes_sets_for_a_service_called_launcher_are_no_problem() -> None:
+    injected = {
+        "LAUNCHER_SERVICE_HOST": "10.96.0.7",
+        "LAUNCHER_SERVICE_PORT": "7168",
+        "LAUNCHER_PORT": "tcp://10.96.0.7:7168",
+        "LAUNCHER_PORT_7168_TCP_ADDR": "10.96.0.7",
+    }
+    assert read({**SEED_001, **injected}).warnings == ()
+
+
+def test_what_the_pod_must_have_is_checked_with_the_rest(tmp_path: Path) -> None:
+    here = {**SEED_001, "CONF_PADDLE_NIC": "nosuch0", "LAUNCHER_WORKDIR": str(tmp_path / "none"), "PATH": str(tmp_path)}
+    with pytest.raises(ConfigProblems) as caught:
+        config.read(here, {}, programs=("paddle",))
+    named = {line.split(":")[0] for line in caught.value.problems}
+    assert named == {"CONF_PADDLE_NIC", "LAUNCHER_WORKDIR", "PATH"}
+    assert any("lo" in line for line in caught.value.problems if line.startswith("CONF_PADDLE_NIC"))
+
+
+def test_the_table_in_the_docs_lists_every_variable_with_its_default() -> None:
+    table = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    rows = {row.split("|")[1].strip().strip("`"): row for row in table.splitlines() if row.startswith("| `")}
+    assert set(rows) == {variable.name for variable in config.VARIABLES}
+    for variable in config.VARIABLES:
+        if variable.default not in (None, ()):
+            assert (
+                f"{variable.default:g}"
+                if isinstance(variable.default, float)
+                else str(variable.default) in rows[variable.name]
+            )

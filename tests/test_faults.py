@@ -1,0 +1,261 @@
+"""Every fault of docs/faults.md, with three launchers, real processes and sockets: what the user gets."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.gangs import FLAGS, Job, until
+
+MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")
+
+
+def test_a_normal_run_ends_with_0_everywhere_and_leaves_logs_models_and_nothing_running(job: Job) -> None:
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    assert job.passes() == ["pass-00000", "pass-00001"]
+    for rank in range(3):
+        assert b"Pass=1" in (job.output / f"node_{rank}" / "train.log").read_bytes()
+        assert b"pserver started" in (job.output / f"node_{rank}" / "server.log").read_bytes()
+        assert b"Pass=1" in (job.folder / f"stdout-{rank}").read_bytes()
+        status = job.status(rank)
+        assert (status["phase"], status["exit_code"], status["last_pass"]) == ("complete", 0, 1)
+        assert "exit code 0: the job is complete" in job.termination(rank)
+    assert job.nothing_left()
+
+
+@pytest.mark.parametrize("peer_death", ["hang", "collapse"])
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_killed_trainer_ends_all_and_is_named(job: Job, culprit: int, peer_death: str) -> None:
+    job.start(flags=MANY, STANDIN_ON_PEER_DEATH=peer_death).until_training()
+    job.kill(culprit, "paddle_trainer")
+    assert job.codes() == [137 if rank == culprit else 69 for rank in range(3)], job.stderr()
+    for rank in range(3):
+        assert f"rank {culprit} (pod-{culprit}): trainer" in job.termination(rank)
+        assert "SIGKILL" in job.termination(rank)
+        cause = job.status(rank)["first_cause"]
+        assert (cause["kind"], cause["rank"], cause["code"]) == ("trainer", culprit, 137)
+    assert job.nothing_left()
+
+
+@pytest.mark.parametrize(("exits", "shown"), [(3, 3), (69, 70)])
+def test_a_trainer_that_exits_ends_all_with_its_code_told(job: Job, exits: int, shown: int) -> None:
+    job.start(0, 2, flags=MANY).start(1, flags=MANY, STANDIN_EXIT_AT=f"2:{exits}")
+    assert job.codes() == [69, shown, 69], job.stderr()
+    assert f"exit code {exits}" in job.termination(1)
+    assert f"exit code {exits}" in job.termination(0)
+
+
+def test_a_trainer_killed_by_a_stray_sigterm_is_a_failure_and_no_stop(job: Job) -> None:
+    job.start(flags=MANY).until_training()
+    job.kill(1, "paddle_trainer", signal.SIGTERM)
+    assert job.codes() == [69, 70, 69], job.stderr()
+    assert "143" in job.termination(1)
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_killed_pserver_is_named_though_trainers_crashed_by_it(job: Job, culprit: int) -> None:
+    job.start(flags=MANY).until_training()
+    job.kill(culprit, "paddle_pserver_main")
+    assert job.codes() == [137 if rank == culprit else 69 for rank in range(3)], job.stderr()
+    assert {job.status(rank)["first_cause"]["kind"] for rank in range(3)} == {"pserver"}
+
+
+def test_a_pserver_that_crashes_at_its_start_is_tried_again(job: Job) -> None:
+    counter = job.folder / "crashes"
+    counter.write_text("2")
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    job.start(0, 2).start(1, STANDIN_CRASHES_LEFT=str(counter))
+    assert job.codes() == [0, 0, 0], job.stderr()
+    assert counter.read_text() == "0"
+
+
+def test_a_missing_shard_is_told_to_all_before_any_trainer_starts(job: Job) -> None:
+    (job.output.parent / "1").rename(job.output.parent / "one")
+    assert job.start().codes() == [69, 66, 69], job.stderr()
+    assert f"{job.output.parent}/1" in job.termination(1)
+    assert "one" in job.termination(1)  # what was found beside it
+    assert not [path for path in job.output.glob("node_*/train.log") if b"commandline" in path.read_bytes()]
+    assert job.nothing_left()
+
+
+def test_a_missing_configuration_is_told_before_any_trainer_starts(job: Job) -> None:
+    job.environment["TRAIN_CONFIG_DIR"] = "recommendation"
+    codes = job.start().codes()
+    assert set(codes) <= {66, 69}, job.stderr()
+    assert 66 in codes
+    assert "recommendation" in job.stderr(codes.index(66))
+    assert not [path for path in job.output.glob("node_*/train.log") if b"commandline" in path.read_bytes()]
+
+
+def test_bad_data_in_one_shard_fails_the_job_by_name(job: Job) -> None:
+    (job.output.parent / "1" / "data" / "train.txt").write_text("no label here\n")
+    codes = job.start().codes()
+    assert codes[1] not in (0, 69), job.stderr()
+    assert (codes[0], codes[2]) == (69, 69)
+
+
+def test_the_job_starts_when_a_late_member_is_there(job: Job) -> None:
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    job.start(0, 1)
+    until(lambda: "2 of 3" in job.stderr(0), what="the hub says who is missing")
+    assert "rank 2" in job.stderr(0)
+    job.start(2)
+    assert job.codes() == [0, 0, 0], job.stderr()
+
+
+def test_a_member_that_never_comes_is_named_at_the_deadline(job: Job) -> None:
+    job.environment["LAUNCHER_PEER_TIMEOUT"] = "2"
+    assert job.start(0, 1).codes() == [75, 75], job.stderr()
+    for rank in (0, 1):
+        assert "rank 2" in job.termination(rank), job.termination(rank)
+    assert job.nothing_left()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_killed_launcher_takes_its_children_along_and_ends_the_job(job: Job, lost: int) -> None:
+    job.start(flags=MANY).until_training()
+    job.launchers[lost].kill()
+    codes = job.codes()
+    assert codes[lost] == 137
+    assert sorted(code for rank, code in enumerate(codes) if rank != lost) == [69, 76], job.stderr()
+    for rank in {0, 1, 2} - {lost}:
+        assert f"pod-{lost}" in job.termination(rank)
+    assert job.nothing_left()
+
+
+def test_a_killed_launcher_that_is_process_1_leaves_no_child(job: Job) -> None:
+    job.start(0, 2, flags=MANY)
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    job.launchers[1] = job.nodes.popen(
+        [*inside, sys.executable, "-m", "launcher", "run", *MANY], env=job.variables(1), stderr=subprocess.DEVNULL
+    )
+    job.until_training()
+    (process_1,) = psutil.Process(job.launchers[1].pid).children()
+    process_1.kill()
+    assert sorted((job.code(0), job.code(2))) == [69, 76], job.stderr()
+    assert job.nothing_left()
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_sigterm_to_one_member_ends_all_in_order(job: Job, stopped: int) -> None:
+    job.start(flags=MANY).until_training()
+    job.launchers[stopped].terminate()
+    assert job.codes() == [143 if rank == stopped else 69 for rank in range(3)], job.stderr()
+    for rank in range(3):
+        assert "told to stop" in job.termination(rank)
+    assert job.nothing_left()
+
+
+def test_sigterm_to_all_ends_each_with_143(job: Job) -> None:
+    job.start(flags=MANY).until_training()
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    assert job.codes() == [143, 143, 143], job.stderr()
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_sigterm_at_any_early_moment_ends_with_143(job: Job, moment: int) -> None:
+    job.start(flags=MANY)
+    signs = [
+        lambda: True,
+        lambda: job.folder.joinpath("stderr-1").stat().st_size,
+        lambda: job.find(1, "paddle_pserver_main"),
+        lambda: job.status(1),
+        lambda: job.status(1).get("phase") == "training",
+        lambda: job.find(1, "paddle_trainer"),
+    ]
+    until(signs[moment % len(signs)], what=f"sign {moment}")
+    job.launchers[1].terminate()
+    assert job.code(1) == 143, job.stderr()
+    for rank in (0, 2):
+        job.launchers[rank].terminate()
+    assert job.nothing_left()
+
+
+def test_deaf_children_get_the_grace_and_then_sigkill(job: Job) -> None:
+    job.environment |= {"STANDIN_DEAF": "1", "LAUNCHER_STOP_GRACE": "2"}
+    job.start(flags=MANY).until_training()
+    job.launchers[1].terminate()
+    assert job.codes() == [69, 143, 69], job.stderr()
+    assert job.nothing_left()
+
+
+def test_a_second_sigterm_ends_deaf_children_at_once(job: Job) -> None:
+    job.environment |= {"STANDIN_DEAF": "1", "LAUNCHER_STOP_GRACE": "3600"}
+    job.start(flags=MANY).until_training()
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    until(lambda: all(job.status(rank).get("phase") == "ending" for rank in range(3)))
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    assert job.codes() == [143, 143, 143], job.stderr()
+    assert job.nothing_left()
+
+
+def test_the_same_job_started_again_after_it_was_complete_does_nothing(job: Job) -> None:
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    written = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/*")}
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    assert "complete already" in job.stderr(1)
+    assert {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/*")} == written
+
+
+def test_a_new_job_of_the_same_name_trains_again(job: Job) -> None:
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    written = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/*")}
+    job.environment["LAUNCHER_JOB_ID"] = "job-2"
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    assert all(path.stat().st_mtime_ns > stamp for path, stamp in written.items())
+
+
+def test_the_fifth_attempt_without_progress_gives_the_job_up(job: Job) -> None:
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    for attempt in range(1, 6):
+        codes = job.start(0, 2).start(1, STANDIN_EXIT_AT="1:3").codes()
+        assert codes == ([69, 3, 69] if attempt < 5 else [71, 71, 71]), job.stderr()
+    assert job.start().codes() == [71, 71, 71]
+    assert "5 attempts" in job.termination(1)
+
+
+def test_values_with_spaces_quotes_and_shell_signs_arrive_as_they_are(job: Job) -> None:
+    odd = "a b\"c'd;e$(id)`id`|f>g"
+    until_done = job.start(flags=(*FLAGS, "--config_args", odd, f"--comment={odd}"))
+    until_done.process(1, "paddle_trainer")
+    words = job.process(1, "paddle_trainer").cmdline()
+    assert odd in words
+    assert f"--comment={odd}" in words
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    job.codes()
+
+
+def test_a_wrong_secret_is_refused_and_the_job_goes_on(job: Job) -> None:
+    wrong = job.folder / "wrong"
+    wrong.write_text("not the secret of this job")
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    job.start(0, 1)
+    job.start(2, LAUNCHER_SECRET_FILE=str(wrong), LAUNCHER_PEER_TIMEOUT="3")
+    assert job.code(2) == 75, job.stderr()
+    job.start(2)
+    assert job.codes() == [0, 0, 0], job.stderr()
+    assert "secret" in job.stderr(0)
+
+
+def test_without_a_volume_logs_and_status_are_in_the_work_directory(job: Job) -> None:
+    job.volume = None
+    job.environment |= {"STANDIN_BATCH_SECONDS": "0"}
+    for rank in range(3):
+        job.variables(rank)
+        source = job.output.parent
+        for folder in (source / "quick_start", source / str(rank)):
+            subprocess.run(["cp", "-r", f"{folder}/.", str(job.folder / f"work-{rank}")], check=True)
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    assert b"Pass=1" in (job.folder / "work-1" / "output" / "node_1" / "train.log").read_bytes()
+    assert "no secret" in job.stderr(0)

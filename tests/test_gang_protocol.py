@@ -1,0 +1,248 @@
+"""The gang's messages, its proofs, and which of several deaths counts as the first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.gang import Missing, protocol
+from launcher.gang.hub import sort_key
+from launcher.gang.protocol import Malformed
+from launcher.gang.verdict import first_cause
+from launcher.gang.words import Papers
+from launcher.model import Cause, Member, Roster
+from tests.gang_nodes import died
+
+ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)
+PAPERS = Papers(ME, "incarnation", "job", b"secret", 0)
+ROSTER = Roster(
+    (Member("pod-0", "uid-0", "fd00::1", "fd00::1", 0), ME, Member("pod-2", "", "10.1.1.1", "x", 2, "pserver"))
+)
+
+
+def hello(papers: Papers = PAPERS, **changes: Any) -> protocol.Message:
+    return {**protocol.hello(papers, 3, None, "theirs", "mine"), **changes}
+
+
+def read(line: bytes) -> protocol.Message:
+    return protocol.decode(line.rstrip(b"\n"))
+
+
+@pytest.mark.parametrize("gang", [None, "gang"])
+@pytest.mark.parametrize("rank", [None, 1])
+def test_a_hello_arrives_as_it_was_said(gang: str | None, rank: int | None) -> None:
+    papers = replace(PAPERS, me=replace(ME, rank=rank))
+    said = protocol.read_hello(read(protocol.encode(protocol.hello(papers, 3, gang, "theirs", "mine"))))
+    assert said.member == papers.me
+    assert (said.job, said.size, said.gang, said.incarnation, said.nonce) == ("job", 3, gang, "incarnation", "mine")
+    assert protocol.answered(said, b"secret", "theirs")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("job", "other"),
+        ("size", 4),
+        ("gang", "gang"),
+        ("incarnation", "other"),
+        ("role", "pserver"),
+        ("rank", 2),
+        ("pod", "other"),
+        ("uid", "other"),
+        ("address", "10.0.0.10"),
+        ("training", "10.0.0.10"),
+        ("nonce", "other"),
+    ],
+)
+def test_the_answer_covers_every_field_of_the_hello(field: str, value: Any) -> None:
+    assert not protocol.answered(protocol.read_hello(hello(**{field: value})), b"secret", "theirs")
+
+
+def test_the_answer_needs_the_secret_and_this_challenge() -> None:
+    said = protocol.read_hello(hello())
+    assert not protocol.answered(said, b"another", "theirs")
+    assert not protocol.answered(said, None, "theirs")
+    assert not protocol.answered(said, b"secret", "another challenge")
+    assert not protocol.answered(protocol.read_hello(hello(replace(PAPERS, secret=None))), b"secret", "theirs")
+    assert not protocol.answered(protocol.read_hello(hello(answer="é")), b"secret", "theirs")
+
+
+def test_a_welcome_arrives_as_it_was_said() -> None:
+    line = protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member")
+    said = protocol.read_welcome(read(line))
+    assert (said.gang, said.generation, said.rank, said.roster) == ("gang", 7, 1, ROSTER)
+    assert protocol.proved(said, b"secret", "hub", "member")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("gang", "other"), ("generation", 8), ("rank", 2), ("roster", [["pod", "", "a", None, "both"]] * 3)],
+)
+def test_the_hubs_proof_covers_everything(field: str, value: object) -> None:
+    message = read(protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member"))
+    assert not protocol.proved(protocol.read_welcome({**message, field: value}), b"secret", "hub", "member")
+
+
+def test_the_hubs_proof_needs_the_secret_and_both_nonces() -> None:
+    said = protocol.read_welcome(read(protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member")))
+    assert not protocol.proved(said, b"another", "hub", "member")
+    assert not protocol.proved(said, b"secret", "another", "member")
+    assert not protocol.proved(said, b"secret", "hub", "another")
+
+
+def test_a_cause_arrives_as_it_was_said() -> None:
+    cause = Cause("pserver", 2, "pod-2", "killed\n'\"\udcff", 137, ("last", "lines \x1b[0m"), True)
+    assert protocol.read_stop(read(protocol.encode(protocol.stop(cause)))) == cause
+    assert protocol.read_failed(read(protocol.encode(protocol.failed(replace(cause, rank=None), 0.25)))) == (
+        replace(cause, rank=None),
+        0.25,
+    )
+
+
+def test_of_a_long_tail_the_end_is_said() -> None:
+    tail = tuple(f"{number} " + "\x00" * 1000 for number in range(100))
+    line = protocol.encode(protocol.failed(died("trainer", 1, 3, "w" * 100_000, tail=tail), 0))
+    cause, _ = protocol.read_failed(read(line))
+    assert cause.tail[-1] == tail[-1]
+    assert 5 < len(cause.tail) < 10
+    assert len(line) < protocol.UNKNOWN_LIMIT
+
+
+def test_an_age_is_never_negative() -> None:
+    assert protocol.read_failed(protocol.failed(died("trainer", 1, 3), -0.001))[1] == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\xff\xfe\x00",
+        b"GET / HTTP/1.1\r",
+        b"[" * 60_000,
+        b"1" * 60_000,
+        b"[]",
+        b"null",
+        b'"alive"',
+        b"{}",
+        b'{"word": 1}',
+        b'{"word": "hello"',
+    ],
+)
+def test_what_is_no_message_is_malformed(line: bytes) -> None:
+    with pytest.raises(Malformed):
+        protocol.decode(line)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("word", "staged"),
+        ("job", None),
+        ("job", ["job"]),
+        ("size", "3"),
+        ("size", True),
+        ("size", 1 << 40),
+        ("gang", 1),
+        ("rank", -1),
+        ("rank", 1.0),
+        ("rank", False),
+        ("pod", "line\nbreak"),
+        ("pod", "\x1b[2J"),
+        ("pod", "p" * 2000),
+        ("uid", None),
+        ("nonce", 5),
+        ("answer", None),
+    ],
+)
+def test_a_hello_with_a_wrong_field_is_malformed(field: str, value: Any) -> None:
+    with pytest.raises(Malformed):
+        protocol.read_hello(hello(**{field: value}))
+
+
+@pytest.mark.parametrize("age", [None, "1", -1, True, float("nan"), float("inf")])
+def test_a_wrong_age_is_malformed(age: object) -> None:
+    with pytest.raises(Malformed):
+        protocol.read_failed({**protocol.failed(died("trainer", 1, 3), 0), "age": age})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kind", 1), ("rank", "1"), ("pod", None), ("code", "3"), ("tail", [1]), ("tail", "x"), ("final", 1)],
+)
+def test_a_wrong_cause_is_malformed(field: str, value: object) -> None:
+    message = protocol.stop(died("trainer", 1, 3))
+    message["cause"][field] = value
+    with pytest.raises(Malformed):
+        protocol.read_stop(message)
+
+
+@pytest.mark.parametrize(
+    "change", [{"rank": 3}, {"roster": None}, {"roster": [["pod"]]}, {"roster": [[1, 2, 3, 4, 5]]}]
+)
+def test_a_wrong_welcome_is_malformed(change: dict[str, object]) -> None:
+    message = read(protocol.Welcomes("gang", 0, ROSTER).line(1, None, "hub", "member"))
+    with pytest.raises(Malformed):
+        protocol.read_welcome({**message, **change})
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        (Missing(2, 3, (2,)), "2 of 3; rank 2 has not joined"),
+        (Missing(1, 3, (1, 2)), "1 of 3; ranks 1, 2 have not joined"),
+        (Missing(1, 30, (1, 2)), "1 of 30; ranks 1, 2 and 27 more have not joined"),
+        (Missing(1, 3, ()), "1 of 3"),
+    ],
+)
+def test_who_is_missing_is_told_in_words(missing: Missing, text: str) -> None:
+    assert str(missing) == text
+    assert protocol.read_waiting(read(protocol.encode(protocol.waiting(missing)))) == missing
+
+
+def test_addresses_are_in_numeric_order() -> None:
+    addresses = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9", "::ffff:10.0.0.8", "9.255.0.0"]
+    assert sorted(addresses, key=sort_key) == [
+        "9.255.0.0",
+        "::ffff:10.0.0.8",
+        "10.0.0.9",
+        "10.0.0.10",
+        "fd00::9",
+        "fd00::10",
+    ]
+    with pytest.raises(Malformed):
+        sort_key("pod-1.service")
+
+
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        # A killed pserver; everybody it served dies of it within 50 ms, and one report seems to be older.
+        ((0.0, "pserver", 137), [(-0.03, "trainer", 139), (0.01, "trainer", 134), (0.02, "pserver", 141)]),
+        ((0.0, "pserver", 137), [(-0.03, "pserver", 134), (-0.04, "pserver", 141)]),
+        # A trainer that was killed or has a code of its own, whatever the survivors do.
+        ((0.0, "trainer", 137), [(-0.04, "pserver", 134), (-0.04, "pserver", 141), (0.3, "trainer", 139)]),
+        ((0.0, "trainer", 3), [(-0.04, "pserver", 134), (0.1, "trainer", 134)]),
+        # A pserver never survives another's death as a segmentation fault.
+        ((0.0, "pserver", 139), [(-0.04, "trainer", 139), (-0.04, "trainer", 134), (-0.04, "pserver", 141)]),
+        # A trainer that aborts by itself (bad data), and the pservers that die of it at once.
+        ((0.0, "trainer", 134), [(0.03, "pserver", 134), (-0.01, "pserver", 141), (0.04, "trainer", 139)]),
+        # Equals: a pserver's abort, unless the trainer's was clearly before it.
+        ((0.0, "pserver", 134), [(-0.01, "trainer", 134), (-0.01, "trainer", 139)]),
+        # What is older by more than can be mistaken is first, whatever its code.
+        ((0.0, "trainer", 139), [(0.2, "pserver", 137), (0.3, "trainer", 3)]),
+        # The launcher itself was lost, or told to stop.
+        ((0.0, "lost", 76), [(-0.03, "trainer", 139), (0.5, "trainer", 134)]),
+        ((0.0, "stopped", 143), [(-0.01, "trainer", 139), (0.1, "trainer", 143)]),
+        ((0.0, "staging", 66), [(0.1, "lost", 76)]),
+    ],
+)
+def test_the_first_cause(first: tuple[float, str, int], others: list[tuple[float, str, int]]) -> None:
+    def report(death: tuple[float, str, int], rank: int) -> tuple[float, Cause]:
+        return 100.0 + death[0], died(death[1], rank, death[2])
+
+    right = report(first, 9)
+    reports = [report(other, rank) for rank, other in enumerate(others)]
+    assert first_cause([right, *reports]) == right
+    assert first_cause([*reports, right]) == right

@@ -1,0 +1,52 @@
+"""Members become a roster by one rule: numbers, else the numeric order of addresses."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from launcher.errors import Exit, Failure
+from launcher.identity import roster
+from launcher.model import Member
+
+
+def member(address: str, rank: int | None = None) -> Member:
+    return Member(f"pod-{address}", f"uid-{address}", address, address, rank)
+
+
+def order(*members: Member) -> list[str]:
+    mixed = list(members)
+    random.Random(7).shuffle(mixed)
+    made = roster(mixed).members
+    assert [each.rank for each in made] == list(range(len(made)))
+    return [each.address for each in made]
+
+
+def test_without_numbers_the_numeric_order_of_addresses_decides() -> None:
+    assert order(member("10.0.0.10"), member("10.0.0.9"), member("9.255.255.255")) == [
+        "9.255.255.255",
+        "10.0.0.9",
+        "10.0.0.10",
+    ]
+    assert order(member("fd00::10"), member("fd00::9"), member("fd00::a")) == ["fd00::9", "fd00::a", "fd00::10"]
+
+
+def test_numbers_decide_where_there_are_any() -> None:
+    members = [member(f"10.0.0.{99 - rank}", rank) for rank in range(12)]
+    assert order(*members)[10] == "10.0.0.89"
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ([member("10.0.0.1", 0), member("10.0.0.2")], "some pods of this job have a number and others have none"),
+        ([member("10.0.0.1", 1), member("10.0.0.2", 1)], "the same number: 1"),
+        ([member("10.0.0.1"), member("10.0.0.1")], "the same address: 10.0.0.1"),
+        ([member("10.0.0.1", 0), member("10.0.0.2", 2)], "expected 0 to 1"),
+    ],
+)
+def test_what_has_no_order_is_an_error(members: list[Member], said: str) -> None:
+    with pytest.raises(Failure, match=said) as caught:
+        roster(members)
+    assert caught.value.code is Exit.CONFIG

@@ -1,0 +1,489 @@
+"""A child's output reaches its log and standard output, whole and in order, whatever the volume does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import stat
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from launcher.model import Process
+from launcher.say import Say
+from launcher.supervise.output import TAIL_BYTES, TAIL_LINES, Output, PassMarks, Tail
+from launcher.supervise.sinks import Limits
+from tests.supervising import (
+    eventually,
+    freezing_volume,
+    needs_root,
+    program,
+    run,
+    silent_volume,
+    small_volume,
+    until,
+)
+
+MEBIBYTE = 1024 * 1024
+MARK = re.compile(rb"==== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d attempt 1, pod p-0 ====\n")
+IMPATIENT = Limits(stall=0.1, retry=0.02)
+
+
+class Writer:
+    """Stands for the process: the other end of the pipe, written to by a thread of its own."""
+
+    def __init__(self, output: Output) -> None:
+        self._pipe = output.attach()
+        self.written = 0
+
+    def write(self, data: bytes) -> None:
+        """As a process does: waits while the pipe is full."""
+        while data:
+            count = os.write(self._pipe, data)
+            self.written += count
+            data = data[count:]
+
+    def flood(self, data: bytes) -> None:
+        threading.Thread(target=self.write, args=(data,), daemon=True).start()
+
+    def close(self) -> None:
+        os.close(self._pipe)
+
+
+class Case:
+    """An output with what it says and the passes that it sees."""
+
+    def __init__(self, limits: Limits | None = None, stdout: int = 1, process: Process | None = None) -> None:
+        self.said: list[str] = []
+        self.passes: list[int] = []
+        process = process or program("true", echo=stdout != 1, pass_mark=b"Pass=")
+        self.output = Output(process, passed=self.passes.append, say=self.said.append, stdout=stdout, limits=limits)
+        self.writer = Writer(self.output)
+
+    def place(self, folder: Path) -> Path:
+        self.output.place(str(folder), "attempt 1, pod p-0")
+        return folder / "train.log"
+
+    async def finish(self, within: float = 10) -> int:
+        self.writer.close()
+        await self.output.detach(1)
+        return await self.output.close(within)
+
+
+@contextlib.asynccontextmanager
+async def reading_end() -> AsyncIterator[tuple[int, Callable[[], bytes]]]:
+    """A pipe for standard output, and what has come through it; nothing is read until asked."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(reading, False)
+    got = bytearray()
+
+    def read() -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(reading, MEBIBYTE):
+                got.extend(data)
+        return bytes(got)
+
+    try:
+        yield writing, read
+    finally:
+        for fd in (reading, writing):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def numbered(size: int) -> bytes:
+    """Lines that are all different, so that a lost, doubled or displaced one shows."""
+    return b"".join(b"line %07d\n" % number for number in range(size // 13))
+
+
+def body(log: Path) -> bytes:
+    """The log without the line that marks the attempt, which must be there once."""
+    content = log.read_bytes()
+    assert len(MARK.findall(content)) == 1
+    return MARK.sub(b"", content)
+
+
+def test_output_goes_to_the_log_and_to_standard_output_unchanged(tmp_path: Path) -> None:
+    data = numbered(300_000) + b"\xff\0 no end of line"
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(stdout=stdout)
+            log = case.place(tmp_path / "job" / "output" / "node_0")
+            case.writer.flood(data)
+            await until(lambda: len(read()) == len(data))
+            assert await case.finish() == 0
+            assert read() == data
+            assert body(log) == data
+            assert case.said == []
+
+    run(test())
+
+
+def test_what_came_before_the_folder_was_known_is_in_the_log(tmp_path: Path) -> None:
+    async def test() -> None:
+        case = Case()
+        case.writer.write(b"early\n")
+        log = case.place(tmp_path / "node_3")
+        await until(log.exists)
+        case.writer.write(b"late\n")
+        await case.finish()
+        assert body(log) == b"early\nlate\n"
+
+    run(test())
+
+
+def test_logs_are_appended_and_attempts_begin_on_a_line_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_bytes(b"cut off")
+
+    async def test() -> None:
+        case = Case()
+        log = case.place(tmp_path)
+        case.writer.write(b"again\n")
+        await case.finish()
+        assert body(log) == b"cut off\nagain\n"
+
+    run(test())
+
+
+def test_what_is_written_can_be_written_by_another_user_next_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        mask = os.umask(0o077)
+        try:
+            case = Case()
+            log = case.place(tmp_path / "output" / "node_0")
+            await case.finish()
+        finally:
+            os.umask(mask)
+        assert stat.S_IMODE(log.stat().st_mode) == 0o666
+        assert stat.S_IMODE(log.parent.stat().st_mode) == 0o777
+        assert stat.S_IMODE(log.parent.parent.stat().st_mode) == 0o777
+
+    run(test())
+
+
+def test_a_second_process_goes_on_in_the_same_log(tmp_path: Path) -> None:
+    async def test() -> None:
+        case = Case()
+        log = case.place(tmp_path)
+        case.writer.write(b"first try\n")
+        case.writer.close()
+        await case.output.detach(1)
+        case.writer = Writer(case.output)
+        case.writer.write(b"second try\n")
+        await case.finish()
+        assert body(log) == b"first try\nsecond try\n"
+
+    run(test())
+
+
+def test_a_stalled_standard_output_does_not_hold_up_the_log_and_is_named(tmp_path: Path) -> None:
+    data = numbered(4 * MEBIBYTE)
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(IMPATIENT, stdout=stdout)
+            log = case.place(tmp_path)
+            case.writer.flood(data)
+            await until(lambda: log.exists() and body(log) == data)
+            await until(lambda: case.said)
+            assert re.match(r"standard output has not taken a write for \d+ s; \d+ bytes wait$", case.said[0])
+            await until(lambda: read() == data)
+            await until(lambda: "standard output takes writes again" in case.said)
+            assert await case.finish() == 0
+
+    run(test())
+
+
+def test_a_standard_output_that_does_not_block_gets_all_the_same_bytes(tmp_path: Path) -> None:
+    data = numbered(MEBIBYTE)
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            os.set_blocking(stdout, False)
+            case = Case(stdout=stdout)
+            case.place(tmp_path)
+            case.writer.flood(data)
+            await until(lambda: read() == data)
+            await case.finish()
+
+    run(test())
+
+
+def test_a_closed_standard_output_is_dropped_with_one_word(tmp_path: Path) -> None:
+    async def test() -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        case = Case(stdout=writing)
+        log = case.place(tmp_path)
+        case.writer.write(b"one\n")
+        await until(lambda: case.said)
+        case.writer.write(b"two\n")
+        assert await case.finish() == 0
+        assert body(log) == b"one\ntwo\n"
+        assert case.said == ["standard output is closed: lines go to the log file only"]
+        os.close(writing)
+
+    run(test())
+
+
+def test_a_stalled_log_does_not_hold_up_standard_output_until_the_memory_is_full_and_then_the_child_waits() -> None:
+    data = numbered(24 * MEBIBYTE)
+    pipes = 2 * MEBIBYTE  # what the child's pipe, and the one of standard output, may hold besides
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(stdout=stdout)  # its folder is not known yet: the log takes nothing
+            case.writer.flood(data)
+            await until(lambda: len(read()) >= 14 * MEBIBYTE)
+            await until(lambda: len(read()) + MEBIBYTE == case.writer.written)  # the pipe is full: nobody reads it
+            assert 15 * MEBIBYTE - MEBIBYTE <= len(read()) <= 16 * MEBIBYTE
+            assert case.writer.written <= 16 * MEBIBYTE + pipes
+            case.output.place(None, "")  # no log is wanted after all
+            await until(lambda: len(read()) == len(data))
+            assert read() == data
+            assert await case.finish() == 0
+
+    run(test())
+
+
+def test_the_last_words_of_a_dead_child_are_heard_though_nothing_is_written() -> None:
+    data = numbered(17 * MEBIBYTE)
+
+    async def test() -> None:
+        case = Case()
+        case.writer.flood(data)
+        await until(lambda: case.writer.written > 15 * MEBIBYTE)
+        written = 0
+        while written != case.writer.written:  # until the child waits
+            written = case.writer.written
+            await asyncio.sleep(0.05)
+        await case.output.settle(5)
+        assert case.output.tail()[-1] in data[: case.writer.written].decode()
+        assert case.output.tail()[-1] >= "line %07d" % (written // 13 - 1)
+        assert await case.output.close(0) >= written
+        assert case.said == [f"{case.said[0].split()[0]} bytes of output were not written any more: train.log"]
+
+    run(test())
+
+
+@needs_root
+def test_a_full_volume_is_named_once_and_nothing_is_lost_or_doubled_when_there_is_room_again(tmp_path: Path) -> None:
+    data = numbered(3 * MEBIBYTE)
+
+    async def test() -> None:
+        with small_volume(tmp_path / "volume", "1m") as volume:
+            ballast = volume / "ballast"
+            ballast.write_bytes(bytes(MEBIBYTE // 2))
+            case = Case(IMPATIENT)
+            log = case.place(volume / "node_0")
+            case.writer.flood(data)
+            await until(lambda: case.said)
+            assert case.said[0].startswith(f"{log} cannot be written: No space left on device; ")
+            half = log.stat().st_size
+            assert 0 < half < MEBIBYTE
+            await asyncio.sleep(0.05)  # some attempts more
+            assert len(case.said) == 1
+            ballast.unlink()
+            await until(lambda: log.stat().st_size > half)
+            os.system(f"mount -o remount,size=8m {volume}")
+            assert await case.finish() == 0
+            assert body(log) == data
+            assert f"{log} is written again" in case.said
+
+    run(test())
+
+
+@needs_root
+def test_what_a_full_volume_does_not_take_by_the_end_is_counted(tmp_path: Path) -> None:
+    data = numbered(2 * MEBIBYTE)
+
+    async def test() -> None:
+        with small_volume(tmp_path / "volume", "1m") as volume:
+            case = Case(IMPATIENT)
+            log = case.place(volume)
+            case.writer.flood(data)
+            await until(lambda: case.said)
+            await until(lambda: case.writer.written == len(data))
+            lost = await case.finish(within=0.1)
+            assert lost == len(data) - len(body(log))
+            assert case.said[-1] == f"{lost} bytes of output were not written any more: {log}"
+
+    run(test())
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_tried_again(tmp_path: Path) -> None:
+    blocking = tmp_path / "output"
+    blocking.write_text("a file where a folder should be")
+
+    async def test() -> None:
+        case = Case(IMPATIENT)
+        log = case.place(blocking / "node_0")
+        case.writer.write(b"kept\n")
+        await until(lambda: case.said)
+        assert case.said[0].startswith(f"{log} cannot be written: Not a directory")
+        blocking.unlink()
+        assert await case.finish() == 0
+        assert body(log) == b"kept\n"
+
+    run(test())
+
+
+@needs_root
+def test_a_frozen_volume_is_named_while_the_child_goes_on_and_gets_all_when_it_thaws(tmp_path: Path) -> None:
+    data = numbered(2 * MEBIBYTE)
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            with freezing_volume(tmp_path / "volume") as volume:
+                case = Case(IMPATIENT, stdout=stdout)
+                log = case.place(volume.folder)
+                await until(lambda: log.exists() and log.stat().st_size)
+                volume.freeze()
+                case.writer.flood(data)
+                await until(lambda: read() == data)
+                await until(lambda: case.said)
+                assert re.match(rf"{log} has not taken a write for \d+ s; {len(data)} bytes wait$", case.said[0])
+                volume.thaw()
+                assert await case.finish() == 0
+                assert body(log) == data
+
+    run(test())
+
+
+@needs_root
+def test_the_end_is_bounded_when_a_volume_never_answers(tmp_path: Path) -> None:
+    async def test() -> None:
+        with silent_volume(tmp_path / "volume") as volume:
+            case = Case(IMPATIENT)
+            case.place(volume / "node_0")
+            case.writer.write(b"lost\n")
+            assert await case.finish(within=0.2) == 5
+
+    run(test())
+
+
+def test_somebody_who_keeps_the_pipe_open_and_writes_on_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        case = Case()
+        log = case.place(tmp_path)
+
+        def write_on() -> None:
+            with contextlib.suppress(BrokenPipeError):
+                while True:
+                    case.writer.write(b"x" * 65536)
+
+        case.writer.write(b"said\n")
+        writing = threading.Thread(target=write_on)
+        writing.start()
+        await case.output.detach(0.1)
+        assert await case.output.close(10) == 0
+        assert body(log).startswith(b"said\n")
+        writing.join(10)
+        assert not writing.is_alive()
+        case.writer.close()
+
+    run(test())
+
+
+def test_new_passes_are_told_once_each_also_when_reads_cut_them(tmp_path: Path) -> None:
+    async def test() -> None:
+        case = Case()
+        case.place(tmp_path)
+        for piece in (b"x] Pa", b"ss=", b"1", b"0 Batch=60\n", b"Pass=10 again\n", b"Pass=11 Pass=12 ", b"Pass=1"):
+            before = len(case.passes)
+            case.writer.write(piece)
+            await case.output.settle(5)
+            if piece.startswith(b"0 ") or b"12" in piece:
+                await until(lambda before=before: len(case.passes) > before)  # type: ignore[misc]
+        case.writer.write(b"3\n")
+        await until(lambda: case.passes[-1:] == [13])
+        assert case.passes == [10, 12, 13]
+        await case.finish()
+
+    run(test())
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_pass_number_is_found_wherever_reads_are_cut(cut: int) -> None:
+    line = bytearray(b"0123456789 Pass=1234567 Batch=60 samples=3000")
+    marks = PassMarks(b"Pass=")
+    found = [marks.last_in(line, 0, cut), marks.last_in(line, cut, len(line))]
+    assert [number for number in found if number is not None] == [1234567]
+
+
+@pytest.mark.parametrize("text", [b"Pass=", b"Pass=x ", b"Pass= 3 ", b"Pass=" + b"9" * 5000 + b" ", b"Pas=3 "])
+def test_what_only_looks_like_a_pass_is_none(text: bytes) -> None:
+    marks = PassMarks(b"Pass=")
+    assert marks.last_in(bytearray(text), 0, len(text)) is None
+
+
+def tail_of(*pieces: bytes) -> tuple[str, ...]:
+    tail = Tail()
+    for piece in pieces:
+        tail.add(bytearray(piece), 0, len(piece))
+    return tail.lines()
+
+
+def test_the_tail_is_the_last_lines() -> None:
+    assert tail_of() == ()
+    assert tail_of(b"one\ntw", b"o\nthree") == ("one", "two", "three")
+    assert tail_of(*(b"%d\n" % number for number in range(100))) == tuple(str(n) for n in range(80, 100))
+    assert len(tail_of(b"x\n" * 100)) == TAIL_LINES
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"x" * 10000, b"\xff" * 10000, "ü".encode() * 5000 + b"\n", b"short\n" + b"y" * 2040 + b"\nend\n"],
+    ids=["one line", "no text", "wide", "a long line before the last"],
+)
+def test_the_tail_is_bounded_whatever_the_bytes(data: bytes) -> None:
+    lines = tail_of(data)
+    assert lines
+    assert sum(len(line.encode()) + 1 for line in lines) <= TAIL_BYTES + 1
+
+
+def test_the_tail_has_whole_lines() -> None:
+    lines = tail_of(*(b"a line of some length, number %d\n" % number for number in range(1000)))
+    assert all(line.startswith("a line of some length, number 9") for line in lines)
+
+
+def test_messages_carry_time_and_rank_and_never_hold_up_who_speaks() -> None:
+    reading, writing = os.pipe()
+    say = Say(writing)
+    say("first\nin two lines")
+    say.set_rank(3)
+    say("second")
+    say.close(10)
+    lines = os.read(reading, 65536).decode().splitlines()
+    pattern = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[rank (.)\] (.*)"
+    matches = [re.fullmatch(pattern, line) for line in lines]
+    assert [match and match.groups() for match in matches] == [("?", "first"), ("?", "in two lines"), ("3", "second")]
+    os.close(reading)
+    os.close(writing)
+
+
+def test_messages_that_nobody_takes_are_dropped_and_counted_the_oldest_first() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    say = Say(writing)
+    for number in range(5000):
+        say(f"message {number} {'x' * 100}")
+    got = bytearray()
+
+    def last_came() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            got.extend(os.read(reading, 65536))
+        return b"message 4999 " in got
+
+    eventually(last_came)
+    say.close(10)
+    missing = sum(int(number) for number in re.findall(rb"\((\d+) messages are missing here", got))
+    assert missing > 0
+    assert missing + len(re.findall(rb"\] message \d+ x", got)) == 5000
+    os.close(reading)
+    os.close(writing)

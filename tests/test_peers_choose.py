@@ -1,0 +1,256 @@
+"""Which pods count, what number they have, who is the hub, and what is said about the others: without any process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.errors import Exit, Failure
+from launcher.peers import Settings, explain
+from launcher.peers.choose import choose, complete, missing
+from launcher.peers.pods import ENDED, LEAVING, LIVE, View
+from tests.fake_api import Json, ended, member_of_set, pod
+
+
+def settings(**more: Any) -> Settings:
+    given: dict[str, Any] = {
+        "discovery": "kubernetes",
+        "size": 3,
+        "job_name": "x",
+        "namespace": "ns",
+        "selector": "job-name=x",
+        "service": None,
+        "peers": (),
+        "gang_port": 7168,
+        "pod_name": None,
+        "pod_ip": None,
+        "pod_uid": None,
+        "host_name": "x-a",
+        "rank": None,
+        "job_id": None,
+        "training_address": "",
+        "timeout": 30.0,
+        "env": {},
+    }
+    return Settings(**(given | more))
+
+
+def view(me: str, *pods: Json, job_id: str | None = None) -> View:
+    seen = [explain.pod(each, job_id) for each in pods]
+    return View({each.uid: each for each in seen}, f"uid-{me}", listed=True)
+
+
+def leaving(made: Json) -> Json:
+    made["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    return made
+
+
+def waiting(made: Json, reason: str, message: str = "", kind: str = "containerStatuses", name: str = "trainer") -> Json:
+    made["status"][kind] = [{"name": name, "state": {"waiting": {"reason": reason, "message": message}}}]
+    return made
+
+
+A, B, C = pod("x-a", "10.0.0.9"), pod("x-b", "10.0.0.10"), pod("x-c", "10.0.0.11")
+
+
+@pytest.mark.parametrize(
+    ("other", "state", "said"),
+    [
+        (leaving(pod("x-d", "10.0.0.1")), LEAVING, "x-d is being deleted"),
+        (ended(pod("x-d", "10.0.0.1"), 3, phase="Failed"), ENDED, "x-d has ended: Error, exit code 3"),
+        (ended(pod("x-d", "10.0.0.1"), 0, "Completed", phase="Succeeded"), ENDED, "x-d has ended: Completed"),
+        (ended(pod("x-d", "10.0.0.1"), 6), ENDED, "x-d has ended: Error, exit code 6"),  # a sidecar still runs
+        (pod("x-d"), LIVE, "x-d is Pending: container trainer: ContainerCreating"),
+    ],
+)
+def test_who_leaves_has_ended_or_has_no_address_does_not_count(other: Json, state: str, said: str) -> None:
+    assert explain.pod(other, None).state == state
+    assert choose(view("x-a", A, B, other), settings()) is None
+    assert said in missing(view("x-a", A, B, other), settings())
+    if state != LIVE:
+        assert choose(view("x-a", A, B, C, other), settings()) is not None
+
+
+def test_the_main_container_counts_and_not_a_sidecar() -> None:
+    sidecar_ended = pod("x-d", "10.0.0.1")
+    sidecar_ended["status"]["containerStatuses"].append({"name": "side", "state": {"terminated": {"exitCode": 1}}})
+    assert explain.pod(sidecar_ended, None).state == LIVE
+    injected_first = ended(pod("x-d", "10.0.0.1"), 1)
+    injected_first["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "side"}
+    assert explain.pod(injected_first, None).state == LIVE
+
+
+def test_a_container_that_is_started_again_still_counts() -> None:
+    failed, finished = ended(member_of_set("x-0", "10.0.0.1"), 1), ended(pod("x-d", "10.0.0.1"), 1)
+    finished["spec"]["restartPolicy"] = "OnFailure"
+    assert explain.pod(failed, None).state == LIVE
+    assert explain.pod(finished, None).state == LIVE
+    assert explain.pod(ended(finished, 0), None).state == ENDED
+
+
+def test_more_live_pods_than_members_wait_for_the_replaced_one_to_leave() -> None:
+    extra = pod("x-d", "10.0.0.1")
+    assert choose(view("x-a", A, B, C, extra), settings()) is None
+    assert "4 live pods for N=3" in missing(view("x-a", A, B, C, extra), settings())
+    assert complete(view("x-a", A, B, C), settings())
+    assert not complete(view("x-a", A, B, C, extra), settings())
+
+
+def test_addresses_are_compared_as_numbers() -> None:
+    peers = choose(view("x-c", C, B, A), settings())
+    assert peers is not None
+    assert (peers.hub, peers.rank) == ("10.0.0.9", None)
+    six = [pod(name, address) for name, address in (("x-a", "fd00::10"), ("x-b", "fd00::9"), ("x-c", "fd00::a"))]
+    peers = choose(view("x-a", *six), settings())
+    assert peers is not None
+    assert peers.hub == "fd00::9"
+
+
+def test_all_twelve_of_a_stateful_set_have_their_ordinal() -> None:
+    pods = [member_of_set(f"x-{i}", f"10.0.0.{50 - i}") for i in range(12)]
+    for i in range(12):
+        peers = choose(view(f"x-{i}", *pods), settings(size=12))
+        assert peers is not None
+        assert (peers.rank, peers.hub, peers.identity) == (i, None if i == 0 else "10.0.0.50", "set-uid-r1")
+
+
+@pytest.mark.parametrize("label", ["apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name", "both"])
+def test_an_ordinal_is_known_by_label_or_by_owner(label: str) -> None:
+    made = member_of_set("x-10", "10.0.0.1")
+    for each in ("apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"):
+        if label in (each, "both"):
+            del made["metadata"]["labels"][each]
+    assert explain.number(made) == 10
+
+
+def test_digits_at_the_end_of_a_plain_jobs_pod_are_no_number() -> None:
+    assert explain.number(pod("x-24567", "10.0.0.1")) is None
+
+
+def test_the_index_may_be_an_annotation_alone() -> None:
+    made = pod("x-1-abcde", "10.0.0.1")
+    made["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "1"}
+    assert explain.number(made) == 1
+
+
+def test_pods_of_an_older_job_of_the_same_name_and_of_another_revision_do_not_count() -> None:
+    old = pod("x-old", "10.0.0.1", owner="old-uid")
+    peers = choose(view("x-a", A, B, C, old), settings())
+    assert peers is not None
+    assert (peers.hub, peers.identity) == (None, "job-uid")
+    zero = member_of_set("x-0", "10.0.0.1", revision="r1")
+    two = member_of_set("x-2", "10.0.0.2", revision="r2")
+    assert choose(view("x-2", zero, two), settings()) is None
+
+
+def test_a_given_identity_makes_pods_of_several_owners_one_job() -> None:
+    other = pod("x-d", "10.0.0.1", owner="other-uid")
+    peers = choose(view("x-a", A, B, other, job_id="mine"), settings(job_id="mine"))
+    assert peers is not None
+    assert (peers.hub, peers.identity) == ("10.0.0.1", "mine")
+
+
+def test_of_two_live_pods_with_one_number_the_newest_is_the_hub() -> None:
+    old = pod("x-0-old", "10.0.0.1", index=0, created="2026-01-01T00:00:00Z")
+    new = pod("x-0-new", "10.0.0.2", index=0, created="2026-01-01T00:00:30Z")
+    one = pod("x-1", "10.0.0.3", index=1)
+    peers = choose(view("x-1", old, new, one), settings())
+    assert peers is not None
+    assert peers.hub == "10.0.0.2"
+    assert choose(view("x-0-old", old, new, one), settings()) is None
+    assert "x-0-new is newer and has this pod's number 0" in missing(view("x-0-old", old, new, one), settings())
+    replaced = choose(view("x-1", leaving(old), new, one), settings())
+    assert replaced is not None
+    assert replaced.hub == "10.0.0.2"
+
+
+def test_the_own_pod_runs_whatever_the_api_server_has_heard() -> None:
+    mine = pod("x-a", index=1)
+    hub = pod("x-b", "10.0.0.1", index=0)
+    assert choose(view("x-a", mine, hub), settings()) is None
+    for known in ({"pod_ip": "10.0.0.7"}, {"training_address": "10.0.0.7"}):
+        peers = choose(view("x-a", mine, hub), settings(**known))
+        assert peers is not None
+        assert (peers.me.address, peers.me.training_address) == ("10.0.0.7", "10.0.0.7")
+    unnumbered = view("x-a", pod("x-a"), B, C)
+    assert choose(unnumbered, settings(training_address="192.168.0.1")) is None  # not what the others see
+    assert choose(unnumbered, settings(pod_ip="10.0.0.9")) is not None
+
+
+def test_the_training_address_is_told_apart() -> None:
+    peers = choose(view("x-a", A, B, C), settings(training_address="192.168.0.1"))
+    assert peers is not None
+    assert (peers.me.address, peers.me.training_address) == ("10.0.0.9", "192.168.0.1")
+
+
+@pytest.mark.parametrize(
+    ("me", "others", "more", "said"),
+    [
+        (pod("x-a", "10.0.0.1", index=3), (), {}, "has number 3, but the job has 3 members"),
+        (
+            pod("x-a", "10.0.0.1", index=1),
+            (),
+            {"rank": 2},
+            "LAUNCHER_RANK is 2, but for Kubernetes pod x-a has number 1",
+        ),
+        (pod("x-a", "10.0.0.1"), (pod("x-b", "10.0.0.2", index=0),), {}, "some pods of this job have a number"),
+    ],
+)
+def test_what_can_never_fit_is_an_error(me: Json, others: tuple[Json, ...], more: dict[str, Any], said: str) -> None:
+    with pytest.raises(Failure, match=said) as caught:
+        choose(view("x-a", me, *others), settings(**more))
+    assert caught.value.code is Exit.CONFIG
+
+
+@pytest.mark.parametrize(
+    ("held_up", "said"),
+    [
+        (
+            waiting(pod("x-b"), "ErrImagePull", "no such image"),
+            "Pending: container trainer: ErrImagePull: no such image",
+        ),
+        (
+            waiting(pod("x-b"), "CreateContainerConfigError", 'secret "s" not found'),
+            'ConfigError: secret "s" not found',
+        ),
+        (
+            waiting(pod("x-b"), "ImagePullBackOff", "Back-off", "initContainerStatuses", "setup"),
+            "Pending: init container setup: ImagePullBackOff: Back-off",
+        ),
+        (
+            waiting(pod("x-b", "10.0.0.2"), "CrashLoopBackOff", "back-off 10s"),
+            "waiting: container trainer: CrashLoopBackOff",
+        ),
+    ],
+)
+def test_a_pod_that_is_held_up_is_explained(held_up: Json, said: str) -> None:
+    assert said in explain.pod(held_up, None).why
+
+
+def test_a_running_init_container_is_what_a_pod_waits_for() -> None:
+    made = waiting(pod("x-b"), "PodInitializing")
+    made["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {}}}]
+    assert explain.pod(made, None).why == "Pending: init container fetch: runs"
+
+
+def test_missing_names_a_few_and_counts_the_rest() -> None:
+    hub = pod("x-0", "10.0.0.1", index=0)
+    text = missing(view("x-0", hub), settings(size=20))
+    assert text.startswith("1 of 20; there is no pod with number 1; ")
+    assert text.endswith("; and 14 more")
+
+
+def test_what_became_of_a_pod() -> None:
+    preempted = pod("x-b", "10.0.0.2")
+    preempted["status"]["conditions"] = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "made room"}
+    ]
+    assert explain.became(leaving(preempted)) == "PreemptionByScheduler: made room; it is being deleted"
+    again = member_of_set("x-1", "10.0.0.2")
+    again["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    assert explain.became(again) == "its container was started again, before: OOMKilled, exit code 137"
+    silent = pod("x-b", "10.0.0.2")
+    silent["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    assert explain.silent_node(silent) == "its node node-1 does not answer"
+    assert explain.silent_node(pod("x-b", "10.0.0.2")) == ""

@@ -1,0 +1,97 @@
+"""Finding the hub by name, with the system's own resolver against a small DNS server, in namespaces of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.errors import Exit, Failure
+from launcher.peers import Settings, finder
+from launcher.peers.dns import hub_name
+
+_ROOT = str(Path(__file__).parent.parent)
+
+
+def settings(**more: Any) -> Settings:
+    given: dict[str, Any] = {
+        "discovery": "dns",
+        "size": 3,
+        "job_name": "x",
+        "namespace": "ns",
+        "selector": "",
+        "service": "svc",
+        "peers": (),
+        "gang_port": 7168,
+        "pod_name": None,
+        "pod_ip": "10.0.0.9",
+        "pod_uid": None,
+        "host_name": "x-2",
+        "rank": None,
+        "job_id": None,
+        "training_address": "",
+        "timeout": 20.0,
+        "env": {},
+    }
+    return Settings(**(given | more))
+
+
+def resolve(script: list[list[str] | None], search: str, **more: Any) -> dict[str, Any]:
+    """Find peers where the name server answers look-up after look-up as the script says (None: no such name)."""
+    asked = {"script": script, "search": search, "settings": more}
+    inside = ["unshare", "--mount", "--net", sys.executable, "-m", "tests.dns_world", json.dumps(asked)]
+    done = subprocess.run(inside, capture_output=True, text=True, cwd=_ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_only_the_hubs_full_name_is_looked_up_until_it_is_there() -> None:
+    found = resolve([None, None, ["10.0.0.7"]], "ns.svc.cluster.test svc.cluster.test cluster.test")
+    assert (found["hub"], found["rank"]) == ("10.0.0.7", 2)
+    assert set(found["names"]) == {"x-0.svc.ns.svc.cluster.test"}
+    assert "x-0.svc.ns.svc.cluster.test. has no address yet" in found["said"][0]
+
+
+def test_whoever_looks_again_tries_the_other_address_of_a_replaced_hub() -> None:
+    found = resolve([["10.0.0.10", "10.0.0.9"]], "ns.svc.cluster.test", finds=3)
+    assert found["hubs"] == ["10.0.0.9", "10.0.0.10", "10.0.0.9"]
+
+
+def test_a_name_that_never_comes_ends_with_what_to_look_at() -> None:
+    found = resolve([None], "ns.svc.cluster.test", timeout=1.5)
+    assert found["code"] == 75
+    for part in ("x-0.svc.ns.svc.cluster.test.", "subdomain: svc", "publishNotReadyAddresses"):
+        assert part in found["message"]
+
+
+def test_number_zero_is_the_hub_and_asks_nobody() -> None:
+    peers = asyncio.run(finder(settings(host_name="x-0"), print).find())
+    assert (peers.rank, peers.hub, peers.me.address) == (0, None, "10.0.0.9")
+
+
+@pytest.mark.parametrize("more", [{"host_name": "x-abcde"}, {"host_name": "x-24567"}, {"rank": 3}])
+def test_without_a_number_below_n_it_says_how_to_give_one(more: dict[str, Any]) -> None:
+    with pytest.raises(Failure, match="LAUNCHER_RANK") as caught:
+        asyncio.run(finder(settings(**more), print).find())
+    assert caught.value.code is Exit.CONFIG
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"service": "svc.ns.svc.cluster.test."}, "x-0.svc.ns.svc.cluster.test."),
+        ({"service": "svc.ns.svc.cluster.test"}, "x-0.svc.ns.svc.cluster.test."),
+        ({"service": "svc.other"}, "x-0.svc.other"),
+        ({"service": "svc.other", "host_name": "job-2.svc.other.svc.cluster.test"}, "job-0.svc.other"),
+        ({"service": "svc.other", "host_name": "node", "pod_name": "set-2"}, "set-0.svc.other"),
+        ({"service": "svc.other", "host_name": "node"}, "x-0.svc.other"),
+    ],
+)
+def test_the_hubs_name_comes_from_the_own_one_or_else_from_the_job(more: dict[str, Any], name: str) -> None:
+    assert hub_name(settings(**more), 2) == name

@@ -1,0 +1,483 @@
+"""Finding peers through the API server: the real child process against a small real HTTPS server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launcher.errors import Exit, Failure
+from launcher.model import Peers
+from launcher.peers import Finder, Settings, finder
+from tests.fake_api import Authority, FakeApi, ended, member_of_set, pod
+
+_ROOT = str(Path(__file__).parent.parent)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("pki") / "good", "good")
+
+
+@pytest.fixture
+def api(authority: Authority) -> Iterator[FakeApi]:
+    server = FakeApi(authority)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[..., Settings]:
+    """Settings of pod `host_name`, with its own service account's files."""
+
+    def make(host_name: str, **more: Any) -> Settings:
+        account = tmp_path / host_name
+        account.mkdir(exist_ok=True)
+        (account / "token").write_text(api.token)
+        (account / "ca.crt").write_bytes(authority.ca.read_bytes())
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": _ROOT,
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(api.port),
+            "HTTPS_PROXY": "http://127.0.0.1:1",  # must not matter
+        }
+        given: dict[str, Any] = {
+            "discovery": "kubernetes",
+            "size": 3,
+            "job_name": "x",
+            "namespace": "ns",
+            "selector": "job-name=x",
+            "service": None,
+            "peers": (),
+            "gang_port": 7168,
+            "pod_name": None,
+            "pod_ip": None,
+            "pod_uid": None,
+            "host_name": host_name,
+            "rank": None,
+            "job_id": None,
+            "training_address": "",
+            "timeout": 30.0,
+            "env": env,
+            "service_account": str(account),
+        }
+        return Settings(**(given | more))
+
+    return make
+
+
+class Searching:
+    """A finder at work, and the lines that it said."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.said: list[str] = []
+        self.finder: Finder = finder(settings, self.said.append)
+        self.task = asyncio.create_task(self.finder.find())
+
+    async def said_with(self, *parts: str) -> None:
+        await until(lambda: any(all(part in line for part in parts) for line in self.said), self.said)
+
+
+@asynccontextmanager
+async def searching(settings: Settings) -> AsyncIterator[Searching]:
+    search = Searching(settings)
+    try:
+        yield search
+    finally:
+        search.task.cancel()
+        await asyncio.wait([search.task])
+        await search.finder.close()
+
+
+async def until(holds: Callable[[], object], shown: object = "") -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, shown
+        await asyncio.sleep(0.02)
+
+
+async def found(settings: Settings) -> Peers:
+    async with searching(settings) as search:
+        return await search.task
+
+
+async def failure(settings: Settings) -> Failure:
+    with pytest.raises(Failure) as caught:
+        await found(settings)
+    return caught.value
+
+
+def children() -> list[psutil.Process]:
+    """The discovery processes of this test process."""
+    mine = psutil.Process().children()
+    return [p for p in mine if p.status() != psutil.STATUS_ZOMBIE and "launcher.peers.kubernetes" in p.cmdline()]
+
+
+def run(test: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test, 60)
+
+    asyncio.run(bounded())
+
+
+Make = Callable[..., Settings]
+
+
+def test_pods_of_a_plain_job_agree_on_the_lowest_address_with_one_list_and_one_watch_each(
+    api: FakeApi, settings: Make
+) -> None:
+    api.put(pod("x-b", "10.0.0.10"), pod("x-a", "10.0.0.11"), pod("x-c", "10.0.0.9"))
+
+    async def test() -> None:
+        by_a, by_b, by_c = await asyncio.gather(*(found(settings(name)) for name in ("x-a", "x-b", "x-c")))
+        assert (by_a.hub, by_b.hub, by_c.hub) == ("10.0.0.9", "10.0.0.9", None)
+        assert [peers.rank for peers in (by_a, by_b, by_c)] == [None] * 3
+        assert {peers.identity for peers in (by_a, by_b, by_c)} == {"job-uid"}
+        assert (by_a.me.pod, by_a.me.uid, by_a.me.address) == ("x-a", "uid-x-a", "10.0.0.11")
+        assert (api.count("list"), api.count("watch") <= 3, len(api.asked) <= 9) == (3, True, True)
+        assert children() == []
+
+    run(test())
+
+
+def test_waits_for_a_late_pod_and_says_why_it_is_not_there(api: FakeApi, settings: Make) -> None:
+    late = pod("x-c")
+    late["status"]["conditions"] = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/2 nodes are available: 2 Insufficient cpu.",
+        }
+    ]
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), late)
+
+    async def test() -> None:
+        async with searching(settings("x-a")) as search:
+            await search.said_with("2 of 3; x-c is Pending: Unschedulable: 0/2 nodes", "Insufficient cpu")
+            assert not search.task.done()
+            api.put(pod("x-c", "10.0.0.3"))
+            assert (await search.task).hub is None
+            assert (api.count("list"), api.count("watch")) == (1, 1)
+
+    run(test())
+
+
+def test_gives_up_at_the_deadline_of_all_calls_together_naming_who_is_missing(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
+
+    async def test() -> None:
+        late = pod("x-c")
+        late["status"]["containerStatuses"][0]["state"]["waiting"] = {
+            "reason": "ImagePullBackOff",
+            "message": "Back-off pulling image",
+        }
+        api.put(late)
+        said = await failure(settings("x-a", timeout=2.0))
+        assert said.code is Exit.TIMED_OUT
+        assert "waited 2 s" in said.message
+        assert "2 of 3; x-c is Pending: container trainer: ImagePullBackOff: Back-off pulling image" in said.message
+        assert "kubectl -n ns get pods -l job-name=x" in said.message
+
+    run(test())
+
+
+def test_403_ends_at_once_with_the_right_that_is_lacking(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"))
+    api.forbidden = {"get", "watch"}
+
+    async def test() -> None:
+        said = await failure(settings("x-a"))
+        assert said.code is Exit.DENIED
+        assert "service account default of namespace ns watch pods in namespace ns (HTTP 403" in said.message
+        assert "verbs: [get, list, watch]" in said.message
+        assert "- {kind: ServiceAccount, name: default, namespace: ns}" in said.message
+        assert len(api.asked) == 3  # no second try; and not being allowed to `get` is no obstacle
+
+    run(test())
+
+
+def test_a_new_token_is_read_after_a_401(api: FakeApi, settings: Make, tmp_path: Path) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
+
+    async def test() -> None:
+        mine = settings("x-b")
+        api.token = "second"
+        async with searching(mine) as search:
+            await until(lambda: len(api.asked) > 0)
+            (tmp_path / "x-b" / "token").write_text("second")
+            assert (await search.task).hub == "10.0.0.1"
+
+    run(test())
+
+
+def test_credentials_and_certificates_that_stay_wrong_end_with_a_clear_message(
+    api: FakeApi, settings: Make, tmp_path: Path
+) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
+
+    async def test() -> None:
+        wrong_token, wrong_ca, nothing = settings("x-a"), settings("x-b"), settings("x-c")
+        (tmp_path / "x-a" / "token").write_text("stale")
+        stranger = Authority(tmp_path / "stranger", "stranger")
+        (tmp_path / "x-b" / "ca.crt").write_bytes(stranger.ca.read_bytes())
+        (tmp_path / "x-c" / "token").unlink()
+        by_token, by_ca, by_nothing = await asyncio.gather(*map(failure, (wrong_token, wrong_ca, nothing)))
+        assert by_token.code is Exit.DENIED
+        assert "x-a/token" in by_token.message
+        assert "HTTP 401: Unauthorized" in by_token.message
+        assert by_ca.code is Exit.CONFIG
+        assert "can't be trusted with the CA of" in by_ca.message
+        assert "CERTIFICATE_VERIFY_FAILED" in by_ca.message
+        assert by_nothing.code is Exit.CONFIG
+        assert "token" in by_nothing.message
+        assert "automountServiceAccountToken" in by_nothing.message
+
+    run(test())
+
+
+def test_an_expired_watch_lists_again(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
+
+    async def test() -> None:
+        async with searching(settings("x-a")) as search:
+            await until(lambda: api.watching == 1)
+            api.expire()
+            await until(lambda: api.watching == 1 and api.count("list") == 2)
+            api.put(pod("x-c", "10.0.0.3"))
+            assert (await search.task).hub is None
+
+    run(test())
+
+
+def test_survives_429_500_cut_watches_and_a_restarted_server(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
+    api.next_answers = [(500, {}), (429, {"Retry-After": "1"}), (503, {})]
+
+    async def test() -> None:
+        async with searching(settings("x-a")) as search:
+            await until(lambda: api.watching == 1, api.asked)
+            asked = [when for _, _, when in api.asked]
+            assert asked[2] - asked[1] >= 1  # as the server wished
+            api.cut()
+            await until(lambda: api.watching == 1 and api.count("watch") == 2)
+            api.stop()
+            await search.said_with("2 of 3", f"API server: https://127.0.0.1:{api.port}:", "refused")
+            api.put(pod("x-c", "10.0.0.3"))
+            api.serve()
+            assert (await search.task).hub is None
+            assert api.count("list") == 1  # the watch went on where it was
+
+    run(test())
+
+
+def test_the_deadline_names_the_last_error_of_the_api_server(api: FakeApi, settings: Make) -> None:
+    api.next_answers = [(500, {})] * 100
+
+    async def test() -> None:
+        said = await failure(settings("x-a", timeout=2.5))
+        assert said.code is Exit.TIMED_OUT
+        assert f"API server: https://127.0.0.1:{api.port}: HTTP 500: told to answer 500" in said.message
+
+    run(test())
+
+
+def test_a_numbered_member_reads_two_pods_and_needs_only_the_hub(api: FakeApi, settings: Make) -> None:
+    api.put(member_of_set("x-10", "10.0.0.2"), *(pod(f"other-{i}", f"10.1.0.{i}") for i in range(1, 9)))
+
+    async def test() -> None:
+        async with searching(settings("x-10", size=12)) as search:
+            await search.said_with("there is no pod with number 0")
+            api.put(member_of_set("x-0", "10.0.0.77"))
+            peers = await search.task
+            assert (peers.rank, peers.hub, peers.identity) == (10, "10.0.0.77", "set-uid-r1")
+            (selector,) = [selector for verb, selector, _ in api.asked if verb == "list"]
+            assert selector == "job-name=x,apps.kubernetes.io/pod-index in (0,10)"
+
+    run(test())
+
+
+def test_the_hub_watches_on_until_all_are_seen_and_knows_who_has_not_joined(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", index=1))
+
+    async def test() -> None:
+        async with searching(settings("x-a")) as search:
+            assert (await search.task).hub is None
+            missing = search.finder.missing
+            assert (
+                missing({"x-a"}) == "1 of 3; x-b is Pending: container trainer: ContainerCreating; "
+                "there is no pod with number 2"
+            )
+            api.put(pod("x-b", "10.0.0.8", index=1))
+            await until(lambda: "x-b (10.0.0.8) has not joined yet" in missing({"uid-x-a"}))
+            assert children() != []
+            api.put(pod("x-c", "10.0.0.9", index=2))
+            await until(lambda: children() == [])
+            assert missing({"x-a", "x-b"}) == "2 of 3; x-c (10.0.0.9) has not joined yet"
+
+    run(test())
+
+
+def test_looking_again_sees_what_has_changed(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", "10.0.0.8", index=1))
+
+    async def test() -> None:
+        async with searching(settings("x-b")) as search:
+            assert (await search.task).hub == "10.0.0.7"
+            assert children() == []
+            api.delete("x-a")
+            api.put(pod("x-a2", "10.0.0.6", index=0))
+            assert (await search.finder.find()).hub == "10.0.0.6"
+            api.put(pod("x-a3", "10.0.0.5", index=0, created="2026-02-01T00:00:00Z"))
+            await until(lambda: "x-a3 replaces x-a2" in search.finder.missing(()))
+            assert (await search.finder.find()).hub == "10.0.0.5"
+            assert api.count("list") == 2
+        assert children() == []
+
+    run(test())
+
+
+def test_a_killed_child_is_started_again(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
+
+    async def test() -> None:
+        async with searching(settings("x-a")) as search:
+            await until(lambda: api.watching == 1)
+            for child in children():
+                os.kill(child.pid, signal.SIGKILL)
+            await search.said_with("ended with 137")
+            api.put(pod("x-c", "10.0.0.3"))
+            assert (await search.task).hub is None
+
+    run(test())
+
+
+def test_cancelling_and_closing_leaves_nothing_behind(api: FakeApi, settings: Make) -> None:
+    async def test() -> None:
+        for wait_for_watch in (False, True):
+            async with searching(settings("x-a")) as search:
+                await until(lambda: not wait_for_watch or api.watching)  # noqa: B023
+                search.task.cancel()
+            assert children() == []
+
+    run(test())
+
+
+def test_own_pod_is_known_by_uid_by_name_by_host_name_and_by_address(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "127.0.0.1"))
+
+    async def test() -> None:
+        wanted: dict[str, list[dict[str, str]]] = {
+            "x-b": [{"pod_uid": "uid-x-b"}, {"pod_name": "x-b"}, {"pod_ip": "10.0.0.2"}],
+            "x-c": [{}],  # its address is held here
+        }
+        for name, hints in wanted.items():
+            for peers in await asyncio.gather(*(found(settings("node-7", **hint)) for hint in hints)):
+                assert peers.me.pod == name
+        assert (await found(settings("x-a.sub.ns.svc.example"))).me.pod == "x-a"
+
+    run(test())
+
+
+def test_a_selection_without_the_own_pod_is_named(api: FakeApi, settings: Make) -> None:
+    api.put(pod("y-a", "10.0.0.1", job="y"), pod("x-a", "10.0.0.2"))
+
+    async def test() -> None:
+        other, unknown, empty, bad = await asyncio.gather(
+            failure(settings("y-a")),
+            failure(settings("somewhere", timeout=2.5)),
+            failure(settings("nobody", selector="job-name=z", timeout=2.5)),
+            failure(settings("y-a", selector="job-name=y", rank=1)),
+        )
+        assert other.code is Exit.CONFIG
+        assert "1 pods match job-name=x in namespace ns, and this pod, y-a, is not one of them" in other.message
+        assert "its labels are job-name=y" in other.message
+        assert unknown.code is Exit.TIMED_OUT
+        assert "none of the 1 pods that match job-name=x in namespace ns is known to be this one" in unknown.message
+        assert "no pod matches job-name=z in namespace ns" in empty.message
+        assert bad.code is Exit.CONFIG
+        assert "LAUNCHER_RANK is 1, but for Kubernetes pod y-a has no number" in bad.message
+
+    run(test())
+
+
+def test_says_what_became_of_a_peer_as_soon_as_it_shows(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
+
+    async def test() -> None:
+        search = Searching(settings("x-a"))
+        await search.task
+        await search.finder.close()
+        evicted = pod("x-d", "10.0.0.4")
+        evicted["status"] |= {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
+        api.put(evicted)
+        api.delete("x-c")
+        asking = asyncio.gather(*(search.finder.ask(name) for name in ("x-b", "uid-x-c", "x-d", "x-a")))
+        await until(lambda: api.count("get") > 2)
+        api.put(ended(pod("x-b", "10.0.0.2"), 137, "OOMKilled"))
+        killed, deleted, evicted_for, well = await asking
+        assert killed == "OOMKilled, exit code 137"
+        assert deleted == "the pod was deleted"
+        assert evicted_for == "Evicted: The node was low on memory."
+        assert well == ""
+        assert children() == []
+
+    run(test())
+
+
+def test_a_kubeconfig_is_used_where_one_is_given(
+    api: FakeApi, settings: Make, authority: Authority, tmp_path: Path
+) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
+    (tmp_path / "kubeconfig").write_text(
+        f"""
+apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: "https://127.0.0.1:{api.port}", certificate-authority: {authority.ca}}}}}]
+users: [{{name: u, user: {{token: first}}}}]
+contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+current-context: c
+"""
+    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": _ROOT, "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    peers = asyncio.run(found(settings("x-b", env=env)))
+    assert peers.hub == "10.0.0.1"
+
+
+def test_two_thousand_pods_are_one_list_and_few_words(api: FakeApi, settings: Make) -> None:
+    size = 2000
+    api.put(*(pod(f"x-{i}", f"10.{i // 250}.0.{i % 250}" if i < 1900 else "", index=i) for i in range(size)))
+
+    async def test() -> None:
+        hub = Searching(settings("x-0", size=size))
+        assert (await hub.task).hub is None
+        assert (await found(settings("x-1999", size=size, pod_ip="10.9.9.9"))).hub == "10.0.0.0"
+        text = hub.finder.missing({f"x-{i}" for i in range(1800)})
+        assert text.startswith("1800 of 2000; x-1800 (10.7.0.50) has not joined yet; ")
+        assert text.endswith("and 195 more")
+        assert sorted(selector for verb, selector, _ in api.asked if verb == "list") == [
+            "job-name=x",
+            "job-name=x,batch.kubernetes.io/job-completion-index in (0,1999)",
+        ]
+        await hub.finder.close()
+
+    run(test())
+
+
+def test_the_launcher_never_loads_the_client() -> None:
+    code = (
+        "import sys; from launcher.peers import cluster, dns, static, alone;"
+        "print([m for m in ('kubernetes', 'tenacity', 'urllib3', 'multiprocessing') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=_ROOT).stdout == "[]\n"

@@ -1,0 +1,84 @@
+"""Peers given in rank order, and a job of one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from launcher.errors import Exit, Failure
+from launcher.model import Peers
+from launcher.peers import Settings, finder
+
+
+def settings(**more: Any) -> Settings:
+    given: dict[str, Any] = {
+        "discovery": "static",
+        "size": 3,
+        "job_name": "x",
+        "namespace": "ns",
+        "selector": "",
+        "service": None,
+        "peers": ("10.0.0.5", "127.0.0.1", "10.0.0.7"),
+        "gang_port": 7168,
+        "pod_name": None,
+        "pod_ip": None,
+        "pod_uid": None,
+        "host_name": "host",
+        "rank": None,
+        "job_id": None,
+        "training_address": "",
+        "timeout": 5.0,
+        "env": {},
+    }
+    return Settings(**(given | more))
+
+
+def find(**more: Any) -> Peers:
+    return asyncio.run(finder(settings(**more), print).find())
+
+
+def refused(**more: Any) -> str:
+    with pytest.raises(Failure) as caught:
+        find(**more)
+    assert caught.value.code is Exit.CONFIG
+    return caught.value.message
+
+
+def test_the_own_rank_is_the_place_of_an_address_that_is_held_here() -> None:
+    peers = find(training_address="192.168.0.1", job_id="j")
+    assert (peers.rank, peers.hub, peers.identity) == (1, "10.0.0.5", "j")
+    assert (peers.me.rank, peers.me.address, peers.me.training_address) == (1, "127.0.0.1", "192.168.0.1")
+    assert find(peers=("2001:db8::1", "0:0:0:0:0:0:0:1", "2001:db8::2")).rank == 1
+
+
+def test_the_pods_own_address_comes_before_others_that_are_held_here() -> None:
+    assert find(peers=("127.0.0.1", "10.0.0.6", "10.0.0.7"), pod_ip="10.0.0.7").rank == 2
+
+
+def test_a_host_name_is_known_as_the_own_one() -> None:
+    peers = find(peers=("a.example", "host.example", "c.example"), training_address="192.168.0.1")
+    assert (peers.rank, peers.hub, peers.me.address) == (1, "a.example", "192.168.0.1")
+
+
+def test_a_given_rank_is_taken_and_the_first_is_the_hub() -> None:
+    assert find(rank=2).hub == "10.0.0.5"
+    assert find(rank=0).hub is None
+
+
+def test_without_one_match_the_variable_that_helps_is_named() -> None:
+    assert "none of the peers" in refused(peers=("10.0.0.5", "10.0.0.6", "10.0.0.7"))
+    twice = refused(peers=("127.0.0.1", "127.0.0.1", "10.0.0.7"))
+    assert "2 (numbers 0, 1) of the peers" in twice
+    assert "LAUNCHER_RANK" in twice
+
+
+def test_the_number_of_peers_must_be_n() -> None:
+    assert "LAUNCHER_PEERS has 3 peers, CONF_PADDLE_GRADIENT_NUM is 4" in refused(size=4)
+
+
+@pytest.mark.parametrize("discovery", ["kubernetes", "dns", "static"])
+def test_a_job_of_one_asks_nobody(discovery: str) -> None:
+    peers = find(discovery=discovery, size=1, peers=(), training_address="192.168.0.1")
+    assert (peers.rank, peers.hub, peers.me.address) == (0, None, "192.168.0.1")

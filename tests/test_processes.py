@@ -1,0 +1,157 @@
+"""Processes are started cleanly, and no exit code is ever lost, whoever else dies at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from launcher.processes import ended, is_own, off_loop, reap_orphans, spawn
+from tests.supervising import alive, needs_root, run, silent_volume, until
+
+_STRESS = """
+import asyncio, json, os, signal, sys
+from launcher.processes import become_subreaper, ended, off_loop, reap_orphans, spawn
+
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGPIPE]
+
+async def one(number):
+    orphans = "(sh -c 'exit 9' &) ; (sh -c 'sleep 0.01; exit 8' &) ; "
+    if number % 10:
+        script, expected = f"{orphans} exit {number % 256}", number % 256
+    else:
+        end = SIGNALS[number // 10 % len(SIGNALS)]
+        script, expected = f"{orphans} kill -{end.value} $$", 128 + end.value
+    child = await off_loop(lambda: spawn(["/bin/sh", "-c", script], env={"PATH": os.defpath}))
+    code = await ended(child)
+    return None if code == expected else (number, code)
+
+async def many(first):
+    return [await one(number) for number in range(first, 264, 8)]
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
+    wrong = [w for found in await asyncio.gather(*map(many, range(8))) for w in found if w]
+    while True:
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            break  # all orphans were reaped
+        await asyncio.sleep(0.01)
+    print(json.dumps(wrong))
+
+become_subreaper()
+asyncio.run(main())
+"""
+
+
+def _drive(script: str, *arguments: str, **options: object) -> str:
+    driver = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(driver, check=True, text=True, stdout=subprocess.PIPE, timeout=30, **options).stdout  # type: ignore[call-overload, no-any-return]
+
+
+def test_no_exit_code_is_lost_while_hundreds_of_orphans_are_reaped() -> None:
+    assert json.loads(_drive(_STRESS)) == []
+
+
+def test_a_dead_child_that_nobody_waits_for_does_not_hold_up_the_reaper_and_its_code_is_kept() -> None:
+    async def test() -> None:
+        child = spawn(["/bin/sh", "-c", "exit 3"], env={})
+        orphan_maker = spawn(["/bin/sh", "-c", "sleep 0.1 & echo $!"], env={"PATH": os.defpath}, stdout=subprocess.PIPE)
+        assert orphan_maker.stdout is not None
+        with orphan_maker.stdout:
+            orphan = int(orphan_maker.stdout.readline())
+        assert await ended(orphan_maker) == 0
+        await until(lambda: not Path(f"/proc/{orphan}").exists())
+        assert not is_own(child.pid)
+        assert await ended(child) == 3
+
+    run(test())
+
+
+def test_a_child_that_is_still_being_forked_is_never_taken_for_an_orphan() -> None:
+    async def test() -> None:
+        async def reap_without_rest() -> None:
+            while True:
+                reap_orphans()
+                await asyncio.sleep(0)
+
+        reaping = asyncio.ensure_future(reap_without_rest())
+        children = [await off_loop(lambda: spawn(["/bin/false"], env={})) for _ in range(100)]
+        assert {await ended(child) for child in children} == {1}
+        reaping.cancel()
+
+    run(test())
+
+
+def test_children_have_all_signals_unblocked_and_at_their_defaults() -> None:
+    script = """
+import os, signal, subprocess
+from launcher.processes import heed_all_signals, spawn
+heed_all_signals()
+spawn(["/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"], env={}).wait()
+"""
+
+    def hostile() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR2])
+
+    masks = dict(line.split(":\t") for line in _drive(script, preexec_fn=hostile).splitlines())
+    assert masks == {"SigBlk": "0" * 16, "SigIgn": "0" * 16}
+
+
+def test_children_inherit_no_descriptors() -> None:
+    reading, writing = os.pipe()
+    os.set_inheritable(reading, True)
+    try:
+        child = spawn(["/bin/ls", "/proc/self/fd"], env={}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        listed, _ = child.communicate(timeout=10)
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert listed.split() == [b"0", b"1", b"2", b"3"]  # the last is the folder that ls reads
+
+
+_STALLED_START = """
+import asyncio, os, signal, sys
+from launcher.processes import off_loop, reap_orphans, spawn
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
+    forked = asyncio.get_running_loop().create_future()
+    tell = lambda pid: forked.get_loop().call_soon_threadsafe(forked.set_result, pid)
+    starting = off_loop(lambda: spawn([sys.argv[1] + "/program"], env={}, forked=tell))
+    pid = await forked
+    other = await off_loop(lambda: spawn(["/bin/true"], env={}))
+    while other.returncode is None:  # the reaper is at work though the first still starts
+        await asyncio.sleep(0.01)
+    print(starting.done(), flush=True)
+    os.kill(pid, signal.SIGKILL)
+    await starting
+
+asyncio.run(main())
+"""
+
+
+@needs_root
+def test_a_program_on_a_stalled_volume_holds_up_neither_the_loop_nor_other_starts(tmp_path: Path) -> None:
+    with silent_volume(tmp_path / "volume") as volume:
+        assert _drive(_STALLED_START, str(volume)) == "False\n"
+
+
+def test_a_failed_start_leaves_nothing() -> None:
+    async def test() -> None:
+        pids: list[int] = []
+        try:
+            await off_loop(lambda: spawn(["/no/such/program"], env={}, forked=pids.append))
+        except FileNotFoundError as error:
+            assert error.filename == "/no/such/program"
+        assert not alive(pids[0])
+        assert not is_own(pids[0])
+
+    run(test())

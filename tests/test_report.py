@@ -1,0 +1,74 @@
+"""Exit codes and messages, from the first cause and one's own part in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher import report
+from launcher.errors import Exit
+from launcher.model import Cause, Outcome
+
+
+def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: object) -> Cause:
+    return Cause(kind, rank, f"pod-{rank}", "it ended", code, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("first", "rank", "code"),
+    [
+        (None, 0, Exit.COMPLETE),
+        (cause(), 1, 3),
+        (cause(code=137), 1, 137),
+        (cause(), 0, Exit.PEER_FAILED),
+        (cause(code=69), 1, Exit.MASKED),
+        (cause(code=143), 1, Exit.MASKED),
+        (cause("pserver", code=0), 1, Exit.MASKED),
+        (cause("staging", code=66), 1, Exit.NO_INPUT),
+        (cause("staging", code=66), 2, Exit.PEER_FAILED),
+        (cause("peers", None, code=75), 2, Exit.TIMED_OUT),
+        (cause("lost", 1, code=76), 0, Exit.PEER_LOST),
+        (cause("lost", 1, code=76), 2, Exit.PEER_FAILED),
+        (cause("lost", 0, code=76), 1, Exit.PEER_LOST),
+        (cause("lost", 0, code=76), 2, Exit.PEER_FAILED),
+        (cause("stopped", 1, code=143), 2, Exit.PEER_FAILED),
+        (cause(final=True), 1, Exit.GIVEN_UP),
+        (cause(final=True), 2, Exit.GIVEN_UP),
+    ],
+)
+def test_each_member_ends_with_the_code_of_its_part(first: Cause | None, rank: int, code: int) -> None:
+    assert report.outcome(first, rank, told_to_stop=False).code == code
+
+
+def test_whoever_got_sigterm_ends_with_143_whatever_else_it_heard() -> None:
+    for first in (None, cause(), cause("lost", 0, code=76), cause(final=True)):
+        assert report.outcome(first, 1, told_to_stop=True).code == Exit.STOPPED
+
+
+def test_a_masked_code_stands_in_the_message() -> None:
+    assert "exit code 69" in report.outcome(cause(code=69), 1, told_to_stop=False).text
+
+
+def test_those_who_follow_name_rank_and_pod_of_the_first_cause() -> None:
+    text = report.outcome(cause(), 0, told_to_stop=False).text
+    assert "rank 1" in text
+    assert "pod-1" in text
+
+
+def test_the_termination_message_keeps_the_cause_and_the_newest_lines_within_4096_bytes() -> None:
+    tail = tuple(f"line {number} {'é' * 200}" for number in range(40))
+    message = report.termination_message(Outcome(3, cause(tail=tail), "rank 1 (pod-1): it ended"))
+    assert len(message) <= 4096
+    assert message.startswith(b"exit code 3: rank 1 (pod-1): it ended\n")
+    assert b"line 39" in message
+    assert b"line 0 " not in message
+
+
+def test_the_termination_message_is_written_only_where_kubernetes_made_the_file(tmp_path: Path) -> None:
+    made = tmp_path / "termination-log"
+    made.write_text("old and longer than the new one")
+    report.write_termination_message(str(made), b"new")
+    assert made.read_text() == "new"
+    report.write_termination_message(str(tmp_path / "absent"), b"new")
+    assert not (tmp_path / "absent").exists()

@@ -1,0 +1,147 @@
+"""The exact flags of Paddle v0, and what happens to the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from launcher import config
+from launcher.errors import Exit, Failure
+from launcher.model import Member, Plan, Roster
+from launcher.paddle import v0
+
+from .test_config import SEED_001
+
+ROSTER = Roster(
+    tuple(Member(f"pod-{i}", f"uid-{i}", f"10.0.0.{9 + i}", f"10.0.0.{9 + i}", rank=i) for i in range(3)),
+)
+NETWORK = (
+    "--nics=eth0",
+    "--port=7164",
+    "--ports_num=2",
+    "--ports_num_for_sparse=2",
+    "--num_gradient_servers=3",
+    "--comment=paddle_process_by_paddle",
+    "--small_messages=1",
+)
+
+
+def plan(*flags: str, environment: dict[str, str] | None = None, roster: Roster | None = ROSTER, rank: int = 1) -> Plan:
+    job = config.read(SEED_001 if environment is None else environment, {}, check_here=False)
+    return v0.plan(job, flags, roster, rank if roster else None)
+
+
+def trainer(*flags: str, environment: dict[str, str] | None = None) -> Sequence[str]:
+    return plan(*flags, environment=environment).trainers[0].argv
+
+
+def refusal(*flags: str) -> str:
+    with pytest.raises(Failure) as caught:
+        plan(*flags)
+    assert caught.value.code == Exit.USAGE
+    return caught.value.message
+
+
+def test_the_pserver_gets_exactly_the_flags_of_the_seeds() -> None:
+    (server,) = plan().servers
+    assert server.argv == ("paddle", "pserver", *NETWORK)
+    assert server.ports == (7164, 7165, 7166, 7167)
+    assert server.log == "server.log"
+
+
+def test_the_trainer_gets_exactly_the_flags_of_the_seeds() -> None:
+    assert trainer("--config=trainer_config.lr.py") == (
+        "paddle",
+        "train",
+        *NETWORK,
+        "--pservers=10.0.0.9,10.0.0.10,10.0.0.11",
+        "--trainer_id=1",
+        "--local=0",
+        "--save_dir=/home/jobpath/paddle-cluster-job/output",
+        "--config=trainer_config.lr.py",
+    )
+
+
+def test_the_users_flags_arrive_as_they_are_and_in_order() -> None:
+    odd = ("--use_gpu", "--config_args", "a=1 b;$(id)", "--log_period", "50", "--num_passes=3", "--last")
+    assert trainer(*odd)[-len(odd) :] == odd
+
+
+def test_the_pserver_is_final_before_the_roster_is_known() -> None:
+    before = plan(roster=None)
+    assert before.servers == plan().servers
+    assert "--trainer_id=<rank>" in before.trainers[0].argv
+
+
+@pytest.mark.parametrize("same", [("--port=7164",), ("--port", "7164"), ("-port=7164",), ("--trainer_id=1",)])
+def test_a_flag_that_the_launcher_owns_may_repeat_the_value(same: tuple[str, ...]) -> None:
+    assert trainer(*same)[-len(same) :] == same
+
+
+@pytest.mark.parametrize(
+    ("other", "variable"),
+    [
+        (("--nics=eth1",), "CONF_PADDLE_NIC"),
+        (("--port=7000",), "CONF_PADDLE_PORT"),
+        (("--port", "7000"), "CONF_PADDLE_PORT"),
+        (("--ports_num=4",), "CONF_PADDLE_PORTS_NUM"),
+        (("--ports_num_for_sparse", "0"), "CONF_PADDLE_PORTS_NUM_SPARSE"),
+        (("--pservers=10.0.0.1",), "LAUNCHER_PEERS"),
+        (("--trainer_id=0",), "LAUNCHER_RANK"),
+        (("--num_gradient_servers=4",), "CONF_PADDLE_GRADIENT_NUM"),
+        (("--local=1",), "CONF_PADDLE_GRADIENT_NUM"),
+        (("--local",), "CONF_PADDLE_GRADIENT_NUM"),
+    ],
+)
+def test_another_value_of_an_owned_flag_is_refused_and_names_the_variable(
+    other: tuple[str, ...], variable: str
+) -> None:
+    assert variable in refusal(*other)
+
+
+def test_every_owned_flag_with_another_value_is_named_at_once() -> None:
+    assert len(refusal("--port=1", "--nics=x", "--trainer_id=9").splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [((), "1"), (("--small_messages=0",), "0"), (("--nosmall_messages",), "0"), (("--small_messages",), "1")],
+)
+def test_small_messages_goes_to_both_sides(given: tuple[str, ...], value: str) -> None:
+    made = plan(*given)
+    assert f"--small_messages={value}" in made.servers[0].argv
+    assert f"--small_messages={value}" in made.trainers[0].argv
+
+
+def test_trainer_count_comes_from_its_variable_unless_the_user_gives_the_flag() -> None:
+    counted = {**SEED_001, "TRAINER_COUNT": "3"}
+    assert "--trainer_count=3" in trainer(environment=counted)
+    assert "--trainer_count=3" not in trainer("--trainer_count=4", environment=counted)
+    assert not [word for word in trainer() if word.startswith("--trainer_count")]
+
+
+def test_a_job_of_one_trains_locally_without_a_pserver_and_saves_to_output() -> None:
+    made = plan("--config=c.py", "--local=0", environment={"LAUNCHER_WORKDIR": "/root"}, roster=None)
+    assert made.servers == ()
+    assert made.trainers[0].argv == (
+        "paddle",
+        "train",
+        "--save_dir=./output",
+        "--config=c.py",
+        "--local=0",
+        "--local=1",
+    )
+
+
+def test_the_users_save_dir_wins() -> None:
+    words = trainer("--save_dir", "/elsewhere")
+    assert [word for word in words if word.startswith("--save_dir")] == ["--save_dir"]
+
+
+def test_an_ipv6_training_address_is_refused_by_name() -> None:
+    roster = Roster(tuple(Member(f"p{i}", "", f"fd00::{i}", f"fd00::{i}", rank=i) for i in range(3)))
+    with pytest.raises(Failure) as caught:
+        plan(roster=roster)
+    assert caught.value.code == Exit.CONFIG
+    assert "IPv6" in caught.value.message
