@@ -23,7 +23,9 @@ from launcher.supervise.supervisor import Died, Event, PassDone, Supervisor
 
 ROUNDS = 5
 MEBIBYTE = 1024 * 1024
-BATCH = b"I1116 09:10:17.0 50 TrainerInternal.cpp:165]  Batch=20 samples=1000 AvgCost=0.61 CurrentCost=0.58 Eval: e=0.3\n"
+BATCH = (
+    b"I1116 09:10:17.0 50 TrainerInternal.cpp:165]  Batch=20 samples=1000 AvgCost=0.61 CurrentCost=0.58 Eval: e=0.3\n"
+)
 PASS = b"I1116 09:10:18.0 50 TrainerInternal.cpp:182]  Pass=%d Batch=60 samples=3000 AvgCost=0.55 Eval: e=0.3\n"
 
 
@@ -43,8 +45,19 @@ def by_cat(source: Path, folder: Path) -> float:
     return time.monotonic() - start
 
 
-async def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int]:
+def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int]:
     """Seconds for the log path of the launcher, and the most KiB that were resident meanwhile."""
+    start = time.monotonic()
+    passes, most = asyncio.run(supervised(source, folder))
+    took = time.monotonic() - start
+    wrote = (folder / "train.log").stat().st_size
+    if passes[-1:] != [last_pass] or wrote < source.stat().st_size:
+        raise SystemExit(f"wrong result: last pass {passes[-1:]} of {last_pass}, {wrote} bytes written")
+    return took, most
+
+
+async def supervised(source: Path, folder: Path) -> tuple[list[int], int]:
+    """The passes that were seen, and the most KiB resident."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
     died = asyncio.Event()
@@ -58,7 +71,6 @@ async def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float
 
     supervisor = Supervisor(heed, lambda text: print(text, file=sys.stderr), tag="bench")
     supervisor.place_logs(str(folder), "bench")
-    start = time.monotonic()
     argv = ("cat", str(source))
     supervisor.start(Process("trainer", argv, {"PATH": os.defpath}, "/", "train.log", pass_mark=b"Pass="))
     most = resident()
@@ -66,11 +78,7 @@ async def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float
         await asyncio.wait([asyncio.ensure_future(died.wait())], timeout=0.02)
         most = max(most, resident())
     await supervisor.close(60)
-    took = time.monotonic() - start
-    wrote = (folder / "train.log").stat().st_size
-    if passes[-1:] != [last_pass] or wrote < source.stat().st_size:
-        raise SystemExit(f"wrong result: last pass {passes[-1:]} of {last_pass}, {wrote} bytes written")
-    return took, most
+    return passes, most
 
 
 def resident() -> int:
@@ -92,7 +100,7 @@ def main() -> None:
         cats, launchers, most = [], [], 0
         for _ in range(ROUNDS):
             cats.append(by_cat(source, folder))
-            took, peak = asyncio.run(by_launcher(source, folder, last_pass))
+            took, peak = by_launcher(source, folder, last_pass)
             launchers.append(took)
             most = max(most, peak)
             for name in ("cat.log", "train.log"):

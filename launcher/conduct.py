@@ -47,7 +47,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
     say = Say()
     if config.rank is not None:
         say.set_rank(config.rank)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *paddle.warnings(flags, command)):
         say(f"warning: {warning}")
     become_subreaper()
     loop = asyncio.new_event_loop()

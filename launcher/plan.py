@@ -36,7 +36,7 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
         "copies": [asdict(copy) for copy in copies(config, shown_rank)],
         "logs": os.path.join(config.output, f"node_{shown_rank}"),
         "processes": [_process(process) for process in (*plan.servers, *plan.trainers)],
-        "warnings": list(config.warnings),
+        "warnings": [*config.warnings, *paddle.warnings(flags, command)],
     }
     return json.dumps(content, indent=1) if as_json else _text(content)
 

@@ -12,6 +12,7 @@ from launcher.errors import Exit
 from launcher.model import Cause, Member, Outcome
 
 _OWN_CODES = frozenset(int(code) for code in Exit)
+_STOPPED = "told to stop (SIGTERM) and stopped in order"
 _TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts what is longer
 
 
@@ -42,10 +43,12 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
 
 def _text(cause: Cause | None, rank: int | None, code: int) -> str:
     if cause is None:
-        return "the job is complete" if code == Exit.COMPLETE else "told to stop (SIGTERM) and stopped in order"
+        return "the job is complete" if code == Exit.COMPLETE else _STOPPED
     first = f"{whose(cause)}{cause.what}"
+    if code == Exit.STOPPED and (cause.kind != "stopped" or cause.rank != rank):
+        return f"{_STOPPED}; first cause: {first}"
     if code == Exit.STOPPED:
-        return f"told to stop (SIGTERM) and stopped in order; first cause: {first}"
+        return _STOPPED
     if code == Exit.PEER_FAILED:
         return f"ended because of a peer: {first}"
     if code == Exit.MASKED:

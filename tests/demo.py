@@ -27,7 +27,7 @@ def main() -> int:
     print(f"2. cut into {NODES} shards, in {job}", flush=True)
     source = volume / "source"
     run([*LAUNCHER, "shard", "--data", source / "data", "--config", source / "quick_start", "--out", job,
-         "--count", str(NODES)])  # fmt: skip
+         "--count", str(NODES), "--anywhere"])  # fmt: skip
     print(f"3. trained by {NODES} nodes of pserver and trainer, {PASSES} passes", flush=True)
     environment = {
         **os.environ,

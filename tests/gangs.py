@@ -38,7 +38,16 @@ def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
     subprocess.run(
         [sys.executable, STANDIN / "dataset.py", source, f"--lines={lines}", "--seed=1"], check=True, stdout=-3
     )
-    sharding = ["shard", "--data", source / "data", "--config", source / "quick_start", "--out", volume / JOB]
+    sharding = [
+        "shard",
+        "--data",
+        source / "data",
+        "--config",
+        source / "quick_start",
+        "--out",
+        volume / JOB,
+        "--anywhere",
+    ]
     subprocess.run(
         [sys.executable, "-m", "launcher", *map(str, sharding), "--count", str(nodes)], check=True, stderr=-3, stdout=-3
     )
@@ -130,7 +139,7 @@ class Job:
         """A process below a launcher whose program this is, such as paddle_trainer."""
         try:
             below = psutil.Process(self.launchers[rank].pid).children(recursive=True)
-            return next((p for p in below if any(Path(word).name == program for word in p.cmdline()[:3])), None)
+            return next((p for p in below if any(word.endswith(program) for word in p.cmdline()[:3])), None)
         except psutil.Error:
             return None
 

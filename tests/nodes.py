@@ -20,14 +20,9 @@ from types import TracebackType
 from typing import Any
 
 _HOLDER = """
-import fcntl, socket, struct, sys
-sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-def request(number, device, content):
-    fcntl.ioctl(sock, number, struct.pack("16s24s", device.encode(), content))
-request(0x8914, "lo", struct.pack("H", 0x49))  # SIOCSIFFLAGS: up, loopback, running
-for pair in sys.argv[1:]:
-    device, address = pair.split("=")
-    request(0x8916, device, struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(address)))  # SIOCSIFADDR
+import sys
+from launcher import namespace
+namespace.enter(int(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -42,9 +37,8 @@ class Nodes:
         self._started: list[subprocess.Popen[Any]] = []
 
     def __enter__(self) -> Nodes:
-        pairs = [f"{device}={address}" for device, address in zip(self.devices, self.addresses, strict=True)]
         self._holder = subprocess.Popen(
-            ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-S", "-c", _HOLDER, *pairs],
+            [sys.executable, "-c", _HOLDER, str(len(self.devices))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -59,7 +53,9 @@ class Nodes:
 
     def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
         """Start a process inside, in a session of its own; the same pid is seen inside and outside."""
-        enter = ["nsenter", f"--target={self._holder.pid}", "--user", "--net", "--preserve-credentials", "--"]
+        own = os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/{self._holder.pid}/ns/user")
+        user = [] if own else ["--user", "--preserve-credentials"]  # without root the namespace has its own users
+        enter = ["nsenter", f"--target={self._holder.pid}", "--net", *user, "--"]
         process = subprocess.Popen([*enter, *argv], start_new_session=True, **options)
         self._started.append(process)
         return process
@@ -75,11 +71,8 @@ class Nodes:
         pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
         return [pid for pid in pids if pid != self._holder.pid and self._is_inside(pid)]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for process in self._started:
-            process.kill()  # it may not have entered the namespace yet
+    def end(self) -> None:
+        """Kill what lives in the namespace, but the holder, and wait for its end."""
         deadline = time.monotonic() + 10
         while pids := self.inside():
             if time.monotonic() > deadline:
@@ -90,12 +83,14 @@ class Nodes:
                 except ProcessLookupError:
                     pass
             time.sleep(0.005)
-        self._holder.kill()
-        for process in [*self._started, self._holder]:
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
+        for process in self._started:
+            process.communicate()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+        self._holder.communicate()
 
     def _is_inside(self, pid: int) -> bool:
         try:

@@ -118,6 +118,11 @@ def small_volume(folder: Path, size: str) -> Iterator[Path]:
         _LIBC.umount2(bytes(folder), _DETACH)
 
 
+def grow(volume: Path, size: str) -> None:
+    """More room on a small volume."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", volume], check=True)
+
+
 class Freezer:
     """A volume that can stall as fsfreeze makes it: writes hang in the kernel, and not even SIGKILL ends them."""
 

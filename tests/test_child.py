@@ -133,7 +133,9 @@ def test_kill_ends_a_deaf_one_while_its_grace_runs() -> None:
 
 def test_a_stopped_child_hears_the_request_to_end() -> None:
     async def test() -> None:
-        child = (await start(shell("trap 'exit 5' TERM; echo up; kill -STOP $$; while :; do sleep 0.05; done"), "up")).child
+        child = (
+            await start(shell("trap 'exit 5' TERM; echo up; kill -STOP $$; while :; do sleep 0.05; done"), "up")
+        ).child
         assert await child.end(LONG)
         assert (await child.death()).code == 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_a_welcome_arrives_as_it_was_said() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("gang", "other"), ("generation", 8), ("rank", 2), ("roster", [["pod", "", "a", None, "both"]] * 3)],
+    [("gang", "other"), ("generation", 8), ("rank", 2), ("roster", json.dumps([["pod", "", "a", None, "both"]] * 3))],
 )
 def test_the_hubs_proof_covers_everything(field: str, value: object) -> None:
     message = read(protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member"))
@@ -179,7 +180,17 @@ def test_a_wrong_cause_is_malformed(field: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"rank": 3}, {"roster": None}, {"roster": [["pod"]]}, {"roster": [[1, 2, 3, 4, 5]]}]
+    "change",
+    [
+        {"rank": 3},
+        {"roster": None},
+        {"roster": []},
+        {"roster": "{}"},
+        {"roster": "[" * 60_000},
+        {"roster": '[["pod"]]'},
+        {"roster": '[["pod","uid",4,null,"both"],["pod","uid","a",null,"both"]]'},
+        {"roster": "[\u00e9]"},
+    ],
 )
 def test_a_wrong_welcome_is_malformed(change: dict[str, object]) -> None:
     message = read(protocol.Welcomes("gang", 0, ROSTER).line(1, None, "hub", "member"))

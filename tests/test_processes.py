@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from launcher.processes import ended, is_own, off_loop, reap_orphans, spawn
 from tests.supervising import alive, needs_root, run, silent_volume, until
 
@@ -147,10 +149,8 @@ def test_a_program_on_a_stalled_volume_holds_up_neither_the_loop_nor_other_start
 def test_a_failed_start_leaves_nothing() -> None:
     async def test() -> None:
         pids: list[int] = []
-        try:
+        with pytest.raises(FileNotFoundError, match="/no/such/program"):
             await off_loop(lambda: spawn(["/no/such/program"], env={}, forked=pids.append))
-        except FileNotFoundError as error:
-            assert error.filename == "/no/such/program"
         assert not alive(pids[0])
         assert not is_own(pids[0])
 

@@ -39,11 +39,11 @@ def heard(worker: Worker) -> list[dict[str, Any]]:
         finally:
             await worker.close()
 
-    return asyncio.run(asyncio.wait_for(hear(), 30))
+    return asyncio.run(asyncio.wait_for(hear(), 60))
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -119,7 +119,7 @@ class Gang:
         try:
             welcome = await link.join()
         except BaseException:
-            self._missing = link.missing
+            self._missing = link.missing or self._missing
             self._link = None
             link.drop()
             raise

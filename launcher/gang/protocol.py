@@ -13,7 +13,8 @@ Hub to member
     waiting     (joined, size, ranks) the hello was good, the roster is not complete: who is missing, as far as it fits.
                 Sent at once, then in the place of alive.
     welcome     (gang, generation, rank, proof, roster) the roster is complete; `rank` is the receiver's. The roster is
-                a list in rank order of [pod, uid, address, training address or null where it is the same, role].
+                text, so that everybody can take the same digest of it: JSON, a list in rank order of
+                [pod, uid, address, training address or null where it is the same, role].
     train       everybody has said staged and serving.
     stop        (cause) the first cause of a failure or a stop. Said once, never changed.
     finish      the job is complete; after a stop: the culprit has gone, everybody may go.
@@ -44,6 +45,7 @@ import hmac
 import json
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from launcher.gang.words import Missing, Papers
@@ -204,8 +206,9 @@ class Welcomes:
     def __init__(self, gang: str, generation: int, roster: Roster) -> None:
         self._gang = gang
         self._generation = generation
-        self._roster = _canonical([_row(member) for member in roster.members])
-        self._digest = hashlib.sha256(self._roster).hexdigest()
+        text = _canonical([_row(member) for member in roster.members])
+        self._digest = hashlib.sha256(text).hexdigest()
+        self._roster = _canonical(text.decode())
 
     def line(self, rank: int, secret: bytes | None, mine: str, theirs: str) -> bytes:
         """For one member: `mine` is the hub's nonce, `theirs` the member's."""
@@ -217,17 +220,20 @@ class Welcomes:
 def read_welcome(message: Message) -> Welcome:
     """A welcome, whose proof is still to be judged by `proved`."""
     _expect(message, "welcome")
-    rows = _items(message, "roster")
+    text = message.get("roster")
+    if not isinstance(text, str) or not text.isascii():
+        raise Malformed("roster")
+    roster = _read_roster(text)
     rank = _number(message, "rank")
-    if rank >= len(rows):
+    if rank >= len(roster.members):
         raise Malformed("rank")
     return Welcome(
         gang=_text(message, "gang"),
         generation=_number(message, "generation"),
         rank=rank,
         proof=_text(message, "proof"),
-        roster=Roster(tuple(_member(row, rank) for rank, row in enumerate(rows))),
-        digest=hashlib.sha256(_canonical(rows)).hexdigest(),
+        roster=roster,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
     )
 
 
@@ -277,6 +283,18 @@ def _same(right: str, given: str) -> bool:
 def _row(member: Member) -> list[object]:
     training = None if member.training_address == member.address else member.training_address
     return [member.pod, member.uid, member.address, training, member.role]
+
+
+@lru_cache(maxsize=1)
+def _read_roster(text: str) -> Roster:
+    """Kept, because each return brings the same roster again."""
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Malformed("roster") from error
+    if not isinstance(rows, list):
+        raise Malformed("roster")
+    return Roster(tuple(_member(row, rank) for rank, row in enumerate(rows)))
 
 
 def _member(row: object, rank: int) -> Member:

@@ -15,6 +15,11 @@ def programs(command: Sequence[str]) -> tuple[str, ...]:
     return (command[0],) if command else v0.PROGRAMS
 
 
+def warnings(flags: Sequence[str], command: Sequence[str]) -> list[str]:
+    """What the user should know of a plan that is otherwise right."""
+    return [] if command else v0.warnings(flags)
+
+
 def plan(
     config: JobConfig, flags: Sequence[str], command: Sequence[str], roster: Roster | None, rank: int | None
 ) -> Plan:

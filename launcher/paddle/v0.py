@@ -42,6 +42,12 @@ def plan(config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: i
     return Plan(servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, []),))
 
 
+def warnings(flags: Sequence[str]) -> list[str]:
+    """The `paddle` script of v0 hands its arguments on without quotes: its shell splits them, whatever we do."""
+    split = [word for word in flags if re.search(r"[\s*?[]", word)]
+    return [f"Paddle's own `paddle` script splits values at spaces and expands * ? [: {word!r}" for word in split]
+
+
 def _pserver(config: JobConfig, network: Sequence[str]) -> Process:
     ports = range(config.port, config.port + config.ports_num + config.ports_num_sparse)
     return Process(

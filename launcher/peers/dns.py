@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Collection
+from itertools import chain, repeat
+from time import monotonic
 
 from launcher.addresses import sort_key
 from launcher.errors import Exit, Failure
@@ -15,7 +17,8 @@ from launcher.peers.waiting import Waiting
 from launcher.processes import off_loop
 
 _RESOLVER = "/etc/resolv.conf"
-_LONGEST = 5.0  # seconds between look-ups: in many clusters a failure is cached as long, or longer
+_FIRST = 1.0  # seconds: names of pods that start together are there within one, and too early costs five or more
+_PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds; a failure is cached for 5 s in many clusters, and the last pause stays
 
 
 class Dns:
@@ -24,14 +27,18 @@ class Dns:
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
         self._waiting = Waiting(settings.timeout, say)
-        self._calls = 0
+        self._started: float | None = None
+        self._found = 0
         self._state = "the hub's name was not looked up yet"
 
     async def start(self) -> None:
-        """Nothing to begin with."""
+        """Begin to count the time that names need to be there."""
+        if self._started is None:
+            self._started = monotonic()
 
     async def find(self) -> Peers:
         """Number 0 is the hub and asks nobody; the others return when its name has an address."""
+        await self.start()
         self._waiting.begin()
         rank = self._rank()
         me = own_member(self._settings, rank)
@@ -63,22 +70,30 @@ class Dns:
 
     async def _hub(self, rank: int) -> str:
         name = await off_loop(hub_name, self._settings, rank)
-        never = asyncio.Event()
-        wait = 1.0
-        while True:
-            try:
-                found = await asyncio.wait_for(off_loop(_look_up, name), max(0.05, self._waiting.left()))
-            except (OSError, UnicodeError, asyncio.TimeoutError) as error:
-                reason = getattr(error, "strerror", None) or str(error) or "no answer"
-                self._state = f"the hub's name {name} has no address yet: {reason}"
-            else:
-                self._state = f"the hub's name {name} has the address {', '.join(found)}"
-                self._calls += 1
-                # A pod that is replaced has two addresses for a while: whoever looks again tries the next one.
-                return found[(self._calls - 1) % len(found)]
+        assert self._started is not None
+        await asyncio.sleep(max(0.0, self._started + _FIRST - monotonic()))
+        pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
+        while not (found := await self._addresses(name)):
+            await self._pause(next(pauses))
+        self._found += 1
+        # A pod that is replaced has two addresses for a while: whoever looks again tries the next one.
+        return found[(self._found - 1) % len(found)]
+
+    async def _addresses(self, name: str) -> list[str]:
+        try:
+            found = await asyncio.wait_for(off_loop(_look_up, name), max(0.05, self._waiting.left()))
+        except (OSError, UnicodeError, asyncio.TimeoutError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "no answer"
+            self._state = f"the hub's name {name} has no address yet: {reason}"
+            return []
+        self._state = f"the hub's name {name} has the address {', '.join(found)}"
+        return found
+
+    async def _pause(self, seconds: float) -> None:
+        until, never = monotonic() + seconds, asyncio.Event()
+        while (left := until - monotonic()) > 0:
             self._waiting.check(self._state, self._advice())
-            await self._waiting.pause(self._state, wait, never)
-            wait = min(wait * 2, _LONGEST)
+            await self._waiting.pause(self._state, left, never)
 
     def _advice(self) -> str:
         service = self._settings.service

@@ -221,12 +221,17 @@ def test_pods_of_a_stateful_set_take_their_ordinal(cluster: Cluster) -> None:
     assert {found["identity"] for _, found in results} == {f"{cluster.uid('statefulset', 'set')}-{revision}"}
 
 
-def test_without_the_right_it_ends_with_77_and_the_role_to_apply(cluster: Cluster) -> None:
+def test_without_the_right_it_ends_with_77_and_the_role_to_apply(cluster: Cluster, tmp_path: Path) -> None:
     cluster.create(cluster.bare("denied", cluster.template("denied", "nobody")))
     ((_, found),) = cluster.results("app=denied", 1)
     assert cluster.exit_code("denied") == 77
     account = f"service account nobody of namespace {cluster.namespace}"
     assert f"the API server does not let {account} list pods in namespace {cluster.namespace}" in found["failure"]
+    (tmp_path / "role.yaml").write_text(found["failure"].partition("\n")[2])
+    kubectl("apply", "-f", str(tmp_path / "role.yaml"))
+    user = f"--as=system:serviceaccount:{cluster.namespace}:nobody"
+    for verb in ("get", "list", "watch"):
+        assert kubectl("auth", "can-i", verb, "pods", "-n", cluster.namespace, user) == "yes\n"
 
 
 def test_a_pending_pod_is_named_at_the_deadline(cluster: Cluster) -> None:

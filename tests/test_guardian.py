@@ -1,0 +1,204 @@
+"""A launcher's children do not outlive it, however it ends and wherever they have gone; its guardian bothers nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.supervising import alive, eventually, needs_root
+
+_DRIVER = """
+import asyncio, os, secrets, signal, sys
+from launcher.model import Process
+from launcher.processes import become_subreaper, reap_orphans
+from launcher.supervise.guardian import Guardian
+from launcher.supervise.supervisor import Supervisor
+
+FAMILY = '''
+import os, sys, time
+def born(name, extra=""):
+    with open(f"{sys.argv[1]}/{name}.new", "w") as file:
+        file.write(f"{os.getpid()}")
+    os.rename(f"{sys.argv[1]}/{name}.new", f"{sys.argv[1]}/{name}")
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            born("great-grandchild-of-another-session")
+        else:
+            os._exit(0)
+    else:
+        born("grandchild")
+else:
+    born("child")
+time.sleep(1000)
+'''
+
+async def main(folder):
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
+    supervisor = Supervisor(print, print, TAG, guardian)
+    supervisor.place_logs(folder, "mark")
+    supervisor.start(Process("trainer", (sys.executable, "-c", FAMILY, folder), dict(os.environ), "/", "train.log"))
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, told.set)
+    await told.wait()
+    await supervisor.end(5)
+    await supervisor.close(5)
+
+TAG = secrets.token_hex(8)
+guardian = None if os.getpid() == 1 else Guardian(TAG)
+if guardian:
+    print(guardian.pid, flush=True)
+become_subreaper()
+asyncio.run(main(sys.argv[1]))
+if guardian:
+    guardian.goodbye()
+"""
+_FAMILY = ("child", "grandchild", "great-grandchild-of-another-session")
+
+
+class Launcher:
+    """A process that supervises a family of three generations, each of which tells its process id in a file."""
+
+    def __init__(self, folder: Path, wrapper: tuple[str, ...] = ()) -> None:
+        self._folder = folder
+        self.process = subprocess.Popen(
+            [*wrapper, sys.executable, "-c", _DRIVER, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def guardian(self) -> int:
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def family(self) -> list[int]:
+        """Once all are born."""
+        eventually(lambda: all((self._folder / name).exists() for name in _FAMILY))
+        return [int((self._folder / name).read_text()) for name in _FAMILY]
+
+    def end_in_order(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(timeout=20)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.stdin = None
+        self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """Somebody else's process, with another launcher's tag."""
+    process = subprocess.Popen(["sleep", "1000"], env={"LAUNCHER_TAG": "another", "PATH": os.defpath})
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_killed_launchers_family_is_gone_and_so_is_the_guardian(
+    tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    launcher = Launcher(tmp_path)
+    guardian, family = launcher.guardian(), launcher.family()
+    assert all(map(alive, [guardian, *family]))
+    launcher.end()
+    eventually(lambda: not any(map(alive, [guardian, *family])))
+    assert stranger.poll() is None
+
+
+@needs_root
+def test_the_same_holds_for_process_1(tmp_path: Path) -> None:
+    namespace = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    launcher = Launcher(tmp_path, wrapper=namespace)
+    launcher.family()
+
+    def everybody() -> list[int]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if str(tmp_path).encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return [pid for pid in found if alive(pid) and pid != launcher.process.pid]
+
+    pids = everybody()
+    assert len(pids) == 1 + len(_FAMILY)
+    os.kill(min(pids), signal.SIGKILL)  # process 1 of the namespace, which is older than its family
+    eventually(lambda: not everybody())
+    launcher.end()
+
+
+def test_an_orderly_end_is_no_business_of_the_guardians(tmp_path: Path, stranger: subprocess.Popen[bytes]) -> None:
+    launcher = Launcher(tmp_path)
+    guardian, family = launcher.guardian(), launcher.family()
+    assert launcher.end_in_order() == 0
+    assert not any(map(alive, family))
+    eventually(lambda: not alive(guardian))
+    assert stranger.poll() is None
+    launcher.end()
+
+
+def test_the_guardian_holds_nothing_of_the_launchers_and_ignores_polite_signals(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    guardian = launcher.guardian()
+    eventually(lambda: Path(f"/proc/{guardian}/comm").read_text() == "pl-guardian\n")
+    held = {int(entry.name): os.readlink(entry) for entry in Path(f"/proc/{guardian}/fd").iterdir()}
+    assert {fd: name for fd, name in held.items() if fd < 3} == dict.fromkeys(range(3), "/dev/null")
+    assert list(held)[3:] == [3]
+    assert held[3].startswith("pipe:")
+    assert os.getsid(guardian) == guardian
+    assert os.readlink(f"/proc/{guardian}/cwd") == "/"
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(guardian, number)
+    family = launcher.family()
+    launcher.end()
+    eventually(lambda: not any(map(alive, [guardian, *family])))
+
+
+def test_a_launcher_whose_pipe_is_kept_open_by_somebody_is_found_dead_all_the_same(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    guardian, family = launcher.guardian(), launcher.family()
+    pipe = os.readlink(f"/proc/{guardian}/fd/3")
+    ends = [entry for entry in Path(f"/proc/{launcher.process.pid}/fd").iterdir() if os.readlink(entry) == pipe]
+    kept = os.open(ends[0], os.O_WRONLY)
+    try:
+        launcher.end()
+        eventually(lambda: not any(map(alive, [guardian, *family])))
+    finally:
+        os.close(kept)
+
+
+def test_a_guardian_that_was_killed_does_not_disturb_the_launcher(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    guardian = launcher.guardian()
+    os.kill(guardian, signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{guardian}").exists())  # the launcher has reaped it
+    assert launcher.end_in_order() == 0
+    launcher.end()
+
+
+def test_the_guardians_memory_is_mostly_the_launchers(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    guardian = launcher.guardian()
+    launcher.family()
+    rollup = Path(f"/proc/{guardian}/smaps_rollup").read_text()
+    private = sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(("Private_Dirty", "Swap:")))
+    launcher.end()
+    assert private < 8 * 1024  # KiB: what the launcher has written to since the fork counts, too
+
+
+def test_sigterm_in_the_launchers_process_group_spares_the_guardian(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path, wrapper=("setsid",))
+    guardian, family = launcher.guardian(), launcher.family()
+    os.killpg(launcher.process.pid, signal.SIGTERM)
+    eventually(lambda: not any(map(alive, [guardian, *family])))
+    launcher.end()

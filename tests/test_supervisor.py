@@ -1,0 +1,335 @@
+"""All processes of a member: what is told of them, and that nothing of them is left at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from launcher.model import Process
+from launcher.processes import ended, spawn
+from launcher.supervise.listening import listens
+from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor
+from tests.supervising import alive, free_port, needs_root, program, python, run, shell, silent_volume, until
+
+LONG = 60.0
+
+SERVER = """
+import os, socket, sys, time
+tries = sys.argv[1]
+open(tries, "a").write("x")
+if os.path.getsize(tries) <= int(sys.argv[2]):
+    print("core dumped", flush=True)
+    os.abort()
+sockets = []
+for port in sys.argv[3:]:
+    print("pserver started", flush=True)  # before it binds, as the real one does
+    while not os.path.exists(f"{tries}.{port}"):
+        time.sleep(0.005)
+    sockets.append(socket.create_server(("127.0.0.1", int(port))))
+time.sleep(1000)
+"""
+
+
+class Watched:
+    """A supervisor with everything that it told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.events: list[Event] = []
+        self.said: list[str] = []
+        self.tag = secrets.token_hex(8)
+        self.supervisor = Supervisor(self.events.append, self.said.append, self.tag)
+        self.supervisor.place_logs(str(folder), "mark")
+
+    def log(self, name: str = "train.log") -> str:
+        path = self.folder / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def deaths(self) -> list[Died]:
+        return [event for event in self.events if isinstance(event, Died)]
+
+    def serving(self) -> list[Process]:
+        return [event.process for event in self.events if isinstance(event, Serving)]
+
+    def server(self, crashes: int = 0, ports: tuple[int, ...] = (), tries: int = 3, may_bind: bool = True) -> Process:
+        """A server that crashes so many times first, then waits for each port until it may bind it."""
+        for port in ports if may_bind else ():
+            self.allow(port)
+        arguments = (str(self.folder / "tries"), str(crashes), *map(str, ports))
+        return python(SERVER, *arguments, role="pserver", log="server.log", ports=ports, tries=tries)
+
+    def allow(self, port: int) -> None:
+        (self.folder / f"tries.{port}").touch()
+
+
+def watch(folder: Path, test: Callable[[Watched], Awaitable[None]]) -> Watched:
+    """Run a test, and see that nothing is left after it."""
+
+    async def main() -> Watched:
+        watched = Watched(folder)
+        try:
+            await test(watched)
+        finally:
+            await watched.supervisor.close(5)
+        return watched
+
+    return run(main())
+
+
+def test_every_unasked_end_is_told_with_code_time_and_last_lines(tmp_path: Path) -> None:
+    failing = shell("echo first; echo last >&2; exit 3")
+    good = shell("exit 0", log="other.log")
+    before = time.monotonic()
+
+    async def test(w: Watched) -> None:
+        w.supervisor.start(failing)
+        w.supervisor.start(good)
+        await until(lambda: len(w.deaths()) == 2)
+
+    w = watch(tmp_path, test)
+    deaths = {death.process.log: death for death in w.deaths()}
+    assert deaths[good.log].code == 0
+    assert deaths[failing.log].code == 3
+    assert deaths[failing.log].tail == ("first", "last")
+    assert before < deaths[failing.log].at < time.monotonic()
+    assert w.log().endswith("mark ====\nfirst\nlast\n")
+
+
+def test_a_program_that_cannot_start_is_told_as_a_death_and_not_tried_again(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        w.supervisor.start(program("/no/such/program", role="pserver", ports=(1,), tries=3))
+        await until(w.deaths)
+
+    w = watch(tmp_path, test)
+    assert [death.code for death in w.deaths()] == [127]
+    assert "/no/such/program" in w.deaths()[0].why
+    assert w.said == []
+
+
+def test_it_serves_once_all_its_ports_listen_and_not_before(tmp_path: Path) -> None:
+    first, second = free_port(), free_port()
+
+    async def test(w: Watched) -> None:
+        server = w.server(ports=(first, second), may_bind=False)
+        w.supervisor.start(server)
+        await until(lambda: "started" in w.log("server.log"))
+        w.allow(first)
+        await until(lambda: w.log("server.log").count("started") == 2)
+        assert w.serving() == []
+        w.allow(second)
+        await until(w.serving)
+        assert w.serving() == [server]
+
+    watch(tmp_path, test)
+
+
+def test_a_strangers_socket_does_not_count() -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as stranger:
+            port = stranger.getsockname()[1]
+            child = spawn(["/bin/sleep", "1000"], env={})
+            assert not listens(child.pid, (port,))
+            assert listens(os.getpid(), (port,))
+            os.killpg(child.pid, signal.SIGKILL)
+            await ended(child)
+
+    run(test())
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_grandchilds_socket_of_any_family_counts_though_it_made_its_own_session(family: socket.AddressFamily) -> None:
+    script = (
+        f"import os, socket, time; s = socket.create_server(('', 0), family={int(family)}); "
+        "print(s.getsockname()[1], flush=True); os.setsid(); time.sleep(1000)"
+    )
+
+    async def test() -> None:
+        reading, writing = os.pipe()
+        child = spawn(["/bin/sh", "-c", f'"$0" -c "{script}" & wait', python("").argv[0]], env={}, stdout=writing)
+        port = int(os.read(reading, 100))
+        await until(lambda: listens(child.pid, (port,)))
+        os.close(reading)
+        os.close(writing)
+
+    run(test())
+
+
+def test_a_crash_before_it_serves_is_tried_again_with_a_word(tmp_path: Path) -> None:
+    port = free_port()
+
+    async def test(w: Watched) -> None:
+        w.supervisor.start(w.server(crashes=2, ports=(port,)))
+        await until(w.serving)
+        assert w.deaths() == []
+        assert len(w.said) == 2
+        assert w.said[0] == (
+            "the pserver ended with 134 before it served (try 1 of 3), it is started again; its last words: core dumped"
+        )
+
+    w = watch(tmp_path, test)
+    assert w.log("server.log").count("====\n") == 1, "all tries are one attempt"
+    assert w.log("server.log").count("core dumped") == 2
+
+
+def test_the_third_crash_is_its_death(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        w.supervisor.start(w.server(crashes=9, ports=(free_port(),)))
+        await until(w.deaths)
+
+    w = watch(tmp_path, test)
+    assert [death.code for death in w.deaths()] == [134]
+    assert (tmp_path / "tries").read_text() == "xxx"
+    assert w.serving() == []
+
+
+def test_a_crash_after_it_served_is_its_death(tmp_path: Path) -> None:
+    port = free_port()
+
+    async def test(w: Watched) -> None:
+        w.supervisor.start(w.server(ports=(port,)))
+        await until(w.serving)
+        os.kill(pids("tries")[0], signal.SIGSEGV)
+        await until(w.deaths)
+
+    assert [death.code for death in watch(tmp_path, test).deaths()] == [139]
+
+
+def test_an_end_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        w.supervisor.start(shell("echo up; sleep 1000"))
+        await until(lambda: "up" in w.log())
+        assert await w.supervisor.end(LONG) == []
+        assert not pids("sleep", "1000")
+
+    assert watch(tmp_path, test).events == []
+
+
+def test_only_the_role_that_is_asked_for_ends(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        w.supervisor.start(shell("echo up; exec sleep 1000", log="a.log"))
+        w.supervisor.start(shell("echo up; exec sleep 1001", role="pserver", log="b.log"))
+        await until(lambda: "up" in w.log("a.log") and "up" in w.log("b.log"))
+        assert await w.supervisor.end(LONG, role="trainer") == []
+        assert not pids("sleep", "1000")
+        assert pids("sleep", "1001")
+
+    assert watch(tmp_path, test).events == []
+
+
+def test_kill_ends_deaf_ones_while_end_waits(tmp_path: Path) -> None:
+    deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+
+    async def test(w: Watched) -> None:
+        w.supervisor.start(shell(deaf))
+        await until(lambda: "up" in w.log())
+        ending = asyncio.ensure_future(w.supervisor.end(LONG))
+        await asyncio.sleep(0)
+        w.supervisor.kill()
+        assert await ending == []
+
+    watch(tmp_path, test)
+
+
+def test_an_end_right_after_the_start_leaves_nothing(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        for turns in range(4):
+            w.supervisor.start(shell("sleep 1000", log=f"{turns}.log"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert await w.supervisor.end(LONG) == []
+        assert not pids("sleep", "1000")
+
+    assert watch(tmp_path, test).events == []
+
+
+@needs_root
+def test_an_end_while_the_program_is_loading_is_bounded(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        with silent_volume(tmp_path / "volume") as volume:
+            w.supervisor.start(program(str(volume / "program")))
+            await until(lambda: pids_forked_by_us())
+            assert await w.supervisor.end(0.1) == []
+
+    assert watch(tmp_path, test).events == []
+
+
+def test_the_rest_of_a_group_ends_with_its_first_process(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        w.supervisor.start(shell("trap '' TERM; sh -c 'while :; do sleep 0.05; done' rest-of-the-group & exit 0"))
+        await until(w.deaths)
+        assert w.deaths()[0].code == 0
+        await until(lambda: not pids("rest-of-the-group"))
+
+    watch(tmp_path, test)
+
+
+def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path) -> None:
+    stray = "setsid sleep 1002 & env -i setsid sleep 1003 & echo up; wait"
+
+    async def test(w: Watched) -> None:
+        w.supervisor.start(shell(stray))
+        await until(lambda: "up" in w.log() and pids("sleep", "1002") and pids("sleep", "1003"))
+        other = spawn(["/bin/sleep", "1004"], env={})
+        await w.supervisor.end(LONG)
+        assert pids("sleep", "1002")
+        await w.supervisor.close(5)
+        assert not pids("sleep", "1002")
+        assert not pids("sleep", "1003"), "it has no tag, but it is an orphan of ours"
+        assert alive(other.pid), "other work of the launcher is not swept"
+        os.killpg(other.pid, signal.SIGKILL)
+        await ended(other)
+
+    assert "2 processes that the children had left behind were killed" in watch(tmp_path, test).said
+
+
+def test_passes_are_told(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        script = 'for i in 0 1 2; do echo "I1116 T.cpp:182]  Pass=$i Batch=60"; sleep 0.02; done'
+        w.supervisor.start(shell(script, pass_mark=b"Pass="))
+        await until(w.deaths)
+
+    passes = [event.number for event in watch(tmp_path, test).events if isinstance(event, PassDone)]
+    assert passes[-1] == 2
+    assert passes == sorted(set(passes))
+
+
+def test_logs_begin_before_the_folder_is_known_and_are_all_there(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        early = Supervisor(w.events.append, w.said.append, w.tag)
+        early.start(shell("echo early"))
+        await until(w.deaths)
+        early.place_logs(str(tmp_path / "node_1"), "mark")
+        await early.close(5)
+        assert (tmp_path / "node_1" / "train.log").read_text().endswith("early\n")
+
+    watch(tmp_path, test)
+
+
+def pids(*words: str) -> list[int]:
+    """Live processes with all these words in their command line."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if all(any(word == part or part.endswith("/" + word) for part in line) for word in words):
+            found.append(int(folder.name))
+    return [pid for pid in found if alive(pid) and pid != os.getpid()]
+
+
+def pids_forked_by_us() -> list[int]:
+    """Children of this process."""
+    return [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if path.exists() and path.read_text().rpartition(")")[2].split()[1] == str(os.getpid())
+    ]

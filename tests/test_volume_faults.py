@@ -1,0 +1,116 @@
+"""A volume that is full, read-only or stalled: named, survived, and never in the way of a stop."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gangs import JOB, Job, until
+from tests.nodes import Nodes
+
+MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")
+
+
+def run(*words: object) -> None:
+    subprocess.run([str(word) for word in words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def tiny_job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Iterator[Job]:
+    """A job on a volume of 2 MiB in memory."""
+    volume = tmp_path / "tiny"
+    volume.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", volume)
+    try:
+        shutil.copytree(data_volume, volume, dirs_exist_ok=True)
+        yield Job(three_nodes, volume, tmp_path, STANDIN_BATCH_SECONDS="0.01")
+    finally:
+        three_nodes.end()
+        run("umount", "-l", volume)
+
+
+@pytest.fixture
+def disk_job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Iterator[Job]:
+    """A job on an ext4 of its own, which can be frozen."""
+    image, volume = tmp_path / "disk", tmp_path / "disk-volume"
+    volume.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    run("mkfs.ext4", "-q", image)
+    run("mount", "-o", "loop", image, volume)
+    try:
+        shutil.copytree(data_volume, volume, dirs_exist_ok=True)
+        yield Job(three_nodes, volume, tmp_path, STANDIN_BATCH_SECONDS="0.05")
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", volume], check=False, capture_output=True)
+        three_nodes.end()
+        run("umount", "-l", volume)
+
+
+def fill(volume: Path) -> Path:
+    filler = volume / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+    return filler
+
+
+def test_a_volume_that_is_full_at_the_start_ends_with_73_before_anything_trains(tiny_job: Job) -> None:
+    assert tiny_job.volume
+    fill(tiny_job.volume)
+    assert tiny_job.start().codes() == [73, 73, 73], tiny_job.stderr()
+    assert str(tiny_job.output) in tiny_job.termination(0)
+    assert "space" in tiny_job.termination(0)
+
+
+def test_a_volume_that_is_read_only_at_the_start_ends_with_73(tiny_job: Job) -> None:
+    run("mount", "-o", "remount,ro", tiny_job.volume)
+    assert tiny_job.start().codes() == [73, 73, 73], tiny_job.stderr()
+    assert "read-only" in tiny_job.termination(0).lower()
+
+
+def test_a_volume_that_fills_up_while_training_is_named_and_does_not_stop_the_job(tiny_job: Job) -> None:
+    assert tiny_job.volume
+    # Nothing is saved: the models of Paddle itself are not what this is about.
+    tiny_job.start(flags=(*MANY, f"--save_dir={tiny_job.folder / 'models'}")).until_training()
+    filler = fill(tiny_job.volume)
+    until(lambda: "train.log" in tiny_job.stderr(1), 30, "the full volume is named")
+    size = (tiny_job.output / "node_1" / "train.log").stat().st_size
+    filler.unlink()
+    until(lambda: (tiny_job.output / "node_1" / "train.log").stat().st_size > size, 30, "the log goes on")
+    tiny_job.launchers[1].terminate()
+    assert tiny_job.codes() == [69, 143, 69], tiny_job.stderr()
+
+
+def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> None:
+    run("fsfreeze", "--freeze", disk_job.volume)
+    disk_job.start(LAUNCHER_VOLUME_TIMEOUT="1")
+    for rank in range(3):
+        until(lambda rank=rank: "exit code 74" in disk_job.termination(rank), 20, disk_job.stderr())
+        assert "has not answered" in disk_job.termination(rank)
+    run("fsfreeze", "--unfreeze", disk_job.volume)
+    assert disk_job.codes() == [74, 74, 74]
+
+
+def test_a_stop_is_heard_and_told_while_the_volume_is_stalled(disk_job: Job) -> None:
+    disk_job.start(flags=MANY).until_training()
+    run("fsfreeze", "--freeze", disk_job.volume)
+    until(lambda: "has not taken" in disk_job.stderr(1), 30, f"the stall is named\n{disk_job.stderr()}")
+    disk_job.launchers[1].terminate()
+    for rank in range(3):
+        until(lambda rank=rank: "told to stop" in disk_job.termination(rank), 10, disk_job.stderr())
+    run("fsfreeze", "--unfreeze", disk_job.volume)  # only now the kernel lets go of who was writing
+    assert disk_job.codes() == [69, 143, 69], disk_job.stderr()
+    assert disk_job.nothing_left()
+
+
+def test_the_shards_are_where_the_data_job_puts_them(data_volume: Path) -> None:
+    for rank in range(3):
+        assert (data_volume / JOB / str(rank) / "data" / "train.txt").stat().st_size
