@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ class Job:
         """Every member's trainer has logged a batch."""
         for rank in range(self.size):
             log = self.output / f"node_{rank}" / "train.log"
-            until(lambda log=log: log.exists() and b"Batch=" in log.read_bytes(), what=f"training\n{self.stderr()}")
+            until(partial(_has, log, b"Batch="), what=f"training\n{self.stderr()}")
         return self
 
     def kill(self, rank: int, program: str, number: int = signal.SIGKILL) -> None:
@@ -166,6 +167,10 @@ class Job:
     def passes(self) -> list[str]:
         """The complete pass folders."""
         return sorted(folder.parent.name for folder in self.output.glob("pass-*/done"))
+
+
+def _has(file: Path, words: bytes) -> bool:
+    return file.exists() and words in file.read_bytes()
 
 
 def fresh(volume: Path, folder: Path) -> Path:

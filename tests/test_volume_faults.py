@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import JOB, Job, until
+from tests.gangs import Job, until
 from tests.nodes import Nodes
 
 MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")
@@ -92,9 +92,8 @@ def test_a_volume_that_fills_up_while_training_is_named_and_does_not_stop_the_jo
 def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> None:
     run("fsfreeze", "--freeze", disk_job.volume)
     disk_job.start(LAUNCHER_VOLUME_TIMEOUT="1")
-    for rank in range(3):
-        until(lambda rank=rank: "exit code 74" in disk_job.termination(rank), 20, disk_job.stderr())
-        assert "has not answered" in disk_job.termination(rank)
+    until(lambda: all("exit code 74" in disk_job.termination(rank) for rank in range(3)), 20)
+    assert "has not answered" in disk_job.termination(2)
     run("fsfreeze", "--unfreeze", disk_job.volume)
     assert disk_job.codes() == [74, 74, 74]
 
@@ -104,13 +103,7 @@ def test_a_stop_is_heard_and_told_while_the_volume_is_stalled(disk_job: Job) -> 
     run("fsfreeze", "--freeze", disk_job.volume)
     until(lambda: "has not taken" in disk_job.stderr(1), 30, f"the stall is named\n{disk_job.stderr()}")
     disk_job.launchers[1].terminate()
-    for rank in range(3):
-        until(lambda rank=rank: "told to stop" in disk_job.termination(rank), 10, disk_job.stderr())
+    until(lambda: all("told to stop" in disk_job.termination(rank) for rank in range(3)), 10)
     run("fsfreeze", "--unfreeze", disk_job.volume)  # only now the kernel lets go of who was writing
     assert disk_job.codes() == [69, 143, 69], disk_job.stderr()
     assert disk_job.nothing_left()
-
-
-def test_the_shards_are_where_the_data_job_puts_them(data_volume: Path) -> None:
-    for rank in range(3):
-        assert (data_volume / JOB / str(rank) / "data" / "train.txt").stat().st_size
