@@ -8,6 +8,7 @@ import secrets
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from launcher import paddle, report
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way
@@ -167,7 +168,8 @@ class Conductor:
         self._journal.phase("starting")
         self._way.stage(rank)
         if self._held:
-            self._gang.failed(*self._held)
+            cause, died_at = self._held
+            self._gang.failed(replace(cause, rank=rank), died_at)
         try:
             self._plan = paddle.plan(config, self._flags, self._command, roster, rank)
         except Failure as failure:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SET_CHILD_SUBREAPER = 36
+_FORCE = 1
 _DETACH = 2
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and namespaces need root")
@@ -102,8 +103,8 @@ def silent_volume(folder: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        os.close(fuse)  # all who wait get an error
-        _LIBC.umount2(bytes(folder), _DETACH)
+        _LIBC.umount2(bytes(folder), _FORCE | _DETACH)  # all who wait get an error
+        os.close(fuse)
 
 
 @contextlib.contextmanager

@@ -36,8 +36,8 @@ def test_devices_have_addresses_by_name_and_by_alias() -> None:
     code = """
 import subprocess
 for command in ("link set lo up", "addr add 10.1.2.3/32 dev lo label lo:2", "link add nic0 type bridge",
-                "link set nic0 up", "addr add fd00::9/64 dev nic0 nodad", "link add nic1 type bridge", "link set nic1 up",
-                "addr add 10.9.9.9/32 dev nic1"):
+                "link set nic0 up", "addr add fd00::9/64 dev nic0 nodad",
+                "link add nic1 type bridge", "link set nic1 up", "addr add 10.9.9.9/32 dev nic1"):
     subprocess.run(["ip", *command.split()], check=True)
 from launcher import addresses as a
 print(a.device_address("lo"), a.device_address("lo:2"), a.device_address("nic0"), a.device_address("nothing"))

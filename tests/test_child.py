@@ -188,9 +188,13 @@ def test_a_group_is_never_signalled_after_its_end_was_seen(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("how", [lambda child: child.kill(), lambda child: None], ids=["kill", "end of the grace"])
 @needs_root
-def test_a_child_whose_program_is_still_loading_is_ended(tmp_path: Path, how: Callable[[Child], None]) -> None:
+@pytest.mark.parametrize("stalled", ["program", "work directory"])
+def test_a_child_that_a_stalled_volume_keeps_from_starting_is_ended(
+    tmp_path: Path, how: Callable[[Child], None], stalled: str
+) -> None:
     async def test(volume: Path) -> None:
-        started = Started(program(str(volume / "program")))
+        held = str(volume / "held")
+        started = Started(program(held) if stalled == "program" else shell("exit 0", cwd=held))
         starting = asyncio.ensure_future(started.child.start(started.output))
         await until(lambda: started.child.pid)
         ending = asyncio.ensure_future(started.child.end(0.2))

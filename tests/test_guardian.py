@@ -147,6 +147,24 @@ def test_an_orderly_end_is_no_business_of_the_guardians(tmp_path: Path, stranger
     launcher.end()
 
 
+def test_after_the_goodbye_the_guardian_kills_nobody() -> None:
+    script = """
+import os, subprocess, sys, time
+from launcher.supervise.guardian import Guardian
+guardian = Guardian("no-child-has-this-tag")
+child = subprocess.Popen(["/bin/sleep", "1000"], env={}, start_new_session=True, stdout=subprocess.DEVNULL)
+guardian.watch(child.pid)
+guardian.goodbye()
+print(guardian.pid, child.pid, flush=True)
+os.waitpid(guardian.pid, 0)
+"""
+    said = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, timeout=20).stdout
+    guardian, child = map(int, said.split())
+    assert not alive(guardian)
+    assert alive(child)
+    os.kill(child, signal.SIGKILL)
+
+
 def test_the_guardian_holds_nothing_of_the_launchers_and_ignores_polite_signals(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     guardian = launcher.guardian()

@@ -46,6 +46,11 @@ def leaving(made: Json) -> Json:
     return made
 
 
+def evicted(made: Json) -> Json:
+    made["status"] |= {"phase": "Failed", "reason": "Evicted", "message": "low on memory", "containerStatuses": []}
+    return made
+
+
 def waiting(made: Json, reason: str, message: str = "", kind: str = "containerStatuses", name: str = "trainer") -> Json:
     made["status"][kind] = [{"name": name, "state": {"waiting": {"reason": reason, "message": message}}}]
     return made
@@ -61,6 +66,7 @@ A, B, C = pod("x-a", "10.0.0.9"), pod("x-b", "10.0.0.10"), pod("x-c", "10.0.0.11
         (ended(pod("x-d", "10.0.0.1"), 3, phase="Failed"), ENDED, "x-d has ended: Error, exit code 3"),
         (ended(pod("x-d", "10.0.0.1"), 0, "Completed", phase="Succeeded"), ENDED, "x-d has ended: Completed"),
         (ended(pod("x-d", "10.0.0.1"), 6), ENDED, "x-d has ended: Error, exit code 6"),  # a sidecar still runs
+        (evicted(pod("x-d", "10.0.0.1")), ENDED, "x-d has ended: Evicted: low on memory"),
         (pod("x-d"), LIVE, "x-d is Pending: container trainer: ContainerCreating"),
     ],
 )
@@ -232,6 +238,15 @@ def test_a_running_init_container_is_what_a_pod_waits_for() -> None:
     made = waiting(pod("x-b"), "PodInitializing")
     made["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {}}}]
     assert explain.pod(made, None).why == "Pending: init container fetch: runs"
+
+
+def test_a_member_that_reads_two_pods_speaks_of_the_hub_alone() -> None:
+    seen = view("x-1", pod("x-0", "10.0.0.1", index=0), pod("x-1", "10.0.0.2", index=1))
+    seen.whole = False
+    assert missing(seen, settings()) == "the hub's pod x-0 (10.0.0.1) is there"
+    seen = view("x-1", pod("x-0", index=0), pod("x-1", "10.0.0.2", index=1))
+    seen.whole = False
+    assert missing(seen, settings()) == "x-0 is Pending: container trainer: ContainerCreating"
 
 
 def test_missing_names_a_few_and_counts_the_rest() -> None:

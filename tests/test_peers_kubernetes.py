@@ -269,6 +269,10 @@ def test_an_expired_watch_lists_again(api: FakeApi, settings: Make) -> None:
             await until(lambda: api.watching == 1)
             api.expire()
             await until(lambda: api.watching == 1 and api.count("list") == 2)
+            assert api.count("watch") == 2
+            api.next_answers = [(410, {})]
+            api.cut()
+            await until(lambda: api.watching == 1 and api.count("list") == 3)
             api.put(pod("x-c", "10.0.0.3"))
             assert (await search.task).hub is None
 
@@ -289,6 +293,7 @@ def test_survives_429_500_cut_watches_and_a_restarted_server(api: FakeApi, setti
             api.stop()
             await search.said_with("2 of 3", f"API server: https://127.0.0.1:{api.port}:", "refused")
             api.put(pod("x-c", "10.0.0.3"))
+            api.next_answers = [(403, {})]  # as a real one says until it has read the roles
             api.serve()
             assert (await search.task).hub is None
             assert api.count("list") == 1  # the watch went on where it was

@@ -16,6 +16,7 @@ import pytest
 from launcher.model import Process
 from launcher.processes import ended, spawn
 from launcher.supervise.listening import listens
+from launcher.supervise.sinks import Limits
 from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor
 from tests.supervising import alive, free_port, needs_root, program, python, run, shell, silent_volume, until
 
@@ -46,6 +47,7 @@ class Watched:
         self.events: list[Event] = []
         self.said: list[str] = []
         self.tag = secrets.token_hex(8)
+        self.nap = f"1000.{secrets.randbelow(10**9):09}"  # for `sleep`: nobody else sleeps as long
         self.supervisor = Supervisor(self.events.append, self.said.append, self.tag)
         self.supervisor.place_logs(str(folder), "mark")
 
@@ -196,7 +198,7 @@ def test_a_crash_after_it_served_is_its_death(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(w.server(ports=(port,)))
         await until(w.serving)
-        os.kill(pids("tries")[0], signal.SIGSEGV)
+        os.kill(pids(str(tmp_path / "tries"))[0], signal.SIGSEGV)
         await until(w.deaths)
 
     assert [death.code for death in watch(tmp_path, test).deaths()] == [139]
@@ -204,22 +206,46 @@ def test_a_crash_after_it_served_is_its_death(tmp_path: Path) -> None:
 
 def test_an_end_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
-        w.supervisor.start(shell("echo up; sleep 1000"))
+        w.supervisor.start(shell(f"echo up; sleep {w.nap}"))
         await until(lambda: "up" in w.log())
         assert await w.supervisor.end(LONG) == []
-        assert not pids("sleep", "1000")
+        assert not pids("sleep", w.nap)
 
     assert watch(tmp_path, test).events == []
 
 
+def test_a_kill_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        w.supervisor.start(shell("echo up; exec sleep 1000"))
+        await until(lambda: "up" in w.log())
+        w.supervisor.kill()
+        w.supervisor.start(shell("exit 3"))
+        await until(w.deaths)
+
+    assert [death.code for death in watch(tmp_path, test).deaths()] == [3]
+
+
+def test_the_last_words_are_told_though_nothing_takes_the_output(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        limits = Limits(memory=2 * 1024 * 1024)
+        supervisor = Supervisor(w.events.append, w.said.append, w.tag, limits=limits)
+        supervisor.start(shell("head -c 1500000 /dev/zero; echo; echo last words; exit 3"))
+        await until(w.deaths)
+        assert w.deaths()[0].tail[-1] == "last words"
+        supervisor.place_logs(None, "")
+        await supervisor.close(5)
+
+    watch(tmp_path, test)
+
+
 def test_only_the_role_that_is_asked_for_ends(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
-        w.supervisor.start(shell("echo up; exec sleep 1000", log="a.log"))
-        w.supervisor.start(shell("echo up; exec sleep 1001", role="pserver", log="b.log"))
+        w.supervisor.start(shell(f"echo up; exec sleep {w.nap}", log="a.log"))
+        w.supervisor.start(shell(f"echo up; exec sleep {w.nap}1", role="pserver", log="b.log"))
         await until(lambda: "up" in w.log("a.log") and "up" in w.log("b.log"))
         assert await w.supervisor.end(LONG, role="trainer") == []
-        assert not pids("sleep", "1000")
-        assert pids("sleep", "1001")
+        assert not pids("sleep", w.nap)
+        assert pids("sleep", f"{w.nap}1")
 
     assert watch(tmp_path, test).events == []
 
@@ -240,14 +266,16 @@ def test_kill_ends_deaf_ones_while_end_waits(tmp_path: Path) -> None:
 
 def test_an_end_right_after_the_start_leaves_nothing(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
-        for turns in range(4):
-            w.supervisor.start(shell("sleep 1000", log=f"{turns}.log"))
+        for turns in reversed(range(4)):
+            w.supervisor.start(shell(f"sleep {w.nap}", log=f"{turns}.log"))
             for _ in range(turns):
                 await asyncio.sleep(0)
             assert await w.supervisor.end(LONG) == []
-        assert not pids("sleep", "1000")
+        w.supervisor.start(shell("exit 0"))
+        await until(w.deaths)  # had one of the others been started late, it would be there by now
+        assert not pids("sleep", w.nap)
 
-    assert watch(tmp_path, test).events == []
+    assert len(watch(tmp_path, test).events) == 1
 
 
 @needs_root
@@ -263,26 +291,24 @@ def test_an_end_while_the_program_is_loading_is_bounded(tmp_path: Path) -> None:
 
 def test_the_rest_of_a_group_ends_with_its_first_process(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
-        w.supervisor.start(shell("trap '' TERM; sh -c 'while :; do sleep 0.05; done' rest-of-the-group & exit 0"))
+        w.supervisor.start(shell(f"trap '' TERM; sh -c 'while :; do sleep 0.05; done' {w.nap} & exit 0"))
         await until(w.deaths)
         assert w.deaths()[0].code == 0
-        await until(lambda: not pids("rest-of-the-group"))
+        await until(lambda: not pids(w.nap))
 
     watch(tmp_path, test)
 
 
 def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path) -> None:
-    stray = "setsid sleep 1002 & env -i setsid sleep 1003 & echo up; wait"
-
     async def test(w: Watched) -> None:
-        w.supervisor.start(shell(stray))
-        await until(lambda: "up" in w.log() and pids("sleep", "1002") and pids("sleep", "1003"))
+        w.supervisor.start(shell(f"setsid sleep {w.nap}2 & env -i setsid sleep {w.nap}3 & echo up; wait"))
+        await until(lambda: "up" in w.log() and pids("sleep", f"{w.nap}2") and pids("sleep", f"{w.nap}3"))
         other = spawn(["/bin/sleep", "1004"], env={})
         await w.supervisor.end(LONG)
-        assert pids("sleep", "1002")
+        assert pids("sleep", f"{w.nap}2")
         await w.supervisor.close(5)
-        assert not pids("sleep", "1002")
-        assert not pids("sleep", "1003"), "it has no tag, but it is an orphan of ours"
+        assert not pids("sleep", f"{w.nap}2")
+        assert not pids("sleep", f"{w.nap}3"), "it has no tag, but it is an orphan of ours"
         assert alive(other.pid), "other work of the launcher is not swept"
         os.killpg(other.pid, signal.SIGKILL)
         await ended(other)

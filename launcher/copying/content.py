@@ -41,8 +41,5 @@ def _sendfile(source: int, target: int, start: int, at: int, length: int) -> int
 
 
 def _read_and_write(source: int, target: int, start: int, at: int, length: int) -> int:
-    data = memoryview(os.pread(source, min(length, _BUFFER), start))
-    count = 0
-    while count < len(data):
-        count += os.pwrite(target, data[count:], at + count)
-    return count
+    data = os.pread(source, min(length, _BUFFER), start)
+    return os.pwrite(target, data, at) if data else 0  # what a short write left out is read again

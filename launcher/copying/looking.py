@@ -70,7 +70,7 @@ def look_at(root: bytes, paths: list[bytes]) -> list[Look]:
 
 
 def _look_at(root: bytes, path: bytes) -> Look:
-    whole = os.path.join(root, path)
+    whole = b"%b/%b" % (root, path)
     try:
         about = os.lstat(whole)
         if stat.S_ISLNK(about.st_mode):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import stat
 
 from launcher.copying import meter
 from launcher.copying.content import move
@@ -31,7 +30,7 @@ def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
     """Make folders where there are none; gives those that were made."""
     made = []
     for path in paths:
-        whole = os.path.join(root, path)
+        whole = _below(root, path)
         try:
             os.mkdir(whole, 0o777)
             made.append(path)
@@ -44,9 +43,9 @@ def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
 def dress_folders(root: bytes, folders: list[tuple[bytes, int, int]]) -> None:
     """Give folders their mode and time, once nothing more will be put into them."""
     for path, mode, mtime in folders:
-        whole = os.path.join(root, path)
+        whole = _below(root, path)
         try:
-            os.chmod(whole, stat.S_IMODE(mode) & 0o777 | 0o700)
+            os.chmod(whole, mode & 0o777 | 0o700)
             os.utime(whole, ns=(mtime, mtime))
         except OSError as error:
             raise cannot_write(whole, error) from error
@@ -55,7 +54,7 @@ def dress_folders(root: bytes, folders: list[tuple[bytes, int, int]]) -> None:
 def make_links(root: bytes, links: list[tuple[int, Link]]) -> None:
     """Make links, over whatever file or link has the name."""
     for number, (path, leads) in links:
-        whole = os.path.join(root, path)
+        whole = _below(root, path)
         temporary = _place(root, number, path, False)
         try:
             os.symlink(leads, temporary)
@@ -71,60 +70,53 @@ def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], fresh:
     its own) and renamed when it is complete.
     """
     for number, file in files:
-        _copy_bytes(source, root, number, file, 0, file[2], fresh, os.O_EXCL)
-        finish_file(source, root, number, file, fresh)
+        _copy(source, root, number, file, 0, file[2], fresh, last=True)
 
 
 def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, fresh: bool) -> None:
     """Copy one range of a large file, whose other ranges other workers copy; `finish_file` comes after the last."""
-    _copy_bytes(source, root, number, file, start, length, fresh, 0)
+    _copy(source, root, number, file, start, length, fresh, last=False)
 
 
 def finish_file(source: bytes, root: bytes, number: int, file: File, fresh: bool) -> None:
-    """Give a file its time and its name, if what it was copied from is still what it was."""
-    path, _, _, size, mtime, _ = file
-    origin = os.path.join(source, path)
-    try:
-        about = os.stat(origin)
-    except OSError as error:
-        raise cannot_read(origin, error) from error
-    if (about.st_size, about.st_mtime_ns) != (size, mtime):
-        raise _changed(origin)
-    made = _place(root, number, path, fresh)
-    try:
-        os.utime(made, ns=(mtime, mtime))
-        if not fresh:
-            os.rename(made, os.path.join(root, path))
-    except OSError as error:
-        raise cannot_write(os.path.join(root, path), error) from error
+    """Give a file that was copied by ranges its time and its name, if its origin is still what it was."""
+    _copy(source, root, number, file, 0, 0, fresh, last=True)
 
 
-def _copy_bytes(
-    source: bytes, root: bytes, number: int, file: File, start: int, length: int, fresh: bool, exclusive: int
+def _copy(
+    source: bytes, root: bytes, number: int, file: File, start: int, length: int, fresh: bool, *, last: bool
 ) -> None:
-    path, offset, _, _, _, mode = file
-    origin, made = os.path.join(source, path), _place(root, number, path, fresh)
+    path, offset, _, size, mtime, mode = file
+    origin, target, made = _below(source, path), _below(root, path), _place(root, number, path, fresh)
     try:
         reading = os.open(origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not held by a FIFO put there meanwhile
     except OSError as error:
         raise cannot_read(origin, error) from error
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | exclusive
-        writing = os.open(made, flags, stat.S_IMODE(mode) & 0o777 | 0o600)
+        writing = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode & 0o777 | 0o600)
         try:
             copied = move(reading, writing, offset + start, length, start, meter.add)
+            about = os.fstat(reading)
+            if copied < length or (about.st_size, about.st_mtime_ns) != (size, mtime):
+                raise _changed(origin)
+            if last:
+                os.utime(writing, ns=(mtime, mtime))
         finally:
             os.close(writing)  # a network file system may tell only here that it is full
+        if last and not fresh:
+            os.rename(made, target)
     except OSError as error:
-        raise _failed(origin, os.path.join(root, path), error) from error
+        raise _failed(origin, target, error) from error
     finally:
         os.close(reading)
-    if copied < length:
-        raise _changed(origin)
 
 
 def _place(root: bytes, number: int, path: bytes, fresh: bool) -> bytes:
-    return os.path.join(root, path) if fresh else os.path.join(root, os.path.dirname(path), PART + b"%d" % number)
+    return _below(root, path) if fresh else _below(root, os.path.join(os.path.dirname(path), PART + b"%d" % number))
+
+
+def _below(root: bytes, path: bytes) -> bytes:
+    return b"%b/%b" % (root, path)
 
 
 def rename(old: bytes, new: bytes) -> None:
@@ -138,12 +130,15 @@ def rename(old: bytes, new: bytes) -> None:
 def sync(path: bytes) -> None:
     """Have the file system that holds the path write all it was given, and tell what it could not write."""
     libc = ctypes.CDLL(None, use_errno=True)
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if libc.syncfs(fd):
-            raise cannot_write(path, OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
-    finally:
-        os.close(fd)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if libc.syncfs(fd):
+                raise OSError(ctypes.get_errno(), "syncfs")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def _failed(origin: bytes, target: bytes, error: OSError) -> Failure:

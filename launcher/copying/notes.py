@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 
-from launcher.volume import cannot_read, cannot_write, create_once, make_folder, write_atomically
+from launcher.volume import cannot_read, cannot_write, create_once, make_folder
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a small file, all of it or none."""
-    write_atomically(path, data)
+    """Write a small file, all of it or none. Not synced: that would wait for the disk to take all that was copied."""
+    temporary = f"{path}.new"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.rename(temporary, path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def read_file(path: str) -> bytes:

@@ -13,11 +13,9 @@ import marshal
 import os
 import select
 import signal
-import socket
 import struct
 import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -45,7 +43,7 @@ class Pool:
         self.tick: Callable[[], None] = lambda: None
         self._next_tick = time.monotonic() + _TICK
         self._watch = watch
-        self._workers: dict[int, _Worker] = {}  # by the descriptor of its channel
+        self._workers: dict[int, _Worker] = {}  # by the descriptor of its results
         self._idle: list[_Worker] = []
         self._first = max(2, len(os.sched_getaffinity(0)))
         self._wall = self._cpu = 0.0
@@ -66,7 +64,7 @@ class Pool:
         while queue or len(self._idle) < len(self._workers):
             while queue and (worker := self._free()):
                 function, *arguments = queue.popleft()
-                _send(worker.channel, (function.__module__, function.__name__, *arguments))
+                _send(worker.tasks, (function.__module__, function.__name__, *arguments))
             for worker in self._ready():
                 queue.extend(done(self._result(worker)))
 
@@ -89,8 +87,9 @@ class Pool:
         """Kill the workers. One that a stalled volume holds ends when the volume lets go."""
         for worker in self._workers.values():
             os.kill(worker.pid, signal.SIGKILL)
-            self._poll.unregister(worker.channel)
-            worker.channel.close()
+            self._poll.unregister(worker.results)
+            os.close(worker.results)
+            os.close(worker.tasks)
         deadline = time.monotonic() + 1
         for worker in self._workers.values():
             while os.waitpid(worker.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
@@ -119,7 +118,7 @@ class Pool:
         return [self._workers[fd] for fd, _ in ready]
 
     def _result(self, worker: _Worker) -> Any:
-        answer = _receive(worker.channel)
+        answer = _receive(worker.results)
         if answer is None:
             raise self._lost(worker)
         self._idle.append(worker)
@@ -130,8 +129,8 @@ class Pool:
         return value
 
     def _lost(self, worker: _Worker) -> Failure:
-        del self._workers[worker.channel.fileno()]
-        self._poll.unregister(worker.channel)
+        del self._workers[worker.results]
+        self._poll.unregister(worker.results)
         _, status = os.waitpid(worker.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -139,18 +138,20 @@ class Pool:
         return Failure(Exit.IO_FAILED, f"a process that was copying {how}{hint}")
 
     def _fork(self) -> _Worker:
-        ours, theirs = socket.socketpair()
+        read_task, write_task = os.pipe()
+        read_result, write_result = os.pipe()
         slot, parent = len(self._workers), os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._serve(theirs, slot, parent)
-        theirs.close()
-        worker = _Worker(pid, ours)
-        self._workers[ours.fileno()] = worker
-        self._poll.register(ours, select.POLLIN)
+            self._serve(read_task, write_result, slot, parent)
+        os.close(read_task)
+        os.close(write_result)
+        worker = _Worker(pid, write_task, read_result)
+        self._workers[read_result] = worker
+        self._poll.register(read_result, select.POLLIN)
         return worker
 
-    def _serve(self, channel: socket.socket, slot: int, parent: int) -> NoReturn:
+    def _serve(self, tasks: int, results: int, slot: int, parent: int) -> NoReturn:
         """The whole life of a worker. It holds none of the holder's output open, and does not outlive it."""
         try:
             _die_with(parent)
@@ -160,18 +161,19 @@ class Pool:
             os.umask(0)
             os.dup2(os.open(os.devnull, os.O_RDWR), 1)
             meter.use(slot)
-            while (task := _receive(channel)) is not None:
-                _send(channel, _do(task))
+            while (task := _receive(tasks)) is not None:
+                _send(results, _do(task))
         except BaseException:
-            traceback.print_exc()
+            sys.excepthook(*sys.exc_info())
         finally:
             os._exit(1)
 
 
 class _Worker:
-    def __init__(self, pid: int, channel: socket.socket) -> None:
+    def __init__(self, pid: int, tasks: int, results: int) -> None:
         self.pid = pid
-        self.channel = channel
+        self.tasks = tasks
+        self.results = results
 
 
 def batches(items: Sequence[T], size: Callable[[T], int] = lambda _: 0) -> Iterator[list[T]]:
@@ -200,27 +202,26 @@ def _do(task: tuple[Any, ...]) -> tuple[Any, tuple[int, str] | None, float, floa
     return value, failure, time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _send(channel: socket.socket, message: Any) -> None:
+def _send(pipe: int, message: Any) -> None:
     data = marshal.dumps(message)
+    rest = memoryview(_LENGTH.pack(len(data)) + data)
     try:
-        channel.sendall(_LENGTH.pack(len(data)) + data)
-    except (BrokenPipeError, ConnectionResetError):
+        while rest:
+            rest = rest[os.write(pipe, rest) :]
+    except BrokenPipeError:
         pass  # the other side is dead, and reading from it will tell
 
 
-def _receive(channel: socket.socket) -> Any:
-    head = _exactly(channel, _LENGTH.size)
-    data = head and _exactly(channel, _LENGTH.unpack(head)[0])
+def _receive(pipe: int) -> Any:
+    head = _exactly(pipe, _LENGTH.size)
+    data = head and _exactly(pipe, _LENGTH.unpack(head)[0])
     return marshal.loads(data) if data else None
 
 
-def _exactly(channel: socket.socket, count: int) -> bytes | None:
+def _exactly(pipe: int, count: int) -> bytes | None:
     data = bytearray()
     while len(data) < count:
-        try:
-            more = channel.recv(min(count - len(data), 1 << 20))
-        except ConnectionResetError:
-            return None
+        more = os.read(pipe, min(count - len(data), 1 << 20))
         if not more:
             return None
         data += more

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from launcher.copying import looking
 from launcher.copying.looking import File
@@ -13,15 +12,15 @@ from launcher.errors import Exit, Failure
 from launcher.volume import shown
 
 
-@dataclass
 class Need:
     """What one copy needs below `place`: room for files, and inodes. `freed`: bytes that it replaces on the way."""
 
-    what: str
-    place: bytes
-    files: Sequence[File]
-    inodes: int
-    freed: int = 0
+    def __init__(self, what: str, place: bytes, files: Sequence[File], inodes: int, freed: int = 0) -> None:
+        self.what = what
+        self.place = place
+        self.files = files
+        self.inodes = inodes
+        self.freed = freed
 
 
 def check(pool: Pool, needs: Iterable[Need]) -> None:

@@ -142,8 +142,8 @@ class Split:
         """Whether an earlier run has made just this, and nobody has changed it since."""
         if self._pool.call(notes.read_file, os.path.join(target.place, MARK)) != target.mark():
             return False
-        wanted = Tree(target.tree.root, files=target.files, links=target.tree.links)
-        unlike = tree.compare(self._pool, wanted, os.fsencode(target.place), {file[0] for file in target.files})
+        ours = {file[0] for file in target.files}
+        unlike = tree.compare(self._pool, target.files, target.tree.links, os.fsencode(target.place), ours)
         return not (unlike[0] or unlike[1])
 
     def _need(self, target: _Target) -> space.Need:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.copying import looking, making, removing, space, tree
@@ -26,18 +25,18 @@ from launcher.volume import shown
 Say = Callable[[str], None]
 
 
-@dataclass
 class _Copy:
-    source: str
-    destination: str
-    what: str
-    job: str  # the job's folder, which both kinds of source are in
-    trainers: int | None  # of a shard: how many there should be
-    tree: Tree = field(init=False)
-    place: bytes = field(init=False)  # the destination, without links
-    fresh: bool = False
-    files: list[File] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
+    def __init__(self, source: str, destination: str, what: str, job: str, trainers: int | None) -> None:
+        self.source = source
+        self.destination = destination
+        self.what = what
+        self.job = job  # the job's folder, which both kinds of source are in
+        self.trainers = trainers  # of a shard: how many there should be
+        self.tree = Tree(os.fsencode(source))
+        self.place = b""  # the destination without links, once it is known
+        self.fresh = False
+        self.files: list[File] = []
+        self.links: list[Link] = []
 
     @property
     def part(self) -> bytes:
@@ -72,7 +71,7 @@ class Staging:
     def clean(self) -> None:
         """After a failure: remove what is half made, so that it does not fill the disk."""
         for copy in self._copies:
-            if hasattr(copy, "place"):
+            if copy.place:
                 self._clean(copy)
 
     def _look(self, copy: _Copy) -> None:
@@ -80,7 +79,6 @@ class Staging:
         state = self._pool.call(looking.exists, source)
         if state != "folder":
             raise self._missing(copy, "is not a folder" if state else "does not exist", source)
-        copy.tree = Tree(source)
         self._progress.begin(f"{copy.what}: looking through {shown(source)}")
         self._pool.tick = lambda: self._progress.at(len(copy.tree.files))
         tree.walk(self._pool, copy.tree)
@@ -127,7 +125,9 @@ class Staging:
             copy.files, copy.links, replaced, freed = copy.tree.files, copy.tree.links, 0, 0
         else:
             ours = record.names(copy.destination) if record.complete(copy.destination) else set()
-            copy.files, copy.links, replaced, freed = tree.compare(self._pool, copy.tree, copy.place, ours)
+            copy.files, copy.links, replaced, freed = tree.compare(
+                self._pool, copy.tree.files, copy.tree.links, copy.place, ours
+            )
         inodes = len(copy.files) + len(copy.links) - replaced + (len(copy.tree.folders) if copy.fresh else 0)
         return space.Need(copy.what, copy.place, copy.files, inodes, freed)
 
@@ -170,5 +170,7 @@ def _advice(copy: _Copy, above: str, found: list[bytes]) -> str:
     if copy.trainers is None:
         return "check TRAIN_CONFIG_DIR"
     shards = sum(name.isdigit() for name in found) if os.path.normpath(above) == job else 0
-    question = f"was the data set split for {shards} trainers" if shards else "was the data set split"
+    question = "was the data set split"
+    if shards:
+        question += f" for {shards} trainer{'' if shards == 1 else 's'}"
     return f"{question}? Run `paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from launcher.copying import looking, making, removing
 from launcher.copying.looking import File, Link, Unlike
@@ -12,17 +11,17 @@ from launcher.copying.pool import Pool, Task, batches
 _RANGE = 64 * 1024 * 1024  # larger files are copied by several workers, a range each
 
 
-@dataclass
 class Tree:
     """All that is to be copied from a folder, and what is to be said about it. Paths are relative to `root`."""
 
-    root: bytes
-    folders: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # mode and time; the root's own at b""
-    files: list[File] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-    special: list[bytes] = field(default_factory=list)
-    dangling: list[bytes] = field(default_factory=list)
-    outside: list[bytes] = field(default_factory=list)
+    def __init__(self, root: bytes) -> None:
+        self.root = root
+        self.folders: dict[bytes, tuple[int, int]] = {}  # mode and time; the root's own at b""
+        self.files: list[File] = []
+        self.links: list[Link] = []
+        self.special: list[bytes] = []
+        self.dangling: list[bytes] = []
+        self.outside: list[bytes] = []
 
     def size(self) -> int:
         """The size of all files."""
@@ -74,8 +73,10 @@ def _take(tree: Tree, look: looking.Look) -> None:
         tree.links.append((path, leads))
 
 
-def compare(pool: Pool, tree: Tree, root: bytes, ours: set[bytes]) -> Unlike:
-    """What of a tree is to be copied to root, where we have put `ours` before."""
+def compare(
+    pool: Pool, wanted: Sequence[File], wanted_links: Sequence[Link], root: bytes, ours: Container[bytes]
+) -> Unlike:
+    """What of these files and links is to be copied to root, where we have put `ours` before."""
     files: list[File] = []
     links: list[Link] = []
     there = freed = 0
@@ -87,9 +88,9 @@ def compare(pool: Pool, tree: Tree, root: bytes, ours: set[bytes]) -> Unlike:
         there, freed = there + result[2], freed + result[3]
         return ()
 
-    tasks: list[Task] = [(looking.differing, root, [], batch, True) for batch in batches(tree.links)]
+    tasks: list[Task] = [(looking.differing, root, [], batch, True) for batch in batches(wanted_links)]
     for trusted in (True, False):
-        those = [file for file in tree.files if (file[0] in ours) is trusted]
+        those = [file for file in wanted if (file[0] in ours) is trusted]
         tasks += [(looking.differing, root, batch, [], trusted) for batch in batches(those)]
     pool.run(tasks, done)
     return files, links, there, freed

@@ -6,14 +6,16 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from launcher.gang import protocol
 from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.protocol import Malformed, Message, Welcome
 from launcher.gang.words import LookAgain, Missing, Papers, Settings
 from launcher.processes import off_loop
+
+T = TypeVar("T")
 
 _ANSWER_WITHIN = 2.0  # connecting, and each answer, while joining
 _RETURN_PAUSE = 0.05
@@ -94,8 +96,8 @@ class Link:
     async def _enter(self, within: float) -> Welcome:
         """Connect, say hello, wait as long as the roster is not complete, and take the connection into use."""
         inbox: _Inbox = asyncio.Queue()
-        connection = self._knocking = await self._connect(inbox, within)
         try:
+            connection = await self._connect(inbox, within)
             theirs = protocol.read_challenge(await _next(inbox, within))
             mine = protocol.new_nonce()
             connection.limit = protocol.KNOWN_LIMIT
@@ -108,7 +110,8 @@ class Link:
             if self._gang not in (None, welcome.gang):
                 raise _Again(f"{self._where()} is the hub of another gang", retry=False)
         except BaseException:
-            connection.fail("not welcome")
+            if self._knocking is not None:
+                self._knocking.fail("not welcome")
             raise
         finally:
             self._knocking = None
@@ -131,17 +134,36 @@ class Link:
 
     async def _connect(self, inbox: _Inbox, within: float) -> Connection:
         """With a bound for each address: a dropped SYN must not hold it."""
-        targets = [self._target] if self._target else await asyncio.wait_for(self._resolve(), within)
+        targets = [self._target] if self._target else await _bounded(self._resolve(), within)
         failure: Exception = OSError("no address")
         for target in targets:
             try:
-                connection = await asyncio.wait_for(_dial(target, inbox), within / len(targets))
+                connection = await _bounded(self._dial(target, inbox), within / len(targets))
             except (OSError, asyncio.TimeoutError) as error:
                 failure = error
             else:
                 self._dialled = target
                 return connection
         raise failure
+
+    async def _dial(self, target: _Target, inbox: _Inbox) -> Connection:
+        family, address = target
+        loop = asyncio.get_running_loop()
+        dialled = socket.socket(family, socket.SOCK_STREAM)
+        self._knocking = None
+        try:
+            dialled.setblocking(False)
+            await loop.sock_connect(dialled, address)
+            _, connection = await loop.create_connection(lambda: self._knock(inbox), sock=dialled)
+        except BaseException:
+            dialled.close()
+            raise
+        return connection
+
+    def _knock(self, inbox: _Inbox) -> Connection:
+        """Known here from its first moment, so that whatever interrupts the joining can end it."""
+        self._knocking = Connection(lambda _, said: inbox.put_nowait(said), lambda _: inbox.put_nowait(None))
+        return self._knocking
 
     async def _resolve(self) -> list[_Target]:
         host, port = self._hub
@@ -233,25 +255,20 @@ def pause() -> float:
     return 0.1 + os.urandom(1)[0] / 1280
 
 
-async def _dial(target: _Target, inbox: _Inbox) -> Connection:
-    family, address = target
-    loop = asyncio.get_running_loop()
-    dialled = socket.socket(family, socket.SOCK_STREAM)
+async def _bounded(work: Coroutine[Any, Any, T], within: float) -> T:
+    """Like asyncio.wait_for, which before Python 3.12 can lose a cancellation that comes together with the result."""
+    task = asyncio.ensure_future(work)
     try:
-        dialled.setblocking(False)
-        await loop.sock_connect(dialled, address)
-        _, connection = await loop.create_connection(
-            lambda: Connection(lambda _, message: inbox.put_nowait(message), lambda _: inbox.put_nowait(None)),
-            sock=dialled,
-        )
-    except BaseException:
-        dialled.close()
-        raise
-    return connection
+        done, _ = await asyncio.wait([task], timeout=within)
+        if not done:
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _next(inbox: _Inbox, within: float | None) -> Message:
-    message = await asyncio.wait_for(inbox.get(), within)
+    message = await (inbox.get() if within is None else _bounded(inbox.get(), within))
     if message is None:
         raise ConnectionError("it ended the connection")
     return message

@@ -1,7 +1,8 @@
 """The pods of one namespace, from the API server: every call bounded, every error sorted into final or passing.
 
 What passes (429, 5xx, a cut connection, a server that restarts) is tried again with growing, random pauses for as
-long as the launcher lets this process live. 401 and an untrusted certificate get a few tries with the files read anew.
+long as the launcher lets this process live. 401 and an untrusted certificate get a few tries with the files read anew, and
+so does a 403 of a server that has just come back.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Api:
         self._service_account = service_account
         self._trouble = trouble
         self._troubled = False
+        self._watched = False
         self._refused = 0
         self._connect()
 
@@ -90,6 +92,7 @@ class Api:
                 _request_timeout=(_CONNECT, _SILENCE),
             )
         )
+        self._watched = True
         rest = b""
         try:
             for chunk in response.stream(amt=None, decode_content=False):
@@ -148,6 +151,9 @@ class Api:
         if error.status == 401:
             return self._unauthorized(said)
         if error.status == 403:
+            # A server that has just started says this to everybody until it has read the roles.
+            if (self._troubled or self._watched) and self._may_try_again():
+                return Passing(f"{self._host}: HTTP 403: {said}")
             return Failure(Exit.DENIED, denied(said, self.namespace))
         if error.status == 410:
             return Expired()

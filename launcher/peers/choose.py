@@ -55,6 +55,8 @@ def missing(view: View, settings: Settings, joined: Collection[str] | None = Non
             said = _by_number(pods, me, settings, is_there, view.whole)
         else:
             said = _by_count(pods, settings, is_there)
+        if not view.whole and not said:
+            said = [f"the hub's pod {pod.name} ({pod.address}) is there" for pod in pods if pod.number == 0]
         if view.whole:
             there = len(joined) if joined is not None else sum(_counts(pod) for pod in _winners(pods))
             said.insert(0, f"{there} of {settings.size}")

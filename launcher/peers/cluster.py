@@ -61,8 +61,8 @@ class Cluster:
         return peers
 
     def missing(self, present: Collection[str]) -> str:
-        """As far as the child has told so far."""
-        return missing(self._view, self._settings, present)
+        """As far as the child has told so far. Only the hub knows who has joined: for others an address is enough."""
+        return missing(self._view, self._settings, present or None)
 
     async def ask(self, pod: str) -> str:
         """Look at one pod again, in a child of its own."""

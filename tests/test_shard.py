@@ -1,0 +1,334 @@
+"""`paddle-launcher shard`: whole lines, every file, whole folders, on a volume that outlives the pod."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from launcher import shard as command
+from launcher.copying import lines, lock, mounts
+from launcher.copying.lock import Lock
+from launcher.errors import Exit, Failure
+from launcher.shard import main, shard
+
+REPOSITORY = str(Path(__file__).resolve().parent.parent)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data set of the seeds: lines to split, lines for all, and the lists that name both."""
+    folder = tmp_path / "dataset"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "train.txt").write_bytes(b"".join(b"line %d\r\n" % number for number in range(1000)) + b"the last")
+    (folder / "test.txt").write_text("1\n2\n")
+    (folder / "train.list").write_text("data/train.txt\n")
+    (folder / "sub" / "dictionary").write_text("x")
+    os.utime(folder / "train.txt", ns=(1, 1_234_567_890_123_456_789))
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "quick_start"
+    folder.mkdir()
+    (folder / "trainer_config.py").write_text("settings()")
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "volume" / "job"
+
+
+def split(
+    data: Path, out: Path, count: int, *, config: Path | None = None, line_files: list[str] | None = None
+) -> list[str]:
+    said: list[str] = []
+    shard(str(data), None if config is None else str(config), str(out), count, line_files=line_files, say=said.append)
+    return said
+
+
+def shares(out: Path, count: int, name: str = "train.txt") -> list[bytes]:
+    return [(out / str(rank) / "data" / name).read_bytes() for rank in range(count)]
+
+
+# What is made
+
+
+def test_each_trainer_gets_its_share_of_the_lines_and_every_other_file(data: Path, config: Path, out: Path) -> None:
+    split(data, out, 3, config=config)
+    assert sorted(name for name in os.listdir(out) if not name.startswith(".")) == [
+        *("0", "1", "2"),
+        *("output", "quick_start"),
+    ]
+    assert b"".join(shares(out, 3)) == (data / "train.txt").read_bytes()
+    assert all(share.endswith(b"\r\n") for share in shares(out, 2))
+    sizes = [len(share) for share in shares(out, 3)]
+    assert max(sizes) - min(sizes) < 30
+    for rank in "012":
+        assert (out / rank / "data" / "train.list").read_text() == "data/train.txt\n"
+        assert (out / rank / "data" / "test.txt").read_text() == "1\n2\n"
+        assert (out / rank / "data" / "sub" / "dictionary").read_text() == "x"
+        assert (out / rank / "data" / "train.txt").stat().st_mtime_ns == 1_234_567_890_123_456_789
+    assert (out / "quick_start" / "trainer_config.py").read_text() == "settings()"
+
+
+def test_other_files_can_be_named_for_splitting(data: Path, out: Path) -> None:
+    split(data, out, 2, line_files=["test.txt", "train.?xt"])
+    assert shares(out, 2, "test.txt") == [b"1\n", b"2\n"]
+    assert b"".join(shares(out, 2)) == (data / "train.txt").read_bytes()
+    with pytest.raises(Failure, match=r"no nothing\.txt to split.*train\.txt") as failed:
+        split(data, out, 2, line_files=["nothing.txt"])
+    assert failed.value.code == Exit.NO_INPUT
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_shares_are_whole_lines_never_empty_and_about_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(lines, "_WINDOW", 7)  # lines go across many windows
+    chance = random.Random(seed)
+    count = chance.randint(1, 9)
+    longest = chance.choice([1, 5, 300])
+    content = [b"x" * chance.randint(0, longest) + b"\n" for _ in range(chance.randint(count, 60))]
+    if chance.random() < 0.5:
+        content[chance.choice([0, len(content) // 2, -1])] = b"y" * 5000 + b"\n"  # one giant line
+    if chance.random() < 0.5:
+        content[-1] = content[-1].rstrip(b"\n") or b"z"
+    whole = b"".join(content)
+    (tmp_path / "lines").write_bytes(whole)
+    bounds = lines.line_bounds(os.fsencode(tmp_path / "lines"), count)
+    parts = [whole[start:end] for start, end in pairwise(bounds)]
+    assert len(parts) == count
+    assert b"".join(parts) == whole
+    assert all(parts)
+    assert all(part.endswith(b"\n") for part in parts[:-1])
+    assert max(map(len, parts)) <= len(whole) / count + max(map(len, content)) + longest
+
+
+def test_fewer_lines_than_trainers_is_told_before_anything_is_replaced(data: Path, out: Path) -> None:
+    split(data, out, 2)
+    before = shares(out, 2)
+    (data / "train.txt").write_text("one\ntwo\n")
+    with pytest.raises(Failure, match="fewer lines than SPLIT_COUNT=3") as failed:
+        split(data, out, 3)
+    assert failed.value.code == Exit.NO_INPUT
+    assert shares(out, 2) == before
+    assert not (out / "2").exists()
+
+
+def test_an_empty_or_missing_data_set_is_told(tmp_path: Path, out: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name, words in (("empty", "no files"), ("missing", "does not exist")):
+        with pytest.raises(Failure, match=words) as failed:
+            split(tmp_path / name, out, 2)
+        assert failed.value.code == Exit.NO_INPUT
+
+
+# Running it again
+
+
+def test_running_it_twice_changes_nothing(data: Path, config: Path, out: Path) -> None:
+    split(data, out, 2, config=config)
+    before = _inodes(out)
+    said = split(data, out, 2, config=config)
+    assert _inodes(out) == before
+    assert all("there already" in line for line in said)
+
+
+def test_a_changed_data_set_or_a_damaged_share_is_made_again(data: Path, out: Path) -> None:
+    split(data, out, 2)
+    (data / "train.txt").write_text("a\nb\nc\nd\n")
+    split(data, out, 2)
+    assert shares(out, 2) == [b"a\nb\n", b"c\nd\n"]
+    (out / "1" / "data" / "train.txt").write_text("c")
+    split(data, out, 2)
+    assert shares(out, 2) == [b"a\nb\n", b"c\nd\n"]
+
+
+def test_shards_of_an_earlier_split_for_more_trainers_are_removed(data: Path, out: Path) -> None:
+    split(data, out, 4)
+    said = split(data, out, 2)
+    assert sorted(os.listdir(out)) == ["0", "1", "output"]
+    assert b"".join(shares(out, 2)) == (data / "train.txt").read_bytes()
+    assert any(f"removed {out}/3/data" in line for line in said)
+
+
+@pytest.mark.parametrize("place", ["1/data", "2/data", "quick_start"])
+def test_folders_that_somebody_else_made_are_named_and_left(data: Path, config: Path, out: Path, place: str) -> None:
+    (out / place).mkdir(parents=True)
+    (out / place / "precious").write_text("x")
+    with pytest.raises(Failure, match=f"in its way: {out}/{place}:") as failed:
+        split(data, out, 2, config=config)
+    assert failed.value.code == Exit.CONFIG
+    assert (out / place / "precious").exists()
+    assert not (out / "0").exists()
+
+
+def test_what_a_run_left_behind_that_died_is_cleaned_up(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "PATIENCE", 0.5)
+    (out / "0" / ".paddle-part-new-data" / "sub").mkdir(parents=True)
+    (out / "0" / ".paddle-part-new-data" / "train.txt").write_text("half a li")
+    (out / "0" / ".paddle-part-old-data").mkdir()
+    (out / command._LOCK).write_text("process 1 on a pod that is gone, 0123")
+    said = split(data, out, 2)
+    assert "held by process 1 on a pod that is gone" in said[0]
+    assert sorted(os.listdir(out / "0")) == ["data"]
+    assert sorted(os.listdir(out)) == ["0", "1", "output"]
+    assert b"".join(shares(out, 2)) == (data / "train.txt").read_bytes()
+
+
+def test_a_second_run_at_the_same_time_is_refused(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "BEAT", 0.1)
+    over = threading.Event()
+    with Lock(str(out / command._LOCK), lambda _: None) as first:
+
+        def beat() -> None:
+            while not over.wait(0.05):
+                first.beat()
+
+        beating = threading.Thread(target=beat)
+        beating.start()
+        try:
+            with pytest.raises(Failure, match=r"another `paddle-launcher shard` \(process \d+ on .*at work") as failed:
+                Lock(str(out / command._LOCK), lambda _: None).__enter__()
+        finally:
+            over.set()
+            beating.join()
+        assert failed.value.code == Exit.CANNOT_WRITE
+    split(data, out, 2)  # the lock went with its holder
+
+
+def test_a_run_that_lost_its_lock_stops(out: Path) -> None:
+    with Lock(str(out / command._LOCK), lambda _: None) as first:
+        first.beat()
+        (out / command._LOCK).write_text("process 7 on another pod, 0123")
+        first._next_beat = 0
+        with pytest.raises(Failure, match="has taken over"):
+            first.beat()
+    assert (out / command._LOCK).exists()  # it is the other's now
+
+
+# The command
+
+
+def test_the_environment_stands_in_for_what_is_not_given(data: Path, out: Path) -> None:
+    environment = {"OUT_DIR": str(out), "SPLIT_COUNT": "2"}
+    assert main(["--data", str(data), "--anywhere"], environment) == 0
+    assert len(shares(out, 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "words"),
+    [
+        ([], {}, Exit.USAGE, "--data"),
+        (["--data", "/x", "--dat", "/y"], {}, Exit.USAGE, "--dat"),
+        (["--data", "/x"], {}, Exit.CONFIG, "OUT_DIR.*\n.*SPLIT_COUNT"),
+        (["--data", "/x", "--out", "/y"], {"SPLIT_COUNT": "three"}, Exit.CONFIG, "'three'"),
+        (["--data", "/x", "--out", "/y", "--count=0"], {}, Exit.CONFIG, "'0'"),
+        (["--data", "/x", "--out", "/x/y", "--count=2", "--anywhere"], {}, Exit.CONFIG, "inside of the data set"),
+    ],
+)
+def test_wrong_arguments_are_explained(
+    arguments: list[str], environment: dict[str, str], code: Exit, words: str
+) -> None:
+    with pytest.raises(Failure, match=words) as failed:
+        main(arguments, environment)
+    assert failed.value.code == code
+
+
+# Where it may write
+
+POD = r"""
+1 0 0:50 / / rw - overlay overlay rw,lowerdir=/l
+2 1 0:51 / /proc rw - proc proc rw
+3 1 0:52 / /dev rw - tmpfs tmpfs rw
+4 3 0:53 / /dev/shm rw - tmpfs shm rw
+5 1 8:1 /var/lib/kubelet/pods/1/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw
+6 1 0:60 / /mnt rw shared:9 - nfs4 server:/export rw
+7 1 8:1 /var/lib/kubelet/pods/1/volumes/kubernetes.io~empty-dir/scratch /scratch rw - ext4 /dev/sda1 rw
+8 1 8:1 /home/work/mfs /data\040sets rw master:1 - xfs /dev/sdb rw
+""".strip()
+MACHINE = """
+1 0 8:1 / / rw - ext4 /dev/sda1 rw
+2 1 0:51 / /proc rw - proc proc rw
+3 1 0:52 / /tmp rw - tmpfs tmpfs rw
+""".strip()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/home/work/mfs/paddle-cluster-job", "own file system"),
+        ("/mnt/paddle-cluster-job", ""),
+        ("/mnt", ""),
+        ("/mntx", "own file system"),
+        ("/data sets/job", ""),
+        ("/dev/shm/job", "memory"),
+        ("/scratch/job", "emptyDir"),
+    ],
+)
+def test_in_a_container_only_volumes_will_do(path: str, why: str) -> None:
+    found = mounts.goes_with_container(mounts.parse(POD), path, in_container=False)
+    assert why in found
+    assert bool(why) == bool(found)
+
+
+def test_the_volumes_are_named() -> None:
+    assert mounts.volumes(mounts.parse(POD)) == ["/mnt (nfs4)", "/data sets (xfs)"]
+
+
+def test_on_a_machine_of_ones_own_every_place_will_do_unless_it_is_known_to_be_a_container() -> None:
+    found = mounts.parse(MACHINE)
+    assert mounts.goes_with_container(found, "/home/me", in_container=False) == ""
+    assert mounts.goes_with_container(found, "/tmp/job", in_container=False) == ""
+    assert mounts.goes_with_container(found, "/home/me", in_container=True) != ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+def test_in_a_real_container_the_slip_is_refused_and_the_volume_taken(data: Path, tmp_path: Path) -> None:
+    layers = tmp_path / "layers"
+    for name in ("", "upper", "work", "root"):
+        (layers / name).mkdir()
+    root = layers / "root"
+    (tmp_path / "nfs").mkdir()
+    script = f"""
+        mount -t tmpfs none {layers} && mkdir -p {layers}/upper {layers}/work {root} &&
+        mount -t overlay -o lowerdir=/,upperdir={layers}/upper,workdir={layers}/work overlay {root} &&
+        mkdir -p {root}/mnt && mount --rbind /proc {root}/proc && mount --rbind /dev {root}/dev &&
+         mount --bind {tmp_path}/nfs {root}/mnt &&
+        rm -f {root}/.dockerenv && exec chroot {root} "$@"
+    """
+    argv = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c"]
+    argv.append(
+        "import sys; from launcher.shard import main; from launcher.errors import Failure\n"
+        "try: main(sys.argv[1:], {'SPLIT_COUNT': '2'})\n"
+        "except Failure as failure: print(failure.message); sys.exit(failure.code)"
+    )
+    env = {**os.environ, "PYTHONPATH": REPOSITORY}
+
+    def run(where: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*argv, "--data", str(data), "--out", where], capture_output=True, text=True, env=env, timeout=30
+        )
+
+    slip = run("/home/work/mfs/paddle-cluster-job")
+    if "mount" in slip.stderr or "unshare" in slip.stderr:
+        pytest.skip(f"cannot mount: {slip.stderr}")
+    assert slip.returncode == Exit.CONFIG, slip.stderr
+    assert "would be gone with the pod" in slip.stdout
+    assert "/mnt (" in slip.stdout
+    right = run("/mnt/paddle-cluster-job")
+    assert right.returncode == 0, right.stdout + right.stderr
+    assert len(shares(tmp_path / "nfs" / "paddle-cluster-job", 2)) == 2
+
+
+def _inodes(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_ino for path in folder.rglob("*")}

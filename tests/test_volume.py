@@ -1,0 +1,121 @@
+"""Small files on the volume: whole, once, and open to the next attempt; failures in the user's words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from launcher import volume
+from launcher.errors import Exit, Failure
+
+
+def test_a_file_is_replaced_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    path.write_bytes(b"old, and longer than the new one")
+    seen = path.open("rb")
+    volume.write_atomically(str(path), b"new")
+    assert path.read_bytes() == b"new"
+    assert seen.read() == b"old, and longer than the new one"
+    assert os.listdir(tmp_path) == ["status.json"]
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "status.json"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", _raising(errno.ENOSPC))
+    with pytest.raises(Failure) as failed:
+        volume.write_atomically(str(path), b"new")
+    assert failed.value.code == Exit.CANNOT_WRITE
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["status.json"]
+
+
+def test_the_next_attempt_may_write_under_another_uid(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        volume.make_folder(str(tmp_path / "output" / "node_0"))
+        volume.write_atomically(str(tmp_path / "output" / "status"), b"x")
+        volume.create_once(str(tmp_path / "output" / "secret"), b"x")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "output").iterdir()}
+    assert modes == {"node_0": 0o777, "status": 0o666, "secret": 0o666}
+    assert (tmp_path / "output").stat().st_mode & 0o777 == 0o777
+
+
+def test_a_folder_that_is_there_is_fine_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
+    volume.make_folder(str(tmp_path))
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Failure, match="file"):
+        volume.make_folder(str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with-links", "without-links"])
+def test_all_who_create_once_get_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", _raising(errno.EPERM))
+    path = str(tmp_path / "secret")
+    with ThreadPoolExecutor(16) as pool:
+        got = set(pool.map(lambda number: volume.create_once(path, b"%d" % number * 1000), range(16)))
+    assert len(got) == 1
+    assert (tmp_path / "secret").read_bytes() in got
+    assert os.listdir(tmp_path) == ["secret"]
+
+
+def test_processes_that_create_once_get_the_same(tmp_path: Path) -> None:
+    code = (
+        "import sys, os; from launcher.volume import create_once; print(create_once(sys.argv[1], os.urandom(9)).hex())"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path / "secret")]
+    children = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert len({child.communicate()[0] for child in children}) == 1
+
+
+def test_a_claim_left_behind_does_not_hold_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", _raising(errno.EOPNOTSUPP))
+    monkeypatch.setattr(volume, "_PATIENCE", 0.1)
+    (tmp_path / ".secret.claim").write_bytes(b"")
+    assert volume.create_once(str(tmp_path / "secret"), b"mine") == b"mine"
+    assert os.listdir(tmp_path) == ["secret"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (errno.ENOSPC, Exit.CANNOT_WRITE, "larger volume"),
+        (errno.EDQUOT, Exit.CANNOT_WRITE, "quota"),
+        (errno.EROFS, Exit.CANNOT_WRITE, "read-only"),
+        (errno.EACCES, Exit.CANNOT_WRITE, "fsGroup"),
+        (errno.EPERM, Exit.CANNOT_WRITE, "fsGroup"),
+        (errno.EIO, Exit.IO_FAILED, "Input/output error"),
+        (errno.ESTALE, Exit.IO_FAILED, "Stale file handle"),
+    ],
+)
+def test_a_failed_write_is_told_with_path_reason_and_what_to_do(number: int, code: Exit, words: str) -> None:
+    failure = volume.cannot_write("/vol/job/output", OSError(number, "x"))
+    assert failure.code == code
+    assert "/vol/job/output" in failure.message
+    assert words in failure.message
+
+
+def test_a_failed_read_is_an_input_output_failure_that_names_the_file() -> None:
+    failure = volume.cannot_read(b"/vol/a\xff\nb", PermissionError(errno.EACCES, "x"))
+    assert failure.code == Exit.IO_FAILED
+    assert r"/vol/a\xff\nb" in failure.message
+    assert "right to read" in failure.message
+
+
+def _raising(number: int) -> object:
+    def fail(*_: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    return fail
