@@ -14,7 +14,7 @@ import asyncio
 import os
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -66,13 +66,19 @@ class Way:
     """One launcher's way. `begin` starts it; `stage` may come early, and comes at the latest with the rank."""
 
     def __init__(
-        self, config: JobConfig, gang: Gang, say: Callable[[str], None], events: Callable[[object], None]
+        self,
+        config: JobConfig,
+        gang: Gang,
+        say: Callable[[str], None],
+        events: Callable[[object], None],
+        environment: Mapping[str, str],
     ) -> None:
         self._config = config
         self._gang = gang
         self._say = say
         self._events = events
-        self._finder = peers.finder(finder_settings(config), say)
+        self._finder = peers.finder(finder_settings(config, environment), say)
+        self._environment = environment
         self._staging: Staging | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -85,7 +91,7 @@ class Way:
         if rank is None or self._staging is not None:
             return
         config = self._config
-        self._staging = Staging(copies(config, rank), config.workdir, self._say, config.environment)
+        self._staging = Staging(copies(config, rank), config.workdir, self._say, self._environment)
         self._go("staging", self._copy(self._staging))
 
     async def end(self) -> None:
@@ -199,8 +205,8 @@ class Way:
             ) from None
 
 
-def finder_settings(config: JobConfig) -> peers.Settings:
-    """What finding peers needs of the configuration."""
+def finder_settings(config: JobConfig, environment: Mapping[str, str]) -> peers.Settings:
+    """What finding peers needs of the configuration; `environment` is for a child that asks."""
     return peers.Settings(
         discovery=config.discovery,
         size=config.size,
@@ -218,7 +224,7 @@ def finder_settings(config: JobConfig) -> peers.Settings:
         job_id=config.job_id,
         training_address=config.training_address,
         timeout=config.peer_timeout,
-        env=config.environment,
+        env=environment,
     )
 
 

@@ -17,10 +17,11 @@ from launcher.errors import Exit, Failure
 from launcher.gang import Finish, Gang, HubLost, Settings, Stop, Train
 from launcher.journal import Journal
 from launcher.model import Cause, Outcome, Process
-from launcher.processes import become_subreaper, off_loop, reap_orphans
+from launcher.processes import become_subreaper, heed_all_signals, off_loop, reap_orphans
 from launcher.record import Record
 from launcher.say import Say
 from launcher.supervise.guardian import Guardian
+from launcher.supervise.proctable import tagged_environment
 from launcher.supervise.supervisor import Died, PassDone, Serving, Supervisor
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
@@ -43,6 +44,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
 
     The caller ends the process without waiting for threads, which a stalled volume may hold.
     """
+    heed_all_signals()
     tag = secrets.token_hex(8)
     guardian = None if os.getpid() == 1 else Guardian(tag)
     say = Say()
@@ -103,7 +105,7 @@ class Conductor:
             judge=self._judge,
         )
         self._supervisor = Supervisor(events, say, tag, guardian)
-        self._way = Way(config, self._gang, say, events)
+        self._way = Way(config, self._gang, say, events, tagged_environment(config.environment, tag))
         self._plan = paddle.plan(config, flags, command, None, config.rank)
         self._unserved = len(self._plan.servers)
         self._untrained = len(self._plan.trainers)
@@ -202,7 +204,7 @@ class Conductor:
         if self._journal or step == "staging":
             self._fail(cause, time.monotonic())
             return None
-        return cause
+        return self._held[0] if self._held else cause
 
     def _told_to_stop(self) -> Cause | None:
         cause = Cause("stopped", self._rank, self._config.own_name, "was told to stop (SIGTERM)", Exit.STOPPED)
@@ -271,6 +273,8 @@ class Conductor:
         self._say(f"exit code {result.code}: {result.text}")
         if self._journal:
             self._journal.ended(result)
+        else:
+            self._supervisor.place_logs(self._folder_without_rank(), f"pod {self._config.own_name}, never joined")
         message = report.termination_message(result)
         farewells = [
             self._gang.close(),
@@ -279,6 +283,11 @@ class Conductor:
             *([off_loop(self._journal.flush, _FAREWELL)] if self._journal else []),
         ]
         await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=_FAREWELL + 0.5)
+
+    def _folder_without_rank(self) -> str | None:
+        """Where the log of a server goes that failed before there was a gang; nowhere if it did not fail."""
+        failed = self._held is not None and self._held[0].kind == "pserver"
+        return os.path.join(self._config.output, f"pod_{self._config.own_name}") if failed else None
 
     # ---- small helps ---------------------------------------------------------------------------------------------
 

@@ -281,3 +281,12 @@ def test_without_a_volume_logs_and_status_are_in_the_work_directory(job: Job) ->
     assert job.start().codes() == [0, 0, 0], job.stderr()
     assert b"Pass=1" in (job.folder / "work-1" / "output" / "node_1" / "train.log").read_bytes()
     assert "no secret" in job.stderr(0)
+
+
+def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job: Job) -> None:
+    """Nobody else comes, so the failure is never told; whoever is alone with it still finds the words of the pserver."""
+    counter = job.folder / "crashes"
+    counter.write_text("99")
+    job.start(1, STANDIN_CRASHES_LEFT=str(counter), LAUNCHER_PEER_TIMEOUT="3")
+    assert job.code(1) == 139, job.stderr()
+    assert b"SIGSEGV" in (job.output / "pod_pod-1" / "server.log").read_bytes()

@@ -326,6 +326,17 @@ async def test_whoever_is_no_hub_is_left(answer: bytes) -> None:
             await member.join(place)
 
 
+@pytest.mark.parametrize("noise", [b'{"word":"sing"}\n', b'{"word":"stop","cause":{}}\n', b"noise\n"])
+@in_loop
+async def test_a_hub_that_talks_nonsense_is_lost(noise: bytes) -> None:
+    async with Scene() as scene:
+        member = await scene.node(1, settings(2, return_within=0.1))
+        roster = protocol.Welcomes("gang", 0, _roster())
+        await member.join(await a_false_hub(scene, lambda theirs, mine: roster.line(1, SECRET, theirs, mine) + noise))
+        cause = await member.told_to_stop()
+        assert (cause.kind, cause.rank) == ("lost", 0)
+
+
 @in_loop
 async def test_a_hub_of_another_version_tells_its_member_so() -> None:
     async with Scene() as scene:

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.errors import Exit, Failure
 from launcher.peers import Settings, explain
-from launcher.peers.choose import choose, complete, missing
+from launcher.peers.choose import choose, complete, missing, there
 from launcher.peers.pods import ENDED, LEAVING, LIVE, View
 from tests.fake_api import Json, ended, member_of_set, pod
 
@@ -188,6 +188,15 @@ def test_the_training_address_is_told_apart() -> None:
     peers = choose(view("x-a", A, B, C), settings(training_address="192.168.0.1"))
     assert peers is not None
     assert (peers.me.address, peers.me.training_address) == ("10.0.0.9", "192.168.0.1")
+
+
+def test_members_are_those_who_are_there_with_what_is_known_of_them() -> None:
+    ended_pod, pending = ended(pod("x-d", "10.0.0.1"), 1), pod("x-e")
+    members = there(view("x-a", A, B, ended_pod, pending), settings(training_address="192.168.0.1"))
+    assert sorted((m.pod, m.address, m.training_address) for m in members) == [
+        ("x-a", "10.0.0.9", "192.168.0.1"),
+        ("x-b", "10.0.0.10", "10.0.0.10"),
+    ]
 
 
 @pytest.mark.parametrize(

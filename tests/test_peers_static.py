@@ -62,6 +62,12 @@ def test_a_host_name_is_known_as_the_own_one() -> None:
     assert (peers.rank, peers.hub, peers.me.address) == (1, "a.example", "192.168.0.1")
 
 
+def test_all_members_are_known() -> None:
+    members = finder(settings(training_address="192.168.0.1"), print).members()
+    assert [(m.rank, m.address) for m in members] == [(0, "10.0.0.5"), (1, "127.0.0.1"), (2, "10.0.0.7")]
+    assert members[1].training_address == "192.168.0.1"
+
+
 def test_a_given_rank_is_taken_and_the_first_is_the_hub() -> None:
     assert find(rank=2).hub == "10.0.0.5"
     assert find(rank=0).hub is None

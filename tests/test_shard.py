@@ -176,12 +176,14 @@ def test_what_a_run_left_behind_that_died_is_cleaned_up(data: Path, out: Path, m
     monkeypatch.setattr(lock, "PATIENCE", 0.5)
     (out / "0" / ".paddle-part-new-data" / "sub").mkdir(parents=True)
     (out / "0" / ".paddle-part-new-data" / "train.txt").write_text("half a li")
+    (out / "0" / ".paddle-part-new-data" / "stray").write_text("x")
     (out / "0" / ".paddle-part-old-data").mkdir()
     (out / command._LOCK).write_text("process 1 on a pod that is gone, 0123")
     said = split(data, out, 2)
     assert "held by process 1 on a pod that is gone" in said[0]
     assert sorted(os.listdir(out / "0")) == ["data"]
     assert sorted(os.listdir(out)) == ["0", "1", "output"]
+    assert not (out / "0" / "data" / "stray").exists()
     assert b"".join(shares(out, 2)) == (data / "train.txt").read_bytes()
 
 

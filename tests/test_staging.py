@@ -296,6 +296,7 @@ def test_files_of_the_image_stay_and_are_never_taken_for_ours(job: Path) -> None
     (work(job) / "data").mkdir()
     (work(job) / "data" / "vocabulary").write_text("of the image")
     (work(job) / "data" / "train.txt").write_text("LINES OF 0\n")  # the same size and time
+    (work(job) / "data" / ".paddle-part-0").write_text("left by a start that nobody remembers")
     for folder in (work(job) / "data", job / "0" / "data"):
         os.utime(folder / "train.txt", ns=(0, 0))
     stage(job, shard(job, 0))
@@ -405,6 +406,24 @@ def test_close_returns_though_the_disk_stalls_and_half_a_shard_never_has_its_nam
 
 
 @needs_root
+def test_the_childs_death_is_heard_though_the_disk_holds_its_workers(job: Path, tmp_path: Path) -> None:
+    with frozen(job, tmp_path) as target:
+        env = {**ENV, "STUCK_IN": str(target)}
+
+        async def run() -> None:
+            staging = Staging([shard(job, 0, target / "data")], str(target), lambda _: None, env)
+            running = asyncio.ensure_future(staging.run())
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, until, lambda: _stuck(target))
+            os.kill(_parent(_stuck(target)[0]), signal.SIGKILL)
+            with pytest.raises(Failure, match=r"code 137.*out of memory"):
+                await asyncio.wait_for(running, 10)
+            await staging.close()
+
+        asyncio.run(run())
+
+
+@needs_root
 def test_the_child_ends_with_its_reader_though_the_disk_stalls(job: Path, tmp_path: Path) -> None:
     with frozen(job, tmp_path) as target:
         child = subprocess.Popen(
@@ -418,7 +437,8 @@ def test_the_child_ends_with_its_reader_though_the_disk_stalls(job: Path, tmp_pa
         request = {"copies": [shard(job, 0, target / "data").__dict__], "record": str(target / "record")}
         child.stdin.write(json.dumps(request).encode() + b"\n")
         child.stdin.close()
-        until(lambda: _stuck(target))
+        assert b"looking through" in child.stdout.readline()  # the next word would come in 10 s
+        assert _stuck(target)
         child.stdout.close()
         child.wait(5)
 
@@ -503,6 +523,10 @@ def _alive(pid: int) -> bool:
 def _stuck(folder: Path) -> list[str]:
     """Processes that were started for this folder and wait for a disk."""
     return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if _waits_for_disk(pid, os.fsencode(folder))]
+
+
+def _parent(pid: str) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def _waits_for_disk(pid: str, folder: bytes) -> bool:

@@ -18,7 +18,18 @@ from launcher.processes import ended, spawn
 from launcher.supervise.listening import listens
 from launcher.supervise.sinks import Limits
 from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor
-from tests.supervising import alive, free_port, needs_root, program, python, run, shell, silent_volume, until
+from tests.supervising import (
+    alive,
+    free_port,
+    freezing_volume,
+    needs_root,
+    program,
+    python,
+    run,
+    shell,
+    silent_volume,
+    until,
+)
 
 LONG = 60.0
 
@@ -192,6 +203,21 @@ def test_the_third_crash_is_its_death(tmp_path: Path) -> None:
     assert w.serving() == []
 
 
+@needs_root
+def test_a_crashed_server_of_which_the_kernel_holds_a_part_is_not_tried_again(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        with freezing_volume(tmp_path / "volume") as volume:
+            volume.freeze()
+            script = (
+                f"(echo x > {volume.folder}/file) & until grep -q ') D ' /proc/$!/stat; do sleep 0.01; done; exit 3"
+            )
+            w.supervisor.start(shell(script, role="pserver", ports=(free_port(),), tries=3))
+            await until(w.deaths)
+            assert w.deaths()[0].code == 3
+
+    assert watch(tmp_path, test).said == []
+
+
 def test_a_crash_after_it_served_is_its_death(tmp_path: Path) -> None:
     port = free_port()
 
@@ -218,9 +244,11 @@ def test_a_kill_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell("echo up; exec sleep 1000"))
         await until(lambda: "up" in w.log())
+        w.supervisor.start(shell(f"exec sleep {w.nap}"))
         w.supervisor.kill()
         w.supervisor.start(shell("exit 3"))
-        await until(w.deaths)
+        await until(w.deaths)  # had the one before been started after all, it would be there by now
+        assert not pids("sleep", w.nap)
 
     assert [death.code for death in watch(tmp_path, test).deaths()] == [3]
 

@@ -73,9 +73,10 @@ def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], fresh:
         _copy(source, root, number, file, 0, file[2], fresh, last=True)
 
 
-def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, fresh: bool) -> None:
-    """Copy one range of a large file, whose other ranges other workers copy; `finish_file` comes after the last."""
+def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, fresh: bool) -> int:
+    """Copy one range of a large file; others may be copied meanwhile, and `finish_file` comes after all. Gives the number."""
     _copy(source, root, number, file, start, length, fresh, last=False)
+    return number
 
 
 def finish_file(source: bytes, root: bytes, number: int, file: File, fresh: bool) -> None:
@@ -86,20 +87,23 @@ def finish_file(source: bytes, root: bytes, number: int, file: File, fresh: bool
 def _copy(
     source: bytes, root: bytes, number: int, file: File, start: int, length: int, fresh: bool, *, last: bool
 ) -> None:
-    path, offset, _, size, mtime, mode = file
+    path, offset, full, size, mtime, mode = file
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if length == full else 0)
     origin, target, made = _below(source, path), _below(root, path), _place(root, number, path, fresh)
     try:
         reading = os.open(origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not held by a FIFO put there meanwhile
     except OSError as error:
         raise cannot_read(origin, error) from error
     try:
-        writing = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode & 0o777 | 0o600)
+        writing = os.open(made, flags, mode & 0o777 | 0o600)
         try:
             copied = move(reading, writing, offset + start, length, start, meter.add)
             about = os.fstat(reading)
             if copied < length or (about.st_size, about.st_mtime_ns) != (size, mtime):
                 raise _changed(origin)
             if last:
+                if length < full:
+                    os.ftruncate(writing, full)  # something longer may have been left there
                 os.utime(writing, ns=(mtime, mtime))
         finally:
             os.close(writing)  # a network file system may tell only here that it is full

@@ -46,6 +46,7 @@ class Pool:
         self._workers: dict[int, _Worker] = {}  # by the descriptor of its results
         self._idle: list[_Worker] = []
         self._first = max(2, len(os.sched_getaffinity(0)))
+        self.waits = False  # whether the last task that was done mostly waited for a file system
         self._wall = self._cpu = 0.0
         self._before = meter.total()
         self._poll = select.poll()
@@ -126,6 +127,7 @@ class Pool:
         if failure:
             raise Failure(Exit(failure[0]), failure[1])
         self._wall, self._cpu = self._wall + wall, self._cpu + cpu
+        self.waits = cpu < _WAITING * wall
         return value
 
     def _lost(self, worker: _Worker) -> Failure:

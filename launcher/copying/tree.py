@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
 
 from launcher.copying import looking, making, removing
 from launcher.copying.looking import File, Link, Unlike
 from launcher.copying.pool import Pool, Task, batches
 
-_RANGE = 64 * 1024 * 1024  # larger files are copied by several workers, a range each
+_RANGE = 64 * 1024 * 1024  # larger files are copied by ranges
 
 
 class Tree:
@@ -112,17 +113,27 @@ def put(pool: Pool, tree: Tree, files: list[File], links: list[Link], root: byte
     numbered = list(enumerate(files))
     large = [item for item in numbered if item[1][2] > 2 * _RANGE]
     small = [item for item in numbered if item[1][2] <= 2 * _RANGE]
-    tasks: list[Task] = [
-        (making.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), fresh)
-        for number, file in large
-        for start in range(0, file[2], _RANGE)
-    ]
+    ranges = {number: _ranges(tree, root, number, file, fresh) for number, file in large}
+
+    def more(number: int | None) -> Iterable[Task]:
+        """A range that is done brings the next, and one more if a disk is what we wait for.
+
+        On a local disk writers of one file only get into each other's way.
+        """
+        return () if number is None else islice(ranges[number], 1 + pool.waits)
+
+    tasks: list[Task] = [task for those in ranges.values() for task in islice(those, 1)]
     tasks += [(making.copy_files, tree.root, root, batch, fresh) for batch in batches(small, lambda item: item[1][2])]
     tasks += [(making.make_links, root, batch) for batch in batches(list(enumerate(links, len(files))))]
-    pool.run(tasks)
+    pool.run(tasks, more)
     pool.run([(making.finish_file, tree.root, root, number, file, fresh) for number, file in large])
     dresses = [(path, *dress) for path, dress in tree.folders.items() if path in made]
     pool.run([(making.dress_folders, root, batch) for batch in batches(dresses)])
+
+
+def _ranges(tree: Tree, root: bytes, number: int, file: File, fresh: bool) -> Iterator[Task]:
+    for start in range(0, file[2], _RANGE):
+        yield making.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), fresh
 
 
 def remove(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:

@@ -220,9 +220,8 @@ class Gang:
         assert self._roster is not None
         pod = self._roster.members[0].pod
         what = (
-            f"the hub, rank 0 (pod {pod}), was lost: {why}, and it could not be reached again within "
-            f"{self._settings.return_within:g} s; was its pod deleted, out of memory, or is its node gone? "
-            f"`kubectl describe pod {pod}` may tell"
+            f"the hub, rank 0 (pod {pod}), was lost without a word: {why}; was its pod deleted, out of memory, or is "
+            f"its node gone? `kubectl describe pod {pod}` may tell"
         )
         lost = Cause("lost", 0, pod, what, Exit.PEER_LOST)
         if self._trained and not self._failures:

@@ -90,6 +90,7 @@ class Hub:
         self._completing: asyncio.Task[None] | None = None
         self._cause: Cause | None = None
         self._finished = False
+        self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
 
@@ -226,8 +227,8 @@ class Hub:
             raise Malformed("nothing is due before the welcome")
 
     def _ended(self, seat: Seat, connection: Connection) -> None:
-        if seat.connection is not connection:
-            return  # it has returned on another one
+        if seat.connection is not connection or self._closed:
+            return  # it has returned on another one, or all is over
         seat.connection = None
         if not self._seats:
             self._forget(seat)
@@ -236,7 +237,7 @@ class Hub:
         if self._cause:
             self._someone_left(seat)
             return
-        if connection.silent:
+        if connection.why:  # silence, or nonsense
             self._lose(seat, seat.ended_at, connection.why)
             return
         patience = self._settings.return_within
@@ -403,6 +404,7 @@ class Hub:
             self._stop(first_cause(self._reports)[1])
         if self._cause:
             self._finish()
+        self._closed = True
         await settle(self._connections(), within)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from launcher.gang import protocol
-from launcher.gang.connection import Connection, Pulse, settle
+from launcher.gang.connection import MALFORMED, Connection, Pulse, settle
 from launcher.gang.protocol import Malformed, Message, Welcome
 from launcher.gang.words import LookAgain, Missing, Papers, Settings
 from launcher.processes import off_loop
@@ -183,8 +183,11 @@ class Link:
             message = inbox.get_nowait()
             if message is None:
                 self._ended(connection)
-            else:
+                return
+            try:
                 self._hear(connection, message)
+            except Malformed:
+                connection.fail(MALFORMED)
 
     # ---- after the welcome ---------------------------------------------------------------------------------------
 
@@ -205,18 +208,22 @@ class Link:
         if connection is not self._connection:
             return
         self._connection = None
-        ended_at = connection.heard_at if connection.why else time.monotonic()
-        why = connection.why or "its connection ended"
-        self._returning = asyncio.get_running_loop().create_task(self._return(why, ended_at))
+        ended_at = connection.heard_at if connection.silent else time.monotonic()
+        if connection.why:  # silence, or nonsense: there is nobody to return to
+            asyncio.get_running_loop().call_soon(self._lost, connection.why, ended_at)
+        else:
+            self._returning = asyncio.get_running_loop().create_task(self._return(ended_at))
 
-    async def _return(self, why: str, ended_at: float) -> None:
-        until = time.monotonic() + self._settings.return_within
+    async def _return(self, ended_at: float) -> None:
+        within = self._settings.return_within
+        why = f"its connection ended and it could not be reached again within {within:g} s"
+        until = time.monotonic() + within
         while not self._over and (left := until - time.monotonic()) > 0:
             try:
-                await self._enter(min(left, self._settings.return_within / 2))
+                await self._enter(min(left, within / 2))
             except _Again as again:
                 if not again.retry:
-                    why = again.reason
+                    why = f"its connection ended, and then: {again.reason}"
                     break
             except (OSError, asyncio.TimeoutError, Malformed):
                 pass
@@ -258,6 +265,7 @@ def pause() -> float:
 async def _bounded(work: Coroutine[Any, Any, T], within: float) -> T:
     """Like asyncio.wait_for, which before Python 3.12 can lose a cancellation that comes together with the result."""
     task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to see it
     try:
         done, _ = await asyncio.wait([task], timeout=within)
         if not done:

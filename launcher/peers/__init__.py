@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
-from launcher.model import Peers
+from launcher.model import Member, Peers
 
 WAYS = {
     "kubernetes": "launcher.peers.cluster",
@@ -51,6 +51,9 @@ class Finder(Protocol):
 
         All calls together have one deadline. May be cancelled. Does not wait between calls: that is the caller's part.
         """
+
+    def members(self) -> list[Member]:
+        """Those who are known to be there after `find`: all, or only some where more was not needed to join."""
 
     def missing(self, present: Collection[str]) -> str:
         """Who is not there and why, as far as is known. `present` has pod names or uids of those who have joined."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from launcher.model import Peers
+from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.own import own_member
 
@@ -22,9 +22,13 @@ class Alone:
         """This member."""
         return Peers(own_member(self._settings, 0), None, self._settings.job_id, 0)
 
+    def members(self) -> list[Member]:
+        """This one."""
+        return [own_member(self._settings, 0)]
+
     def missing(self, present: Collection[str]) -> str:
         """Nobody is."""
-        return "1 of 1"
+        return ""
 
     async def ask(self, pod: str) -> str:
         """There is nobody to ask about."""

@@ -1,8 +1,8 @@
 """The pods of one namespace, from the API server: every call bounded, every error sorted into final or passing.
 
 What passes (429, 5xx, a cut connection, a server that restarts) is tried again with growing, random pauses for as
-long as the launcher lets this process live. 401 and an untrusted certificate get a few tries with the files read anew, and
-so does a 403 of a server that has just come back.
+long as the launcher lets this process live. 401 and an untrusted certificate get a few tries with the files read
+anew, and so does the 403 of a server that has just come back.
 """
 
 from __future__ import annotations

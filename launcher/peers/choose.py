@@ -20,28 +20,33 @@ def choose(view: View, settings: Settings) -> Peers | None:
     if me is None or not view.listed:
         return None
     _check_number(me, settings)
-    there = [pod for pod in _of_the_job(view, settings, me) if _counts(pod)]
-    numbered = are_numbered([_member(pod, settings) for pod in [*there, me]])
-    hub = _numbered_hub(there, me) if numbered else _first_of_all(there, settings)
-    if hub is None or me not in there:
+    pods = [pod for pod in _of_the_job(view, settings, me) if _counts(pod)]
+    numbered = are_numbered([_member(pod, settings) for pod in [*pods, me]])
+    hub = _numbered_hub(pods, me) if numbered else _first_of_all(pods, settings)
+    if hub is None or me not in pods:
         return None
     return Peers(
-        me=replace(_member(me, settings), training_address=settings.training_address or me.address),
+        me=_member(me, settings, me.uid),
         hub=None if hub == me.uid else view.pods[hub].address,
         identity=me.job,
         rank=me.number,
     )
 
 
+def there(view: View, settings: Settings) -> list[Member]:
+    """The members whose pods live and have an address, one for each number."""
+    me = _own(view, settings)
+    pods = _winners(pod for pod in _of_the_job(view, settings, me) if _counts(pod)) if me else []
+    return [_member(pod, settings, view.me) for pod in pods]
+
+
 def complete(view: View, settings: Settings) -> bool:
     """Whether all N are there: nothing more to be learnt for joining."""
-    me = _own(view, settings)
-    there = [pod for pod in _of_the_job(view, settings, me) if _counts(pod)] if me else []
-    return len(there) == settings.size
+    return len(there(view, settings)) == settings.size
 
 
 def missing(view: View, settings: Settings, joined: Collection[str] | None = None) -> str:
-    """How many are there, who is not and why. `joined` has names or uids; without it an address is enough."""
+    """Who is not there and why. `joined` has names or uids; without it an address is enough, and how many is told."""
     me = _own(view, settings)
     if not view.listed or me is None:
         said = [_unknown(view, settings)]
@@ -57,9 +62,8 @@ def missing(view: View, settings: Settings, joined: Collection[str] | None = Non
             said = _by_count(pods, settings, is_there)
         if not view.whole and not said:
             said = [f"the hub's pod {pod.name} ({pod.address}) is there" for pod in pods if pod.number == 0]
-        if view.whole:
-            there = len(joined) if joined is not None else sum(_counts(pod) for pod in _winners(pods))
-            said.insert(0, f"{there} of {settings.size}")
+        if view.whole and joined is None:
+            said.insert(0, f"{sum(_counts(pod) for pod in _winners(pods))} of {settings.size}")
     return "; ".join(part for part in [*_shortened(said), view.trouble] if part)
 
 
@@ -84,8 +88,9 @@ def _counts(pod: Pod) -> bool:
     return pod.state == LIVE and bool(pod.address)
 
 
-def _member(pod: Pod, settings: Settings) -> Member:
-    return Member(pod.name, pod.uid, pod.address, pod.address, pod.number)
+def _member(pod: Pod, settings: Settings, me: str | None = None) -> Member:
+    training = settings.training_address if pod.uid == me else ""
+    return Member(pod.name, pod.uid, pod.address, training or pod.address, pod.number)
 
 
 def _check_number(me: Pod, settings: Settings) -> None:
@@ -112,15 +117,15 @@ def _winners(pods: Iterable[Pod]) -> list[Pod]:
     return list(newest.values())
 
 
-def _numbered_hub(there: list[Pod], me: Pod) -> str | None:
-    winners = {pod.number: pod.uid for pod in _winners(there)}
+def _numbered_hub(pods: list[Pod], me: Pod) -> str | None:
+    winners = {pod.number: pod.uid for pod in _winners(pods)}
     return winners.get(0) if winners.get(me.number) == me.uid else None
 
 
-def _first_of_all(there: list[Pod], settings: Settings) -> str | None:
-    if len(there) != settings.size:
+def _first_of_all(pods: list[Pod], settings: Settings) -> str | None:
+    if len(pods) != settings.size:
         return None
-    return roster([_member(pod, settings) for pod in there]).members[0].uid
+    return roster([_member(pod, settings) for pod in pods]).members[0].uid
 
 
 def _unknown(view: View, settings: Settings) -> str:

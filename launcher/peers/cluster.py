@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from launcher.errors import Exit, Failure
-from launcher.model import Peers
+from launcher.model import Member, Peers
 from launcher.peers import Settings
-from launcher.peers.choose import choose, complete, missing
+from launcher.peers.choose import choose, complete, missing, there
 from launcher.peers.pods import Pod, View
 from launcher.peers.waiting import Waiting
 from launcher.worker import Worker
@@ -59,6 +59,10 @@ class Cluster:
         if self._finds == 1 and (not self._hub_waits or complete(self._view, self._settings)):
             await self._end()
         return peers
+
+    def members(self) -> list[Member]:
+        """Those whose pods have an address. A numbered member that is not the hub knows of two."""
+        return there(self._view, self._settings)
 
     def missing(self, present: Collection[str]) -> str:
         """As far as the child has told so far. Only the hub knows who has joined: for others an address is enough."""

@@ -10,7 +10,7 @@ from time import monotonic
 
 from launcher.addresses import sort_key
 from launcher.errors import Exit, Failure
-from launcher.model import Peers
+from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.own import ordinal, own_member
 from launcher.peers.waiting import Waiting
@@ -45,9 +45,13 @@ class Dns:
         hub = await self._hub(rank) if rank else None
         return Peers(me, hub, self._settings.job_id, rank)
 
+    def members(self) -> list[Member]:
+        """Nobody: of the others only the hub was looked up, and it has not said who it is."""
+        return []
+
     def missing(self, present: Collection[str]) -> str:
-        """How many, and how the hub's name stands."""
-        return f"{len(present)} of {self._settings.size}; {self._state}"
+        """How the hub's name stands."""
+        return self._state
 
     async def ask(self, pod: str) -> str:
         """There is nobody to ask."""

@@ -70,17 +70,20 @@ def labels(seen: Json) -> dict[str, str]:
 def waits_for(seen: Json) -> str:
     """Why the pod is not running yet, as Kubernetes says it; empty when nothing holds it up."""
     status = seen.get("status") or {}
-    phase = "Pending" if status.get("phase", "Pending") == "Pending" else "waiting"
+    pending = status.get("phase", "Pending") == "Pending"
+    phase = "Pending" if pending else "waiting"
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition.get("status") == "False":
             return _reason(phase, condition.get("reason"), condition.get("message"))
     for container in status.get("initContainerStatuses") or []:
         said = _held_up(container)
-        if said or (phase == "Pending" and "running" in (container.get("state") or {})):
+        if said or (pending and "running" in (container.get("state") or {})):
             return _reason(phase, f"init container {container['name']}", said or "runs")
     own = own_container(seen)
     said = _held_up(own)
-    return _reason(phase, f"container {own['name']}", said) if said else phase.replace("waiting", "")
+    if said:
+        return _reason(phase, f"container {own['name']}", said)
+    return phase if pending else ""
 
 
 def became(seen: Json) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from launcher.addresses import held_here, is_address, is_held, parsed
 from launcher.errors import Exit, Failure
-from launcher.model import Peers
+from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.own import own_member
 
@@ -29,16 +29,18 @@ class Static:
                 f"LAUNCHER_PEERS has {len(settings.peers)} peers, CONF_PADDLE_GRADIENT_NUM is {settings.size}: "
                 "they must be equal",
             )
-        rank = settings.rank if settings.rank is not None else self._own_rank()
-        if rank >= settings.size:
-            raise Failure(Exit.CONFIG, f"rank {rank} is not among the {settings.size} peers: expected 0 to N-1")
-        own = settings.peers[rank]
-        me = own_member(settings, rank, own if is_address(own) else None)
-        return Peers(me, settings.peers[0] if rank else None, settings.job_id, rank)
+        rank = self._rank()
+        return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank)
+
+    def members(self) -> list[Member]:
+        """All; what the others are told to train on is not known."""
+        own = self._rank()
+        others = [Member(peer, "", peer, peer, rank) for rank, peer in enumerate(self._settings.peers)]
+        return [self._me(own) if member.rank == own else member for member in others]
 
     def missing(self, present: Collection[str]) -> str:
-        """Only how many: nobody knows more about a mere address."""
-        return f"{len(present)} of {self._settings.size}; the peers are {', '.join(self._settings.peers)}"
+        """Nobody knows more about a mere address."""
+        return f"the peers are {', '.join(self._settings.peers)}"
 
     async def ask(self, pod: str) -> str:
         """There is nobody to ask."""
@@ -46,6 +48,17 @@ class Static:
 
     async def close(self) -> None:
         """Nothing runs."""
+
+    def _me(self, rank: int) -> Member:
+        peer = self._settings.peers[rank]
+        return own_member(self._settings, rank, peer if is_address(peer) else None)
+
+    def _rank(self) -> int:
+        size, given = self._settings.size, self._settings.rank
+        rank = given if given is not None else self._own_rank()
+        if rank >= size:
+            raise Failure(Exit.CONFIG, f"rank {rank} is not among the {size} peers: expected 0 to N-1")
+        return rank
 
     def _own_rank(self) -> int:
         peers, pod_ip = self._settings.peers, self._settings.pod_ip

@@ -162,7 +162,10 @@ class Supervisor:
             if gone:
                 self._forget(child)
             await run.output.detach(_DETACH)
-            if last or run.ending or not gone:
+            if last or run.ending:
+                return
+            if not gone:  # what is left of it may hold its ports
+                self._tell_death(run, death)
                 return
             self._say(
                 f"the {process.role} ended with {death.code} before it served (try {attempt} of {process.tries}), "
@@ -210,15 +213,20 @@ class Supervisor:
 
     async def _sweep(self) -> None:
         """Kill what our children left behind outside their groups, and orphans that fell to us."""
-        deadline = time.monotonic() + _SWEEP
         killed: set[int] = set()
-        while strays := await off_loop(_kill_strays, self._tag):
-            killed |= strays
-            if time.monotonic() >= deadline:
-                self._say(f"processes {sorted(strays)} do not end even by SIGKILL and are left behind")
-                break
-            reap_orphans()
-            await asyncio.sleep(0.01)
+        strays: set[int] = set()
+
+        async def until_none_is_left() -> None:
+            nonlocal strays
+            while strays := await off_loop(_kill_strays, self._tag):
+                killed.update(strays)
+                reap_orphans()
+                await asyncio.sleep(0.01)
+
+        try:
+            await asyncio.wait_for(until_none_is_left(), _SWEEP)
+        except asyncio.TimeoutError:
+            self._say(f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left")
         if killed:
             self._say(f"{len(killed)} processes that the children had left behind were killed")
 
