@@ -327,5 +327,5 @@ def _how_it_died(process: Process, code: int) -> str:
             return f"{name} was killed by {signal.Signals(code - 128).name} (exit code {code})"
         except ValueError:
             pass
-    ended = "ended by itself, though trainers still need it," if process.role == "pserver" else "ended"
+    ended = "ended by itself" if process.role == "pserver" else "ended"
     return f"{name} {ended} with exit code {code}"

@@ -74,7 +74,7 @@ def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], fresh:
 
 
 def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, fresh: bool) -> int:
-    """Copy one range of a large file; others may be copied meanwhile, and `finish_file` comes after all. Gives the number."""
+    """Copy one range of a large file, and give its number. `finish_file` comes after all ranges."""
     _copy(source, root, number, file, start, length, fresh, last=False)
     return number
 

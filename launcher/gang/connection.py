@@ -114,10 +114,7 @@ async def settle(connections: Iterable[Connection], within: float) -> None:
 
 
 class Pulse:
-    """One timer for any number of connections: says that this side lives, and ends those that are silent.
-
-    A launcher that was stopped itself (SIGSTOP) blames nobody: the loop reads what has come before it runs timers.
-    """
+    """One timer for any number of connections: says that this side lives, and ends those that are silent."""
 
     def __init__(
         self,
@@ -130,6 +127,7 @@ class Pulse:
         self._silence = silence
         self._connections = connections
         self._line = line
+        self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -142,12 +140,17 @@ class Pulse:
             self._timer = None
 
     def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._every, self._beat)
+        self._due = time.monotonic() + self._every
+        self._timer = asyncio.get_running_loop().call_at(self._due, self._beat)
 
     def _beat(self) -> None:
         now = time.monotonic()
+        # Somebody who was stopped himself (SIGSTOP, a frozen node) may not have read yet what the others have said.
+        stopped_myself = now - self._due > self._every
         line = self._line()
         for connection in list(self._connections()):
+            if stopped_myself:
+                connection.heard_at = now
             if now - connection.heard_at > self._silence:
                 connection.silent = True
                 connection.fail(f"nothing was heard for {self._silence:g} s")

@@ -340,7 +340,7 @@ class Hub:
     # ---- failure -------------------------------------------------------------------------------------------------
 
     def _report(self, died_at: float, cause: Cause) -> None:
-        if self._completing or self._cause:
+        if self._completing:
             return
         first = not self._reports
         if all(cause != known for _, known in self._reports):

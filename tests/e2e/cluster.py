@@ -1,0 +1,137 @@
+"""A fresh namespace on a real cluster: KUBECONFIG says which, E2E_IMAGE names an image with this package in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+_PROBE = (Path(__file__).parent / "probe.py").read_text()
+SIZE = 3
+
+
+def kubectl(*arguments: str, given: Json | None = None) -> str:
+    text = json.dumps(given) if given else None
+    done = subprocess.run(["kubectl", *arguments], input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Cluster:
+    """One fresh namespace, where service account `member` may read pods, and `nobody` may not."""
+
+    def __init__(self, namespace: str, image: str) -> None:
+        self.namespace = namespace
+        self.image = image
+
+    def create(self, *objects: Json) -> None:
+        kubectl("-n", self.namespace, "create", "-f", "-", given={"kind": "List", "apiVersion": "v1", "items": objects})
+
+    def pods(self, label: str) -> list[Json]:
+        found: Json = json.loads(kubectl("-n", self.namespace, "get", "pods", "-l", label, "-o", "json"))
+        return list(found["items"])
+
+    def results(self, label: str, count: int = SIZE) -> list[tuple[Json, Json]]:
+        """The pods with what they printed, once all that are wanted have printed it."""
+        found: list[tuple[Json, Json]] = []
+
+        def have_all() -> bool:
+            found.clear()
+            for pod in self.pods(label):
+                lines = self.log(pod["metadata"]["name"]).splitlines() if pod["status"].get("podIP") else []
+                found.extend((pod, json.loads(line)) for line in lines if line.startswith("{"))
+            return len(found) >= count
+
+        until(have_all, lambda: [pod["status"] for pod in self.pods(label)])
+        return found
+
+    def log(self, pod: str) -> str:
+        done = subprocess.run(
+            ["kubectl", "-n", self.namespace, "logs", pod], capture_output=True, text=True, timeout=60
+        )
+        return done.stdout  # empty as long as there is no container
+
+    def exit_code(self, pod: str) -> int:
+        def code() -> Any:
+            return kubectl(
+                "-n",
+                self.namespace,
+                "get",
+                "pod",
+                pod,
+                "-o",
+                "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}",
+            )
+
+        until(code)
+        return int(code())
+
+    def template(self, label: str, account: str = "member", **variables: Any) -> Json:
+        """A pod template that runs the probe."""
+        given = {
+            "DISCOVERY": "kubernetes",
+            "SIZE": SIZE,
+            "NAMESPACE": self.namespace,
+            "SELECTOR": f"app={label}",
+            "TIMEOUT": 90,
+        } | variables
+        return {
+            "metadata": {"labels": {"app": label}},
+            "spec": {
+                "serviceAccountName": account,
+                "automountServiceAccountToken": given["DISCOVERY"] == "kubernetes",
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "containers": [
+                    {
+                        "name": "probe",
+                        "image": self.image,
+                        "command": ["python3", "-c", _PROBE],
+                        "env": [{"name": name, "value": str(value)} for name, value in given.items()],
+                    }
+                ],
+            },
+        }
+
+    def job(self, name: str, template: Json, mode: str = "NonIndexed", count: int = SIZE) -> Json:
+        spec = {"completions": count, "parallelism": count, "completionMode": mode, "backoffLimit": 0}
+        metadata = {"name": name, "namespace": self.namespace}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "template": template}}
+
+    def bare(self, name: str, template: Json) -> Json:
+        metadata = {"name": name, "namespace": self.namespace, **template["metadata"]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+    def uid(self, kind: str, name: str) -> str:
+        return kubectl("-n", self.namespace, "get", kind, name, "-o", "jsonpath={.metadata.uid}")
+
+
+def until(holds: Callable[[], object], shown: Callable[[], object] = str) -> None:
+    deadline = time.monotonic() + 90
+    while not holds():
+        assert time.monotonic() < deadline, shown()
+        time.sleep(0.05)
+
+
+def rights(namespace: str) -> list[Json]:
+    group = "rbac.authorization.k8s.io"
+    accounts: list[Json] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+        for name in ("member", "nobody")
+    ]
+    metadata = {"name": "read-pods", "namespace": namespace}
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "read-pods"},
+        "subjects": [{"kind": "ServiceAccount", "name": "member", "namespace": namespace}],
+    }
+    return [*accounts, role, binding]

@@ -1,0 +1,125 @@
+"""The whole launcher as process 1 of real pods: the seeds' plain Job on a shared volume, with the stand-in."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
+from tests.gangs import STANDIN, make_volume
+
+SLOW = ("--num_passes=100000",)
+
+
+class Training:
+    """One Job of three pods, and its folder on the volume, which this host shares."""
+
+    def __init__(self, cluster: Cluster, name: str, volume: Path) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.volume = volume
+        self.output = volume / name / "output"
+
+    def submit(self, *flags: str, **variables: str) -> Training:
+        self.cluster.create(self.cluster.job(self.name, self._template(flags, variables)))
+        return self
+
+    def status(self) -> list[Json]:
+        """What the volume says of each member."""
+        found = []
+        for rank in range(SIZE):
+            try:
+                found.append(json.loads((self.output / f"node_{rank}" / "status.json").read_text()))
+            except FileNotFoundError:
+                found.append({})
+        return found
+
+    def until_training(self) -> list[Json]:
+        def all_train() -> bool:
+            logs = [self.output / f"node_{rank}" / "train.log" for rank in range(SIZE)]
+            return all(log.exists() and b"Batch=" in log.read_bytes() for log in logs)
+
+        until(all_train, self.logs)
+        return self.status()
+
+    def until_ended(self) -> list[Json]:
+        until(lambda: all(member.get("exit_code") is not None for member in self.status()), self.logs)
+        return self.status()
+
+    def logs(self) -> str:
+        pods = [pod["metadata"]["name"] for pod in self.cluster.pods(f"job-name={self.name}")]
+        return "\n".join(self.cluster.log(pod)[-2000:] for pod in pods)
+
+    def _template(self, flags: tuple[str, ...], variables: dict[str, str]) -> Json:
+        environment = {
+            "PATH": "/opt/standin:/usr/local/bin:/usr/bin:/bin",
+            "JOB_NAME": self.name,
+            "JOB_PATH": "/home/jobpath",
+            "JOB_NAMESPACE": self.cluster.namespace,
+            "TRAIN_CONFIG_DIR": "quick_start",
+            "CONF_PADDLE_NIC": "eth0",
+            "CONF_PADDLE_PORT": "7164",
+            "CONF_PADDLE_PORTS_NUM": "2",
+            "CONF_PADDLE_PORTS_NUM_SPARSE": "2",
+            "CONF_PADDLE_GRADIENT_NUM": str(SIZE),
+            "LAUNCHER_WORKDIR": "/root",
+            "STANDIN_ON_PEER_DEATH": "hang",
+        }
+        mounts = {"jobpath": (self.volume, "/home/jobpath"), "standin": (STANDIN, "/opt/standin")}
+        container: dict[str, Any] = {
+            "name": "trainer",
+            "image": self.cluster.image,
+            "command": ["paddle-launcher", "run", "--config=trainer_config.lr.py", "--log_period=1", *flags],
+            "env": [{"name": key, "value": value} for key, value in (environment | variables).items()],
+            "volumeMounts": [{"name": name, "mountPath": path} for name, (_, path) in mounts.items()],
+        }
+        return {
+            "spec": {
+                "serviceAccountName": "member",
+                "restartPolicy": "Never",
+                "containers": [container],
+                "volumes": [{"name": name, "hostPath": {"path": str(host)}} for name, (host, _) in mounts.items()],
+            }
+        }
+
+
+@pytest.fixture
+def training(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Training]:
+    name = f"train-{len(request.node.name)}-{int(time.time()) % 10000}"
+    volume = make_volume(tmp_path)
+    (volume / "quick-start").rename(volume / name)
+    yield Training(cluster, name, volume)
+    kubectl("-n", cluster.namespace, "delete", "job", name, "--wait=false", "--ignore-not-found")
+
+
+def test_the_job_of_the_seeds_trains_and_completes(training: Training) -> None:
+    training.submit("--num_passes=2")
+    members = training.until_ended()
+    assert [member["exit_code"] for member in members] == [0, 0, 0], training.logs()
+    get = ("-n", training.cluster.namespace, "get", "job", training.name, "-o", "jsonpath={.status.succeeded}")
+    until(lambda: kubectl(*get) == str(SIZE))
+    assert sorted(done.parent.name for done in training.output.glob("pass-*/done")) == ["pass-00000", "pass-00001"]
+
+
+def test_a_killed_trainer_is_told_by_every_pod_and_fails_the_job(training: Training) -> None:
+    members = training.submit(*SLOW, STANDIN_BATCH_SECONDS="0.05").until_training()
+    kill = ["pkill", "-9", "-f", "standin.paddle_trainer"]
+    kubectl("-n", training.cluster.namespace, "exec", members[1]["pod"], "--", *kill)
+    ended = training.until_ended()
+    assert [member["exit_code"] for member in ended] == [69, 137, 69]
+    assert {member["first_cause"]["pod"] for member in ended} == {members[1]["pod"]}
+    get = ("-n", training.cluster.namespace, "get", "job", training.name, "-o", "json")
+    until(lambda: any(c["type"] == "Failed" for c in json.loads(kubectl(*get))["status"].get("conditions", [])))
+
+
+def test_deleting_the_job_takes_no_grace_period(training: Training) -> None:
+    training.submit(*SLOW, STANDIN_BATCH_SECONDS="0.05").until_training()
+    kubectl("-n", training.cluster.namespace, "delete", "job", training.name, "--cascade=foreground", "--wait=false")
+    until(lambda: not training.cluster.pods(f"job-name={training.name}"))
+    assert {member["exit_code"] for member in training.until_ended()} <= {143, 69}
+    assert {member["phase"] for member in training.status()} <= {"stopped", "failed"}
