@@ -1,7 +1,7 @@
-"""Staging against `cp -r`: python bench/staging.py [--folder FOLDER] [--runs N]. Needs about 2.5 GiB there.
+"""Staging against `cp -r`: python -m bench.staging [--folder FOLDER] [--runs N]. Needs about 2.5 GiB there.
 
-The two take turns, each into a folder of its own that is removed after, and the medians are compared. What staging
-takes includes the start of its child. The slow volume is a FUSE folder (slowfs.c: gcc, fuse3 and libfuse3-dev are
+The two take turns, each into a folder of its own, and the medians are compared. What staging takes includes the start
+of its child. The slow volume is a FUSE folder (slowfs.c: gcc, fuse3 and libfuse3-dev are
 needed; without them, or without /dev/fuse, those rows are left out).
 """
 
@@ -16,24 +16,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from launcher.staging import Copy, Staging
+
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
-sys.path.insert(0, REPOSITORY)
-
-from launcher.staging import Copy, Staging  # noqa: E402
-
 MIB = 1024 * 1024
 _FORGET = 6.0  # ext4 searches long for inodes while many were freed in the last 5 s
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where the data is made, and removed")
     parser.add_argument("--runs", type=int, default=9)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="bench-staging-") as name:
         folder = Path(name)
         print(f"in {given.folder}, {os.cpu_count()} cores, medians of {given.runs} alternating runs")
@@ -125,4 +123,4 @@ def slow(behind: Path, folder: Path) -> Iterator[Path | None]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -29,6 +29,7 @@ from launcher.staging import Copy, Staging
 
 _PROGRESS_EVERY = 30.0
 _LOOK_EVERY = 1.0
+_ASK_WITHIN = 2.0
 _HUB_FIRST = 2.0  # members wait this much longer than the hub, which tells them who is missing
 
 T = TypeVar("T")
@@ -93,6 +94,13 @@ class Way:
         config = self._config
         self._staging = Staging(copies(config, rank), config.workdir, self._say, self._environment)
         self._go("staging", self._copy(self._staging))
+
+    async def what_became_of(self, pod: str) -> str:
+        """What Kubernetes knows of a peer that was lost, as far as it answers in a moment; works after the end, too."""
+        try:
+            return await asyncio.wait_for(self._finder.ask(pod), _ASK_WITHIN)
+        except (asyncio.TimeoutError, Failure):
+            return ""
 
     async def end(self) -> None:
         """Give up what is still under way, with its children."""

@@ -183,6 +183,7 @@ class Conductor:
             self._gang.serving()
 
     def _train(self) -> None:
+        self._say("every pserver serves and everything is copied: training")
         self._enter("training")
         for trainer in self._plan.trainers:
             self._supervisor.start(trainer)
@@ -236,11 +237,19 @@ class Conductor:
         """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
         self._enter("ending")
         orderly = cause.kind == "stopped" or self._signals > 0
-        await self._end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
+        ending = self._end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
+        cause, _ = await asyncio.gather(self._explained(cause), ending)
         self._gang.stopped()
         if self._journal and cause.rank != self._rank:
             await self._until_finish()
         return report.outcome(cause, self._rank, told_to_stop=self._signals > 0)
+
+    async def _explained(self, cause: Cause) -> Cause:
+        """A lost peer cannot say what happened to it: one member asks those who may know."""
+        if not report.stands_for_lost(cause, self._rank):
+            return cause
+        became = await self._way.what_became_of(cause.pod)
+        return replace(cause, what=f"{cause.what}; Kubernetes says: {became}") if became else cause
 
     async def _without_hub(self, cause: Cause) -> Outcome:
         """This member has trained: the mark on the volume tells whether all have."""

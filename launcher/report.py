@@ -22,6 +22,11 @@ def outcome(cause: Cause | None, rank: int | None, *, told_to_stop: bool) -> Out
     return Outcome(code=code, cause=cause, text=_text(cause, rank, code))
 
 
+def stands_for_lost(cause: Cause, rank: int | None) -> bool:
+    """Whether this member ends in the place of one that cannot: the hub does, or the lowest rank that lives."""
+    return cause.kind == "lost" and rank == (1 if cause.rank == 0 else 0)
+
+
 def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int:
     if told_to_stop:
         return Exit.STOPPED
@@ -32,8 +37,7 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
     if cause.kind == "peers":
         return cause.code
     if cause.kind == "lost":
-        stands_for_it = 1 if cause.rank == 0 else 0  # the hub, or the lowest rank that lives
-        return Exit.PEER_LOST if rank == stands_for_it else Exit.PEER_FAILED
+        return Exit.PEER_LOST if stands_for_lost(cause, rank) else Exit.PEER_FAILED
     if cause.rank != rank:
         return Exit.PEER_FAILED
     if cause.kind in ("trainer", "pserver") and cause.code in _OWN_CODES:

@@ -284,7 +284,7 @@ def test_without_a_volume_logs_and_status_are_in_the_work_directory(job: Job) ->
 
 
 def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job: Job) -> None:
-    """Nobody else comes, so the failure is never told; whoever is alone with it still finds the words of the pserver."""
+    """Nobody else comes, so the failure is never told; the words of the pserver are still found."""
     counter = job.folder / "crashes"
     counter.write_text("99")
     job.start(1, STANDIN_CRASHES_LEFT=str(counter), LAUNCHER_PEER_TIMEOUT="3")

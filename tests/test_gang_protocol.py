@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from launcher.gang import Missing, protocol
-from launcher.gang.hub import sort_key
 from launcher.gang.protocol import Malformed
 from launcher.gang.verdict import first_cause
 from launcher.gang.words import Papers
@@ -210,20 +209,6 @@ def test_a_wrong_welcome_is_malformed(change: dict[str, object]) -> None:
 def test_who_is_missing_is_told_in_words(missing: Missing, text: str) -> None:
     assert str(missing) == text
     assert protocol.read_waiting(read(protocol.encode(protocol.waiting(missing)))) == missing
-
-
-def test_addresses_are_in_numeric_order() -> None:
-    addresses = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9", "::ffff:10.0.0.8", "9.255.0.0"]
-    assert sorted(addresses, key=sort_key) == [
-        "9.255.0.0",
-        "::ffff:10.0.0.8",
-        "10.0.0.9",
-        "10.0.0.10",
-        "fd00::9",
-        "fd00::10",
-    ]
-    with pytest.raises(Malformed):
-        sort_key("pod-1.service")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from ipaddress import IPv6Address, ip_address
 from itertools import islice
 
+from launcher.addresses import sort_key
 from launcher.errors import Exit
 from launcher.gang import protocol
 from launcher.gang.connection import Connection, Pulse, settle
@@ -172,7 +172,7 @@ class Hub:
                     f"pod {member.pod} has rank {member.rank}, but there are only {self._settings.size} members: "
                     "is CONF_PADDLE_GRADIENT_NUM less than the number of pods?",
                 )
-        elif sort_key(member.address) < sort_key(self._papers.me.address):
+        elif _by_address(member) < _by_address(self._papers.me):
             reason = f"pod {member.pod} has a lower address, {member.address}"
             if not self._full.done():
                 self._full.set_exception(LookAgain(f"not the hub: {reason}"))
@@ -408,19 +408,15 @@ class Hub:
         await settle(self._connections(), within)
 
 
-def sort_key(address: str) -> tuple[int, int]:
-    """Numeric order, IPv4 first, and an IPv4 address as such however it is written. Malformed for a name."""
+def _by_address(member: Member) -> tuple[int, int]:
     try:
-        number = ip_address(address)
+        return sort_key(member.address)
     except ValueError as error:
         raise Malformed("address") from error
-    if isinstance(number, IPv6Address) and number.ipv4_mapped:
-        number = number.ipv4_mapped
-    return number.version, int(number)
 
 
 def _order(member: Member) -> tuple[int, int]:
-    return sort_key(member.address) if member.rank is None else (0, member.rank)
+    return _by_address(member) if member.rank is None else (0, member.rank)
 
 
 def _same_pod(one: Member, other: Member) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
@@ -123,3 +124,22 @@ def test_deleting_the_job_takes_no_grace_period(training: Training) -> None:
     until(lambda: not training.cluster.pods(f"job-name={training.name}"))
     assert {member["exit_code"] for member in training.until_ended()} <= {143, 69}
     assert {member["phase"] for member in training.status()} <= {"stopped", "failed"}
+
+
+def test_a_lost_launcher_is_named_with_what_kubernetes_knows_of_its_pod(training: Training) -> None:
+    members = training.submit(*SLOW, STANDIN_BATCH_SECONDS="0.05").until_training()
+    lost = members[2]["pod"]
+    for process in psutil.process_iter():  # the nodes are this machine: nobody in a pod can kill process 1
+        if _is_launcher_of(process, lost):
+            process.kill()
+    until(lambda: training.status()[0].get("exit_code") is not None, training.logs)
+    cause = training.status()[0]["first_cause"]
+    assert (cause["kind"], cause["pod"]) == ("lost", lost)
+    assert "Kubernetes says: Error, exit code 137" in cause["what"]
+
+
+def _is_launcher_of(process: psutil.Process, pod: str) -> bool:
+    try:
+        return "paddle-launcher" in " ".join(process.cmdline()) and process.environ().get("HOSTNAME") == pod
+    except psutil.Error:
+        return False
