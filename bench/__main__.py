@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from importlib import import_module
 
 NAMES = ("start", "idle", "log_path", "staging", "gang", "faults")
 
@@ -11,7 +11,8 @@ NAMES = ("start", "idle", "log_path", "staging", "gang", "faults")
 def main() -> int:
     for name in sys.argv[1:] or NAMES:
         print(f"\n== {name}", flush=True)
-        import_module(f"bench.{name}").main()
+        if code := subprocess.run([sys.executable, "-m", f"bench.{name}"], check=False).returncode:
+            return code
     return 0
 
 

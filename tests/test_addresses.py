@@ -18,8 +18,9 @@ def test_a_port_is_appended_so_that_it_can_be_told_apart() -> None:
 
 
 def test_order_is_numeric_with_ipv4_first() -> None:
-    unsorted = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9"]
-    assert sorted(unsorted, key=addresses.sort_key) == ["10.0.0.9", "10.0.0.10", "fd00::9", "fd00::10"]
+    unsorted = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9", "::ffff:10.0.0.8"]
+    in_order = ["::ffff:10.0.0.8", "10.0.0.9", "10.0.0.10", "fd00::9", "fd00::10"]
+    assert sorted(unsorted, key=addresses.sort_key) == in_order
     with pytest.raises(ValueError, match="not an IP address"):
         addresses.sort_key("x-0.svc")
 
