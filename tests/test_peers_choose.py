@@ -10,30 +10,12 @@ from launcher.errors import Exit, Failure
 from launcher.peers import Settings, explain
 from launcher.peers.choose import choose, complete, missing, there
 from launcher.peers.pods import ENDED, LEAVING, LIVE, View
+from tests import peering
 from tests.fake_api import Json, ended, member_of_set, pod
 
 
 def settings(**more: Any) -> Settings:
-    given: dict[str, Any] = {
-        "discovery": "kubernetes",
-        "size": 3,
-        "job_name": "x",
-        "namespace": "ns",
-        "selector": "job-name=x",
-        "service": None,
-        "peers": (),
-        "gang_port": 7168,
-        "pod_name": None,
-        "pod_ip": None,
-        "pod_uid": None,
-        "host_name": "x-a",
-        "rank": None,
-        "job_id": None,
-        "training_address": "",
-        "timeout": 30.0,
-        "env": {},
-    }
-    return Settings(**(given | more))
+    return peering.settings(**({"discovery": "kubernetes", "selector": "job-name=x"} | more))
 
 
 def view(me: str, *pods: Json, job_id: str | None = None) -> View:

@@ -14,31 +14,15 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.peers import Settings, finder
 from launcher.peers.dns import hub_name
+from tests import peering
 
 _ROOT = str(Path(__file__).parent.parent)
 
 
 def settings(**more: Any) -> Settings:
-    given: dict[str, Any] = {
-        "discovery": "dns",
-        "size": 3,
-        "job_name": "x",
-        "namespace": "ns",
-        "selector": "",
-        "service": "svc",
-        "peers": (),
-        "gang_port": 7168,
-        "pod_name": None,
-        "pod_ip": "10.0.0.9",
-        "pod_uid": None,
-        "host_name": "x-2",
-        "rank": None,
-        "job_id": None,
-        "training_address": "",
-        "timeout": 60.0,
-        "env": {},
-    }
-    return Settings(**(given | more))
+    return peering.settings(
+        **({"discovery": "dns", "service": "svc", "pod_ip": "10.0.0.9", "host_name": "x-2", "timeout": 60.0} | more)
+    )
 
 
 def resolve(script: list[list[str] | None], search: str, **more: Any) -> dict[str, Any]:

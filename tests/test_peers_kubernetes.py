@@ -20,6 +20,7 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.model import Peers
 from launcher.peers import Finder, Settings, finder
+from tests import peering
 from tests.fake_api import Authority, FakeApi, ended, member_of_set, pod
 
 _ROOT = str(Path(__file__).parent.parent)
@@ -53,27 +54,19 @@ def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[...
             "KUBERNETES_SERVICE_PORT": str(api.port),
             "HTTPS_PROXY": "http://127.0.0.1:1",  # must not matter
         }
-        given: dict[str, Any] = {
-            "discovery": "kubernetes",
-            "size": 3,
-            "job_name": "x",
-            "namespace": "ns",
-            "selector": "job-name=x",
-            "service": None,
-            "peers": (),
-            "gang_port": 7168,
-            "pod_name": None,
-            "pod_ip": None,
-            "pod_uid": None,
-            "host_name": host_name,
-            "rank": None,
-            "job_id": None,
-            "training_address": "",
-            "timeout": 100.0,
-            "env": env,
-            "service_account": str(account),
-        }
-        return Settings(**(given | more))
+        return peering.settings(
+            **(
+                {
+                    "discovery": "kubernetes",
+                    "selector": "job-name=x",
+                    "host_name": host_name,
+                    "timeout": 100.0,
+                    "env": env,
+                    "service_account": str(account),
+                }
+                | more
+            ),
+        )
 
     return make
 

@@ -10,29 +10,16 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.model import Peers
 from launcher.peers import Settings, finder
+from tests import peering
 
 
 def settings(**more: Any) -> Settings:
-    given: dict[str, Any] = {
-        "discovery": "static",
-        "size": 3,
-        "job_name": "x",
-        "namespace": "ns",
-        "selector": "",
-        "service": None,
-        "peers": ("10.0.0.5", "127.0.0.1", "10.0.0.7"),
-        "gang_port": 7168,
-        "pod_name": None,
-        "pod_ip": None,
-        "pod_uid": None,
-        "host_name": "host",
-        "rank": None,
-        "job_id": None,
-        "training_address": "",
-        "timeout": 5.0,
-        "env": {},
-    }
-    return Settings(**(given | more))
+    return peering.settings(
+        **(
+            {"discovery": "static", "peers": ("10.0.0.5", "127.0.0.1", "10.0.0.7"), "host_name": "host", "timeout": 5.0}
+            | more
+        )
+    )
 
 
 def find(**more: Any) -> Peers:

@@ -1,0 +1,30 @@
+"""Settings for finding peers, as tests start from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from launcher.peers import Settings
+
+
+def settings(**more: Any) -> Settings:
+    """A job of three called x in namespace ns; what is given here goes first."""
+    given: dict[str, Any] = {
+        "size": 3,
+        "job_name": "x",
+        "namespace": "ns",
+        "selector": "",
+        "service": None,
+        "peers": (),
+        "gang_port": 7168,
+        "pod_name": None,
+        "pod_ip": None,
+        "pod_uid": None,
+        "host_name": "x-a",
+        "rank": None,
+        "job_id": None,
+        "training_address": "",
+        "timeout": 30.0,
+        "env": {},
+    }
+    return Settings(**(given | more))
