@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from launcher.model import Process
@@ -168,9 +169,14 @@ def test_a_grandchilds_socket_of_any_family_counts_though_it_made_its_own_sessio
         reading, writing = os.pipe()
         child = spawn(["/bin/sh", "-c", f'"$0" -c "{script}" & wait', python("").argv[0]], env={}, stdout=writing)
         port = int(os.read(reading, 100))
-        await until(lambda: listens(child.pid, (port,)))
-        os.close(reading)
-        os.close(writing)
+        try:
+            await until(lambda: listens(child.pid, (port,)))
+        finally:
+            for process in [*psutil.Process(child.pid).children(recursive=True), child]:
+                process.kill()
+            await ended(child)
+            os.close(reading)
+            os.close(writing)
 
     run(test())
 
