@@ -27,7 +27,7 @@ paddle-launcher {version}: N plain Kubernetes pods become one PaddlePaddle train
   paddle-launcher version
 
 The environment says the rest (docs/configuration.md); --launcher-peer-timeout=60 stands for LAUNCHER_PEER_TIMEOUT=60.
-The exit codes are explained in docs/exit-codes.md.
+The exit codes are explained in docs/exit-codes.md.\
 """
 
 
@@ -111,15 +111,16 @@ def _plan(arguments: list[str], received: list[int]) -> int:
     as_json, discover = _take(arguments, "--json"), _take(arguments, "--discover")
     request = parse_run(arguments)
     settings = config.read(config.environment(), request.own, check_here=False)
-    print(plan.describe(settings, request.flags, request.command, discover=discover, as_json=as_json))
-    return Exit.COMPLETE
+    return _print(plan.describe(settings, request.flags, request.command, discover=discover, as_json=as_json))
 
 
 def _local(arguments: list[str], received: list[int]) -> int:
     from launcher import local
 
     nodes = _take_value(arguments, "--nodes")
-    if nodes is None or not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
+    if nodes is None:
+        raise Failure(Exit.USAGE, f"--nodes: missing: expected a number of nodes, 1 to {local.MOST_NODES}")
+    if not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
         raise Failure(Exit.USAGE, f"--nodes: {nodes!r}: expected a number of nodes, 1 to {local.MOST_NODES}")
     request = parse_run(arguments)
     return local.run(int(nodes), request.own, request.flags, request.command, config.environment(), received)
@@ -135,12 +136,33 @@ def _status(arguments: list[str], received: list[int]) -> int:
     from launcher import status
 
     as_json = _take(arguments, "--json")
-    print(status.describe(config.job_folder(arguments, config.environment()), as_json=as_json))
-    return Exit.COMPLETE
+    for word in arguments:
+        if word.startswith("-"):
+            raise Failure(Exit.USAGE, f"status: {word}: no such flag; see paddle-launcher --help")
+    return _print(status.describe(config.job_folder(arguments, config.environment()), as_json=as_json))
 
 
 def _version(arguments: list[str], received: list[int]) -> int:
-    print(__version__)
+    return _print(__version__)
+
+
+def _help(arguments: list[str], received: list[int]) -> int:
+    return _print(_HELP.format(version=__version__))
+
+
+def _nothing(arguments: list[str], received: list[int]) -> int:
+    _help(arguments, received)
+    return Exit.USAGE
+
+
+def _print(text: str) -> int:
+    """What a command was asked for, on standard output, all of it or a failure."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Failure(Exit.CANNOT_WRITE, f"cannot write standard output: {error.strerror}") from None
     return Exit.COMPLETE
 
 
@@ -152,16 +174,21 @@ _COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
     "status": _status,
     "version": _version,
     "--version": _version,
+    "help": _help,
+    "--help": _help,
+    "-h": _help,
+    "": _nothing,
 }
+_HELP_TELLS_ALL = ("plan", "local", "status", "version")  # of `run`, --help is a flag of Paddle's; `shard` has its own
 _HEAR_SIGNALS_THEMSELVES = ("run", "local")
 
 
 def run_command(received: list[int]) -> None:
     """Run what the command line asks for, and end this process. `received`: the signals that came so far."""
-    words = sys.argv[1:]
-    if not words or words[0] in ("help", "--help", "-h"):
-        sys.stdout.write(_HELP.format(version=__version__))
-        sys.exit(Exit.COMPLETE if words else Exit.USAGE)
+    _open_missing_streams()
+    words = sys.argv[1:] or [""]
+    if words[1:] in (["--help"], ["-h"]) and words[0] in _HELP_TELLS_ALL:
+        words = ["help"]
     if words[0] not in _HEAR_SIGNALS_THEMSELVES:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -175,6 +202,17 @@ def run_command(received: list[int]) -> None:
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     _end(code)
+
+
+def _open_missing_streams() -> None:
+    """A number that our parent closed would else become a file or a socket of ours, and output would go into that."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _complain(failure: Failure, received: Sequence[int]) -> int:

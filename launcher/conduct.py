@@ -209,10 +209,8 @@ class Conductor:
 
     def _told_to_stop(self) -> Cause | None:
         cause = Cause("stopped", self._rank, self._config.own_name, "was told to stop (SIGTERM)", Exit.STOPPED)
-        if not self._journal:
-            return cause
         self._gang.failed(cause, time.monotonic())
-        return None
+        return None if self._journal else cause  # without: nobody may know this member yet, and nobody will answer
 
     def _fail(self, cause: Cause, died_at: float) -> None:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""

@@ -19,6 +19,7 @@ from launcher.errors import ConfigProblems, Exit, Failure
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TERMINATION_LOG = "/dev/termination-log"
+_ALIKE = 0.87  # of 1: a letter or two of a name
 
 
 @dataclass(frozen=True)
@@ -417,6 +418,9 @@ def _contradictions(values: Mapping[str, Any], given: Mapping[str, str], single:
             f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected {size} addresses (CONF_PADDLE_GRADIENT_NUM), "
             f"found {len(values['LAUNCHER_PEERS'])}"
         )
+    twice = sorted({peer for peer in values["LAUNCHER_PEERS"] if values["LAUNCHER_PEERS"].count(peer) > 1})
+    if twice:
+        problems.append(f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected each address once: {', '.join(twice)}")
     rank = values["LAUNCHER_RANK"]
     if size and rank is not None and rank >= size:
         name = "LAUNCHER_RANK" if "LAUNCHER_RANK" in given else "JOB_COMPLETION_INDEX"
@@ -462,13 +466,12 @@ def _missing_program(name: str, environment: Mapping[str, str]) -> str:
 
 
 def _misspelt(given: Mapping[str, str]) -> list[str]:
-    """Warnings for names that look like ours but are not. Kubernetes itself sets LAUNCHER_SERVICE_HOST and the like
-    where a Service is called `launcher`, so an unknown name alone means nothing."""
+    """Warnings for names that look like one of ours that is not set. Never more than that: Kubernetes itself sets
+    LAUNCHER_SERVICE_HOST and the like where a Service is called `launcher`."""
+    unset = {variable.name for variable in VARIABLES if not given.get(variable.name)}
     known = {variable.name for variable in VARIABLES}
     warnings = []
-    for name in sorted(given):
-        if name in known or not name.startswith(("LAUNCHER_", "CONF_PADDLE_", "TRAIN_CONFIG")):
-            continue
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.88):
+    for name in sorted(set(given) - known):
+        if near := difflib.get_close_matches(name, unset, n=1, cutoff=_ALIKE):
             warnings.append(f"{name} is no variable of the launcher and is ignored: is {near[0]} meant?")
     return warnings

@@ -48,9 +48,11 @@ class Journal:
 
     def judge(self, cause: Cause) -> Cause:
         """The hub's last word on a first cause: after too many attempts without progress the job is given up."""
+        if self._last_pass is not None:
+            return cause  # the attempt made progress: none before it counts, whatever ends it
         if cause.kind == "stopped":
             self._count(self.attempt - 1)
-        elif self._attempts and self._last_pass is None and self.attempt >= MAX_ATTEMPTS:
+        elif self._attempts and self.attempt >= MAX_ATTEMPTS:
             given_up = (
                 f"{cause.what}; given up: {self.attempt} attempts in a row ended before their first pass was done"
             )

@@ -117,10 +117,14 @@ def _see_through(launchers: Sequence[subprocess.Popen[bytes]], received: list[in
 
 def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.Lock) -> None:
     assert launcher.stdout is not None
-    for line in launcher.stdout:
-        with lock:
-            sys.stdout.buffer.write(b"[%d] %s" % (rank, line))
-            sys.stdout.buffer.flush()
+    with launcher.stdout:  # closed when nobody reads ours any more: the launcher must not wait for us
+        for line in launcher.stdout:
+            try:
+                with lock:
+                    sys.stdout.buffer.write(b"[%d] %s" % (rank, line))
+                    sys.stdout.buffer.flush()
+            except BrokenPipeError:
+                return
 
 
 def _job_code(codes: Sequence[int]) -> int:

@@ -29,21 +29,25 @@ def enter(nodes: int) -> list[tuple[str, str]]:
 
     Gives the device and the address of each node.
     """
-    if os.geteuid() != 0 or not _unshare(_CLONE_NEWNET):
-        _enter_with_user_namespace()
-    _set_up("lo")
-    return [_alias(f"lo:{node + 1}", str(_FIRST_ADDRESS + node)) for node in range(nodes)]
+    try:
+        if os.geteuid() != 0 or not _unshare(_CLONE_NEWNET):
+            _enter_with_user_namespace()
+        _set_up("lo")
+        return [_alias(f"lo:{node + 1}", str(_FIRST_ADDRESS + node)) for node in range(nodes)]
+    except OSError as error:  # some systems give a user namespace without any rights in it
+        raise Failure(
+            Exit.CONFIG,
+            f"cannot make a network for the nodes: {error.strerror}: Paddle v0 needs an address and a device a node, "
+            "which takes a network namespace: run it as root with CAP_SYS_ADMIN, or where users may make user "
+            "namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, "
+            "user.max_user_namespaces)",
+        ) from None
 
 
 def _enter_with_user_namespace() -> None:
     uid, gid = os.geteuid(), os.getegid()
     if not _unshare(_CLONE_NEWUSER | _CLONE_NEWNET):
-        raise Failure(
-            Exit.CONFIG,
-            f"cannot make a network for the nodes: {os.strerror(ctypes.get_errno())}: Paddle v0 needs an address and a "
-            "device a node, which takes a network namespace: run it as root with CAP_SYS_ADMIN, or where users may "
-            "make user namespaces (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces)",
-        )
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     for name, content in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(content)

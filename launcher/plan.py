@@ -79,7 +79,7 @@ def _process(process: Process) -> dict[str, Any]:
 
 
 def _text(content: Mapping[str, Any]) -> str:
-    rank = "known once peers are found" if content["rank"] is None else content["rank"]
+    rank = "not known before peers are found, one" if content["rank"] is None else content["rank"]
     lines = [
         f"job        {content['job'] or '-'}, identity {content['identity'] or 'not known yet'}",
         f"rank       {rank} of {content['nodes']}, peers by {content['discovery'] or 'nobody: a job of one'}",

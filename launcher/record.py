@@ -46,7 +46,7 @@ class Record:
         try:
             with open(self.attempts_file, encoding="utf-8") as file:
                 return int(json.load(file)["without_progress"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, OverflowError, KeyError, TypeError):
             return 0
 
     @property

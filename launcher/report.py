@@ -55,7 +55,7 @@ def _text(cause: Cause | None, rank: int | None, code: int) -> str:
         return _STOPPED
     if code == Exit.PEER_FAILED:
         return f"ended because of a peer: {first}"
-    if code == Exit.MASKED:
+    if code == Exit.MASKED and cause.kind in ("trainer", "pserver"):
         return (
             f"{first}; its exit code {cause.code} is shown as {code}, since {cause.code} is one of the launcher's own"
         )
@@ -68,8 +68,8 @@ def whose(cause: Cause) -> str:
 
 def termination_message(result: Outcome) -> bytes:
     """The outcome and the last lines of what died, within what Kubernetes keeps: the oldest lines go first."""
-    head = f"exit code {result.code}: {result.text}\n".encode()[:_TERMINATION_LIMIT]
-    lines = [line.encode() + b"\n" for line in result.cause.tail] if result.cause else []
+    head = f"exit code {result.code}: {result.text}\n".encode(errors="backslashreplace")[:_TERMINATION_LIMIT]
+    lines = [line.encode(errors="backslashreplace") + b"\n" for line in result.cause.tail] if result.cause else []
     while lines and len(head) + sum(map(len, lines)) > _TERMINATION_LIMIT:
         lines.pop(0)
     return head + b"".join(lines)

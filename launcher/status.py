@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.errors import Exit, Failure
+from launcher.volume import cannot_read, shown
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 
@@ -34,12 +35,22 @@ def _members(output: str) -> list[Mapping[str, Any]]:
     for name in names:
         if match := re.fullmatch(r"node_([0-9]+)", name):
             found[int(match.group(1))] = _read(os.path.join(output, name, "status.json"))
-    expected = _read(os.path.join(output, "job.json")).get("members", [])
+    job = _read(os.path.join(output, "job.json"))
+    pods = _pods(job)
     members: list[Mapping[str, Any]] = []
-    for rank in sorted(set(found) | set(range(len(expected)))):
-        silent = {"rank": rank, "pod": expected[rank]["pod"] if rank < len(expected) else None, "phase": "no word"}
+    for rank in sorted(set(found) | set(range(len(pods)))):
+        if pods and rank >= len(pods) and str(found[rank].get("since")) < str(job.get("started")):
+            continue  # of an earlier run with more members
+        silent = {"rank": rank, "pod": pods[rank] if rank < len(pods) else None, "phase": "no word"}
         members.append(found.get(rank) or silent)
     return members
+
+
+def _pods(job: Mapping[str, Any]) -> list[Any]:
+    members = job.get("members")
+    if not isinstance(members, list):
+        return []
+    return [member.get("pod") if isinstance(member, dict) else None for member in members]
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -49,18 +60,18 @@ def _read(path: str) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     except OSError as error:
-        raise Failure(Exit.IO_FAILED, f"{path}: {error.strerror}") from None
+        raise cannot_read(path, error) from None
     return content if isinstance(content, dict) else {}
 
 
 def _row(member: Mapping[str, Any]) -> tuple[str, ...]:
     cause = member.get("first_cause")
-    words = ""
-    if cause:
-        whose = "" if cause["rank"] is None else f"rank {cause['rank']} ({cause['pod']}): "
-        words = f"{whose}{cause['what']}"
+    words = None
+    if isinstance(cause, dict):
+        whose = "" if cause.get("rank") is None else f"rank {cause['rank']} ({cause.get('pod')}): "
+        words = f"{whose}{cause.get('what')}"
     plain = (member.get(key) for key in ("rank", "pod", "phase", "since", "last_pass", "exit_code"))
-    return (*("-" if value is None else str(value) for value in plain), words or "-")
+    return tuple("-" if value is None else shown(str(value)) for value in (*plain, words))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -22,6 +22,8 @@ from launcher.errors import Exit, Failure
 _ADVICE = {
     errno.ENOSPC: "free some space there, or give it a larger volume",
     errno.EDQUOT: "the quota there is used up: free some space, or have it raised",
+    errno.EEXIST: "something that is no folder is in the way: choose another place, or move it",
+    errno.ENOTDIR: "something that is no folder is in the way: choose another place, or move it",
     errno.EROFS: "it is mounted read-only: mount it writable",
     errno.EACCES: "give the user that this runs as the right to write there (uid, fsGroup)",
     errno.EPERM: "give the user that this runs as the right to write there (uid, fsGroup)",

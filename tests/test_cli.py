@@ -59,15 +59,18 @@ def test_an_environment_that_is_wrong_in_six_ways_gives_six_lines_and_78(tmp_pat
     assert message.read_text() == ended.stderr
 
 
-@pytest.mark.parametrize("words", [["fly"], ["local", "--nodes", "none"], ["run", "--launcher-x=1"], []])
+@pytest.mark.parametrize(
+    "words", [["fly"], ["local"], ["local", "--nodes", "none"], ["run", "--launcher-x=1"], ["status", "--jsn"], []]
+)
 def test_a_wrong_command_line_ends_with_64(words: list[str]) -> None:
     ended = launcher(*words)
     assert ended.returncode == Exit.USAGE
     assert "Traceback" not in ended.stderr
 
 
-def test_help_names_every_command() -> None:
-    ended = launcher("--help")
+@pytest.mark.parametrize("words", [["--help"], ["help"], ["local", "--help"], ["status", "-h"]])
+def test_help_names_every_command(words: list[str]) -> None:
+    ended = launcher(*words)
     assert ended.returncode == 0
     for command in ("run", "plan", "local", "shard", "status"):
         assert f"paddle-launcher {command}" in ended.stdout
@@ -93,6 +96,70 @@ def test_plan_of_static_peers_is_whole() -> None:
     assert "--trainer_id=1" in plan["processes"][1]["argv"]
 
 
+def test_what_a_command_was_asked_for_is_said_whole_or_not_at_all() -> None:
+    command = [sys.executable, "-m", "launcher", "plan"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert ended.returncode == Exit.CANNOT_WRITE
+    assert ended.stderr == "paddle-launcher: cannot write standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_costs_neither_the_exit_code_nor_a_log(closed: str, tmp_path: Path) -> None:
+    run = f'"{sys.executable}" -m launcher run -- sh -c "echo said; exit 3" {closed}'
+    ended = subprocess.run(
+        ["sh", "-c", run],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 3
+    assert "Traceback" not in ended.stderr
+    assert "said\n" in (tmp_path / "output" / "node_0" / "train.log").read_text()
+
+
+def test_local_says_what_a_machine_lacks_that_refuses_networks_of_ones_own(tmp_path: Path) -> None:
+    """A user namespace in which no more of any kind can be made."""
+    limits = "".join(f"echo 0 > /proc/sys/user/max_{kind}_namespaces && " for kind in ("user", "net"))
+    inside = f'{limits} exec "{sys.executable}" -m launcher local --nodes 2 -- true'
+    command = ["unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", inside]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == Exit.CONFIG
+    assert ended.stderr.startswith("paddle-launcher: cannot make a network for the nodes: ")
+    assert "Traceback" not in ended.stderr
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def test_status_shows_the_members_of_this_run_only_and_those_without_a_word(tmp_path: Path) -> None:
+    job = {"started": "2026-01-02T00:00:00Z", "members": [{"pod": "pod-0"}, {"pod": "pod-1"}]}
+    _write(tmp_path / "output" / "job.json", job)
+    for rank, since in enumerate(["2026-01-02T00:00:01Z", None, "2026-01-01T00:00:00Z"]):
+        if since:
+            _write(tmp_path / "output" / f"node_{rank}" / "status.json", {"rank": rank, "phase": "x", "since": since})
+    members = json.loads(launcher("status", "--json", str(tmp_path)).stdout)["members"]
+    assert [(member["rank"], member["phase"]) for member in members] == [(0, "x"), (1, "no word")]
+
+
+@pytest.mark.parametrize(
+    "member", [{"rank": 0, "first_cause": "x"}, {"rank": 0, "first_cause": {}}, [1], {"pod": "\x1b[2J\n"}]
+)
+@pytest.mark.parametrize("job", [{"members": "abc"}, {"members": [5]}, [1], {}])
+def test_status_survives_files_that_no_launcher_wrote(member: object, job: object, tmp_path: Path) -> None:
+    _write(tmp_path / "output" / "job.json", job)
+    _write(tmp_path / "output" / "node_0" / "status.json", member)
+    ended = launcher("status", str(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(ended.stdout.splitlines()) == 2
+    assert "\x1b" not in ended.stdout
+
+
 def test_the_signal_handlers_stand_before_anything_else_is_imported() -> None:
     """Process 1 drops SIGTERM without a handler: one that comes during the imports must be remembered."""
     script = (
@@ -101,3 +168,22 @@ def test_the_signal_handlers_stand_before_anything_else_is_imported() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert ended.stdout == f"[{int(signal.SIGTERM)}] ['launcher', 'launcher.__main__']\n"
+
+
+def test_a_program_that_comes_with_the_configuration_is_found_where_it_is_copied_to(tmp_path: Path) -> None:
+    job, work = tmp_path / "volume" / "job", tmp_path / "work"
+    for folder in (job / "source", job / "0" / "data", work):
+        folder.mkdir(parents=True)
+    (job / "0" / "data" / "train.txt").write_text("1")
+    program = job / "source" / "train.sh"
+    program.write_text("#!/bin/sh\necho here\n")
+    program.chmod(0o755)
+    ended = launcher(
+        *("run", "--", "./train.sh"),
+        JOB_NAME="job",
+        JOB_PATH=str(tmp_path / "volume"),
+        TRAIN_CONFIG_DIR="source",
+        CONF_PADDLE_GRADIENT_NUM="1",
+        LAUNCHER_WORKDIR=str(work),
+    )
+    assert (ended.returncode, ended.stdout) == (0, "here\n"), ended.stderr

@@ -96,6 +96,10 @@ def test_discovery_is_what_the_other_variables_imply(given: dict[str, str], disc
     ("given", "begins"),
     [
         ({"LAUNCHER_PEERS": "10.0.0.1,10.0.0.2"}, "LAUNCHER_PEERS: '10.0.0.1,10.0.0.2': expected 3 addresses"),
+        (
+            {"LAUNCHER_PEERS": "10.0.0.1,10.0.0.2,10.0.0.1"},
+            "LAUNCHER_PEERS: '10.0.0.1,10.0.0.2,10.0.0.1': expected each",
+        ),
         ({"LAUNCHER_DISCOVERY": "dns"}, "LAUNCHER_SERVICE: unset"),
         ({"LAUNCHER_DISCOVERY": "static"}, "LAUNCHER_PEERS: unset"),
         ({"LAUNCHER_RANK": "3"}, "LAUNCHER_RANK: '3': expected 0 to 2"),
@@ -122,10 +126,20 @@ def test_the_index_of_an_indexed_job_is_the_rank() -> None:
     assert read({**SEED_001, "JOB_COMPLETION_INDEX": "2"}).rank == 2
 
 
-def test_a_misspelt_variable_is_warned_about() -> None:
-    (warning,) = read({**SEED_001, "LAUNCHER_PEER_TIMOUT": "60"}).warnings
-    assert "LAUNCHER_PEER_TIMOUT" in warning
-    assert "LAUNCHER_PEER_TIMEOUT" in warning
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("LAUNCHER_PEER_TIMOUT", "LAUNCHER_PEER_TIMEOUT"),
+        ("TRAINER_COUNTS", "TRAINER_COUNT"),
+        ("POD_NAEM", "POD_NAME"),
+        ("CONF_PADDLE_PORT_NUM", "CONF_PADDLE_PORTS_NUM"),
+    ],
+)
+def test_a_misspelt_variable_is_warned_about(wrong: str, right: str) -> None:
+    given = {name: value for name, value in SEED_001.items() if name != right}
+    (warning,) = read({**given, wrong: "2"}).warnings
+    assert wrong in warning
+    assert right in warning
 
 
 def test_variables_that_kubernetes_sets_for_a_service_called_launcher_are_no_problem() -> None:

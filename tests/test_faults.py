@@ -241,6 +241,17 @@ def test_a_finished_pass_is_progress_and_a_stop_is_no_attempt(job: Job) -> None:
     assert json.loads(attempts.read_text()) == {"without_progress": 0}
 
 
+def test_a_stop_after_a_finished_pass_does_not_bring_older_attempts_back(job: Job) -> None:
+    attempts = job.output / ".launcher" / "job-1" / "attempts.json"
+    attempts.parent.mkdir(parents=True)
+    attempts.write_text('{"without_progress": 4}')
+    job.start(flags=MANY, STANDIN_BATCH_SECONDS="0")
+    until(lambda: json.loads(attempts.read_text()) == {"without_progress": 0}, what="a pass")
+    job.launchers[2].terminate()
+    assert job.codes() == [69, 69, 143], job.stderr()
+    assert json.loads(attempts.read_text()) == {"without_progress": 0}
+
+
 def test_values_with_spaces_quotes_and_shell_signs_arrive_as_they_are(job: Job) -> None:
     """At `paddle`, that is: Paddle's own script splits values at spaces, which the launcher warns about."""
     odd = "a b\"c'd;e$(id)`id`|f>g*"

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import Finish, HubLost, LookAgain, Stop, Train
+from launcher.gang import Finish, HubLost, LookAgain, Stop, Train, protocol
 from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
+from launcher.gang.words import Papers
 from launcher.model import Cause
-from tests.gang_nodes import Node, Relay, Scene, died, in_loop, settings, until
+from tests.gang_nodes import SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
 # ---- joining and the good way ----------------------------------------------------------------------------------------
 
@@ -810,3 +811,64 @@ async def test_a_hub_that_turns_silent_before_the_welcome_is_left() -> None:
         with pytest.raises(LookAgain, match="cannot be reached"):
             await asyncio.wait_for(joining, 5)
         leading.cancel()
+
+
+@in_loop
+async def test_who_gives_up_joining_says_why_in_case_its_welcome_is_on_its_way() -> None:
+    async with Scene() as scene:
+        member = await scene.node(1, settings(2))
+        said: list[bytes] = []
+
+        async def hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(encode(protocol.challenge("nonce")))
+            while line := await reader.readline():
+                said.append(line)
+            writer.close()
+
+        server = await asyncio.start_server(hub, "127.0.0.1", 0)
+        joining = asyncio.ensure_future(member.join(server.sockets[0].getsockname()))
+        await until(lambda: said, "a hello")
+        member.gang.failed(replace(died("stopped", 1, 143), rank=None), time.monotonic())
+        joining.cancel()
+        await until(lambda: any(b'"failed"' in line for line in said), "why it leaves")
+        server.close()
+
+
+@in_loop
+async def test_who_left_before_it_had_heard_its_welcome_is_no_lost_member() -> None:
+    async with Scene() as scene:
+        hub, config = await scene.node(0, settings(2)), settings(2)
+        joining = asyncio.ensure_future(hub.join(None))
+        reader, writer = await asyncio.open_connection(*hub.place)
+        theirs = protocol.read_challenge(protocol.decode(await reader.readline()))
+        papers = Papers(Node(1, config).me, "incarnation", "job", SECRET, 0)
+        writer.write(encode(protocol.hello(papers, 2, None, theirs, "mine")))
+        writer.write(encode(protocol.failed(replace(died("stopped", 1, 143), rank=None), 0.0)))
+        writer.write_eof()
+        await joining
+        await reader.read()
+        writer.close()
+        cause = await hub.told_to_stop()
+        assert (cause.kind, cause.rank) == ("stopped", 1)
+        await hub.hears(Finish())
+
+
+@in_loop
+async def test_a_failure_while_a_slow_mark_is_written_does_not_undo_completion() -> None:
+    marked = asyncio.Event()
+    async with Scene() as scene:
+        config = settings(2, verdict_within=0.05, complete_within=8.0)
+        hub, member = await scene.training(2, config, complete=lambda: wait_for_it(marked))
+        for node in (hub, member):
+            node.gang.trained()
+        await until(lambda: hub.completions, "the mark")
+        member.gang.failed(died("pserver", 1, 139), time.monotonic())
+        await asyncio.sleep(0.2)
+        marked.set()
+        for node in (hub, member):
+            await node.hears(Finish())
+            assert not node.has(Stop)
+
+
+async def wait_for_it(event: asyncio.Event) -> None:
+    await event.wait()

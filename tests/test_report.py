@@ -72,3 +72,12 @@ def test_the_termination_message_is_written_only_where_kubernetes_made_the_file(
     assert made.read_text() == "new"
     report.write_termination_message(str(tmp_path / "absent"), b"new")
     assert not (tmp_path / "absent").exists()
+
+
+def test_words_that_are_no_utf_8_can_be_told() -> None:
+    message = report.termination_message(Outcome(3, cause(tail=("\udcff",)), "`sh \udcff` ended"))
+    assert message == b"exit code 3: `sh \\udcff` ended\n\\udcff\n"
+
+
+def test_a_fault_of_the_launcher_is_not_shown_as_a_masked_code() -> None:
+    assert "is shown as" not in report.outcome(cause("peers", None, code=70), 1, told_to_stop=False).text

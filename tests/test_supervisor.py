@@ -172,8 +172,9 @@ def test_a_grandchilds_socket_of_any_family_counts_though_it_made_its_own_sessio
         try:
             await until(lambda: listens(child.pid, (port,)))
         finally:
-            for process in [*psutil.Process(child.pid).children(recursive=True), child]:
-                process.kill()
+            for grandchild in psutil.Process(child.pid).children(recursive=True):
+                grandchild.kill()
+            child.kill()
             await ended(child)
             os.close(reading)
             os.close(writing)

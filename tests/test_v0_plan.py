@@ -89,6 +89,7 @@ def test_a_flag_that_the_launcher_owns_may_repeat_the_value(same: tuple[str, ...
         (("--ports_num_for_sparse", "0"), "CONF_PADDLE_PORTS_NUM_SPARSE"),
         (("--pservers=10.0.0.1",), "LAUNCHER_PEERS"),
         (("--trainer_id=0",), "LAUNCHER_RANK"),
+        (("--trainer-id=0",), "LAUNCHER_RANK"),
         (("--num_gradient_servers=4",), "CONF_PADDLE_GRADIENT_NUM"),
         (("--local=1",), "CONF_PADDLE_GRADIENT_NUM"),
         (("--local",), "CONF_PADDLE_GRADIENT_NUM"),

@@ -55,8 +55,10 @@ def test_the_next_attempt_may_write_under_another_uid(tmp_path: Path) -> None:
 def test_a_folder_that_is_there_is_fine_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
     volume.make_folder(str(tmp_path))
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(Failure, match="file"):
-        volume.make_folder(str(tmp_path / "file"))
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(Failure, match=r"file.*no folder is in the way") as failed:
+            volume.make_folder(str(path))
+        assert failed.value.code == Exit.CANNOT_WRITE
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["with-links", "without-links"])

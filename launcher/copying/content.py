@@ -17,6 +17,8 @@ def move(source: int, target: int, start: int, length: int, at: int, moved: Call
     way, and the plainest has the last word.
     """
     done = 0
+    if length > _SMALL:
+        os.posix_fadvise(source, start, length, os.POSIX_FADV_SEQUENTIAL)  # read ahead further: fewer round trips
     for way in (_read_and_write,) if length <= _SMALL else (_copy_file_range, _sendfile, _read_and_write):
         try:
             while done < length:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 Task = tuple[Any, ...]
 
 MOST = meter.SLOTS  # workers: enough to hide a slow volume's answers, few enough for N pods not to drown it
-_WAITING = 0.25  # a worker that computes for less than this part of its time is waiting for a file system
+_WAITING = 0.25  # a worker that computes, or wants to, for less than this part of its time waits for a file system
 _TICK = 1.0  # seconds between calls of the holder's `tick`
 _PR_SET_PDEATHSIG = 1
 _LENGTH = struct.Struct("!I")
@@ -47,7 +47,7 @@ class Pool:
         self._idle: list[_Worker] = []
         self._first = max(2, len(os.sched_getaffinity(0)))
         self.waits = False  # whether the last task that was done mostly waited for a file system
-        self._wall = self._cpu = 0.0
+        self._wall = self._busy = 0.0
         self._before = meter.total()
         self._poll = select.poll()
         if watch is not None:
@@ -102,8 +102,8 @@ class Pool:
         if self._idle:
             return self._idle.pop()
         count = len(self._workers)
-        if count < self._first or (count < MOST and self._cpu < _WAITING * self._wall):
-            self._cpu = self._wall = 0.0  # the next one only after another result shows the need
+        if count < self._first or (count < MOST and self._busy < _WAITING * self._wall):
+            self._busy = self._wall = 0.0  # the next one only after another result shows the need
             return self._fork()
         return None
 
@@ -123,11 +123,11 @@ class Pool:
         if answer is None:
             raise self._lost(worker)
         self._idle.append(worker)
-        value, failure, wall, cpu = answer
+        value, failure, wall, busy = answer
         if failure:
             raise Failure(Exit(failure[0]), failure[1])
-        self._wall, self._cpu = self._wall + wall, self._cpu + cpu
-        self.waits = cpu < _WAITING * wall
+        self._wall, self._busy = self._wall + wall, self._busy + busy
+        self.waits = busy < _WAITING * wall
         return value
 
     def _lost(self, worker: _Worker) -> Failure:
@@ -195,13 +195,23 @@ def batches(items: Sequence[T], size: Callable[[T], int] = lambda _: 0) -> Itera
 
 def _do(task: tuple[Any, ...]) -> tuple[Any, tuple[int, str] | None, float, float]:
     module, name, *arguments = task
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, busy = time.perf_counter(), _busy()
     value = failure = None
     try:
         value = getattr(sys.modules[module], name)(*arguments)
     except Failure as found:
         failure = (int(found.code), found.message)
-    return value, failure, time.perf_counter() - wall, time.process_time() - cpu
+    return value, failure, time.perf_counter() - wall, _busy() - busy
+
+
+def _busy() -> float:
+    """Seconds that this process has computed or waited for a processor: on a busy node no file system is to blame."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:
+            queued = int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        queued = 0.0  # a kernel that does not count it
+    return time.process_time() + queued
 
 
 def _send(pipe: int, message: Any) -> None:

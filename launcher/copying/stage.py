@@ -104,12 +104,9 @@ class Staging:
 
     def _refuse_nested(self, copy: _Copy) -> None:
         source = self._pool.call(looking.real, os.fsencode(copy.source))
-        if copy.place == source or copy.place.startswith(source + b"/"):
-            inside = True
-        else:
-            below = os.path.relpath(source, copy.place).split(b"/")[0]
-            inside = any(path.split(b"/")[0] == below for path in (*copy.tree.folders, *copy.tree.names()))
-        if inside:
+        below = os.path.relpath(source, copy.place).split(b"/")[0]
+        onto_source = below != b".." and any(path.split(b"/")[0] == below for path in copy.tree.folders if path)
+        if (copy.place + b"/").startswith(source + b"/") or onto_source:
             text = f"{copy.what}: {shown(copy.source)} would be copied into itself, to {shown(copy.destination)}"
             raise Failure(Exit.CONFIG, f"{text}: set LAUNCHER_WORKDIR to a folder outside of the job's folder")
 

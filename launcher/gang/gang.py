@@ -114,7 +114,13 @@ class Gang:
 
     async def _follow(self, papers: Papers, hub: tuple[str, int]) -> tuple[Roster, int]:
         link = self._link = Link(
-            papers, self._settings, hub, heard=self._heard, returned=self._say_all, lost=self._hub_lost
+            papers,
+            self._settings,
+            hub,
+            heard=self._heard,
+            returned=self._say_all,
+            lost=self._hub_lost,
+            last_words=lambda: [protocol.failed(cause, time.monotonic() - at) for at, cause in self._failures],
         )
         try:
             welcome = await link.join()
@@ -186,7 +192,8 @@ class Gang:
     def _await_verdict(self) -> None:
         if self._link and self._roster and self._failures and self._verdict_timer is None:
             loop = asyncio.get_running_loop()
-            self._verdict_timer = loop.call_later(self._settings.verdict_within, self._stop_by_itself)
+            marking = self._settings.complete_within if self._trained else 0  # the hub may be writing the mark
+            self._verdict_timer = loop.call_later(self._settings.verdict_within + marking, self._stop_by_itself)
 
     # ---- what follows --------------------------------------------------------------------------------------------
 

@@ -298,6 +298,8 @@ class Hub:
                     self._go_on(seat, word)
             case "failed":
                 cause, age = protocol.read_failed(message)
+                if cause.rank is None and cause.kind == "stopped":  # said before it had heard its rank
+                    cause = replace(cause, rank=seat.rank)
                 self._report(time.monotonic() - age, cause)
             case _:
                 raise Malformed("unknown word")

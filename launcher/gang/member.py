@@ -37,7 +37,8 @@ class Link:
     """The one connection to the hub.
 
     `heard` gets what the hub says after the welcome, `returned` is called when the hub has said welcome again, and
-    `lost` with the reason and the time when the connection ended for good.
+    `lost` with the reason and the time when the connection ended for good. `last_words` is asked for what the hub must
+    hear when the joining is given up.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Link:
         heard: Callable[[Message], None],
         returned: Callable[[], None],
         lost: Callable[[str, float], None],
+        last_words: Callable[[], list[Message]],
     ) -> None:
         self.missing: Missing | None = None
         self._papers = papers
@@ -57,6 +59,7 @@ class Link:
         self._heard = heard
         self._returned = returned
         self._lost = lost
+        self._last_words = last_words
         self._dialled: _Target | None = None  # where the last connection went
         self._target: _Target | None = None  # where the hub of this gang is
         self._reached_at = time.monotonic()
@@ -104,7 +107,13 @@ class Link:
             connection.send(
                 protocol.encode(protocol.hello(self._papers, self._settings.size, self._gang, theirs, mine))
             )
-            welcome = await self._welcomed(connection, inbox, within)
+            try:
+                welcome = await self._welcomed(connection, inbox, within)
+            except asyncio.CancelledError:
+                for message in self._last_words():  # the welcome may be on its way: then this member is missed
+                    connection.send(protocol.encode(message))
+                await settle([connection], within / 4)
+                raise
             if not protocol.proved(welcome, self._papers.secret, theirs, mine):
                 raise _Again(f"{self._where()} could not prove that it has the job's secret", retry=False)
             if self._gang not in (None, welcome.gang):

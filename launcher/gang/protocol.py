@@ -23,7 +23,8 @@ Member to hub
     hello       (version, job, size, gang, incarnation, role, rank, pod, uid, address, training, nonce, answer)
                 `rank` is null where members have no numbers; `gang` is null unless the member returns.
     staged, serving, trained
-    failed      (cause, age) `age` is the time since the death in seconds, when this was sent.
+    failed      (cause, age) `age` is the time since the death in seconds, when this was sent. Also the last word of
+                one that gives up before its welcome has come; its rank is then null.
     stopped     my children are ended, I am leaving.
 
 Proofs. `answer` and `proof` are HMAC-SHA256 with the job's secret over a JSON list: a label, both nonces, and what is

@@ -12,7 +12,10 @@ from launcher.paddle import v0
 
 def programs(command: Sequence[str]) -> tuple[str, ...]:
     """The programs that the plan starts, to be there before anything else is done."""
-    return (command[0],) if command else v0.PROGRAMS
+    if not command:
+        return v0.PROGRAMS
+    staged = "/" in command[0] and not command[0].startswith("/")  # in the work directory, perhaps not copied yet
+    return () if staged else (command[0],)
 
 
 def warnings(flags: Sequence[str], command: Sequence[str]) -> list[str]:

@@ -131,7 +131,8 @@ def _last(flags: Sequence[str], wanted: str) -> str | None:
 
 
 def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names and values as gflags reads them: --name=value, --name value, --name and --noname, with one dash or two.
+    """Names and values as gflags reads them: --name=value, --name value, --name and --noname, with one dash or two, and
+    in names a dash for an underscore.
 
     Only for names that matter here is the next word taken for a value: which others have one, only Paddle knows.
     """
@@ -139,10 +140,10 @@ def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
     switches = {"local", "small_messages"}
     words = iter(flags)
     for word in words:
-        match = re.fullmatch(r"--?([A-Za-z_]\w*)(=(.*))?", word, re.DOTALL)
+        match = re.fullmatch(r"--?([A-Za-z_][\w-]*)(=(.*))?", word, re.DOTALL)
         if match is None:
             continue
-        name, value = match.group(1), match.group(3)
+        name, value = match.group(1).replace("-", "_"), match.group(3)
         if name.startswith("no") and name[2:] in switches:
             yield name[2:], "0"
         elif name in known and value is None:

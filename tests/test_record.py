@@ -1,0 +1,27 @@
+"""What the volume remembers of a job, whatever it finds there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.record import Record
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"failed": 3}', '{"without_progress": null}', "\udcff", None])
+def test_attempts_that_cannot_be_read_count_as_none(tmp_path: Path, content: str | None) -> None:
+    record = Record(str(tmp_path), "job-1")
+    record.open()
+    if content is None:
+        Path(record.attempts_file).mkdir()
+    else:
+        Path(record.attempts_file).write_bytes(content.encode(errors="surrogateescape"))
+    assert record.failed_attempts() == 0
+
+
+def test_attempts_are_read_as_they_were_written(tmp_path: Path) -> None:
+    record = Record(str(tmp_path), "job-1")
+    record.open()
+    Path(record.attempts_file).write_text('{"without_progress": 4}')
+    assert record.failed_attempts() == 4
