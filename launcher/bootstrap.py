@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from launcher import peers
@@ -80,11 +81,13 @@ class Way:
         self._events = events
         self._finder = peers.finder(finder_settings(config, environment), say)
         self._environment = environment
+        self._deadline = 0.0
         self._staging: Staging | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         """Set out. Whatever comes of it comes as an event."""
+        self._deadline = time.monotonic() + self._config.peer_timeout
         self._go("peers", self._walk())
 
     def stage(self, rank: int | None) -> None:
@@ -111,19 +114,21 @@ class Way:
     async def _walk(self) -> None:
         await self._finder.start()
         await self._gang.listen()
-        self.stage(self._config.rank)
-        found = await self._finder.find()
-        record = await self._open_record(found.identity)
+        record = await self._open_record(await self._finder.identity())
         if await self._from_volume(record.is_complete):
             self._events(Already())
             return
         failed_attempts = await self._count_attempts(record)
+        self.stage(self._config.rank)
+        found = await self._finder.find()
         self.stage(found.rank)
         roster, rank = await self._join(found, await self._secret(record))
         self._events(Joined(roster, rank, record, failed_attempts))
 
     async def _open_record(self, identity: str | None) -> Record:
         record = Record(self._config.output, identity)
+        if self._config.job_path:
+            await self._from_volume(partial(_see_volume, self._config.job_path))
         await self._from_volume(record.open)
         return record
 
@@ -142,7 +147,7 @@ class Way:
         if self._config.size == 1:
             return None
         if self._config.secret_file:
-            return await off_loop(_read_secret, self._config.secret_file)
+            return await self._from_volume(partial(_read_secret, self._config.secret_file))
         if self._config.job_folder:
             return await self._from_volume(record.secret)
         self._say("warning: no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
@@ -150,12 +155,11 @@ class Way:
 
     async def _join(self, found: Peers, secret: bytes | None) -> tuple[Roster, int]:
         """Until the gang is complete. Whoever the hub sends away, or does not hear, looks for peers again."""
-        deadline = time.monotonic() + self._config.peer_timeout
         progress = asyncio.ensure_future(self._tell_who_is_missing())
         try:
             while True:
                 hub = (found.hub, self._config.gang_port) if found.hub else None
-                patience = deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
+                patience = self._deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
                 joining = self._gang.join(found.me, hub, job=found.identity or "", secret=secret)
                 try:
                     return await asyncio.wait_for(joining, max(patience, 0))
@@ -247,6 +251,15 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
         wanted.append(Copy(source, config.workdir, "configuration", job))
     source, destination = os.path.join(job, str(rank), "data"), os.path.join(config.workdir, "data")
     return [*wanted, Copy(source, destination, f"shard of rank {rank}", job, config.size)]
+
+
+def _see_volume(path: str) -> None:
+    """A job's folder may be new; where the volume should be must not: it would be made in the container."""
+    if not os.path.isdir(path):
+        raise Failure(
+            Exit.NO_INPUT,
+            f"JOB_PATH: {path!r} is no folder here: expected the place where the shared volume is mounted",
+        )
 
 
 def _read_secret(path: str) -> bytes:

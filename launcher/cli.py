@@ -123,6 +123,8 @@ def _local(arguments: list[str], received: list[int]) -> int:
     if not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
         raise Failure(Exit.USAGE, f"--nodes: {nodes!r}: expected a number of nodes, 1 to {local.MOST_NODES}")
     request = parse_run(arguments)
+    if given := sorted(local.NOT_THE_USERS & set(request.own)):
+        raise Failure(Exit.USAGE, f"{', '.join(given)}: `local` gives these to each node itself: leave them out")
     return local.run(int(nodes), request.own, request.flags, request.command, config.environment(), received)
 
 

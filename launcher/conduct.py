@@ -113,6 +113,7 @@ class Conductor:
         self._record: Record | None = None
         self._journal: Journal | None = None  # from the join on
         self._held: tuple[Cause, float] | None = None
+        self._may_train = False
         self._signals = 0
 
     async def conduct(self) -> Outcome:
@@ -162,9 +163,17 @@ class Conductor:
         self._rank = rank
         self._record = joined.record
         self._say.set_rank(rank)
-        self._say(f"the gang is complete: this is rank {rank} of {config.size}, the hub is {roster.members[0].pod}")
+        if config.size > 1:
+            self._say(f"the gang is complete: this is rank {rank} of {config.size}, the hub is {roster.members[0].pod}")
+        counted = joined.record.identified and any(trainer.pass_mark for trainer in self._plan.trainers)
         self._journal = Journal(
-            config.job_name or "", config.output, roster, me, joined.record, joined.failed_attempts, self._say
+            config.job_name or "",
+            config.output,
+            roster,
+            me,
+            joined.record.attempts_file if counted else None,
+            joined.failed_attempts,
+            self._say,
         )
         self._supervisor.place_logs(self._journal.folder, f"attempt {self._journal.attempt}, pod {me.pod}")
         self._journal.phase("starting")
@@ -176,6 +185,9 @@ class Conductor:
             self._plan = paddle.plan(config, self._flags, self._command, roster, rank)
         except Failure as failure:
             self._queue.put_nowait(Broken("plan", failure))
+        else:
+            if self._may_train:
+                self._train()
 
     def _serving(self) -> None:
         self._unserved -= 1
@@ -183,7 +195,11 @@ class Conductor:
             self._gang.serving()
 
     def _train(self) -> None:
-        self._say("every pserver serves and everything is copied: training")
+        """The word may come before this member knows that it has joined; and after it was told to stop."""
+        self._may_train = True
+        if not self._journal or self._signals:
+            return
+        self._say("every server serves and everything is copied: training")
         self._enter("training")
         for trainer in self._plan.trainers:
             self._supervisor.start(trainer)
@@ -253,7 +269,7 @@ class Conductor:
         """This member has trained: the mark on the volume tells whether all have."""
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
-        while (left := deadline - time.monotonic()) > 0:
+        while self._record.identified and (left := deadline - time.monotonic()) > 0:
             try:
                 if await asyncio.wait_for(off_loop(self._record.is_complete), left):
                     return await self._finish()

@@ -378,7 +378,10 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
     if values["JOB_NAMESPACE"] is None:
         values["JOB_NAMESPACE"] = values["POD_NAMESPACE"] or _service_account_namespace() or "default"
     if values["LAUNCHER_WORKDIR"] is None:
-        values["LAUNCHER_WORKDIR"] = os.getcwd()
+        try:
+            values["LAUNCHER_WORKDIR"] = os.getcwd()
+        except FileNotFoundError:
+            values["LAUNCHER_WORKDIR"] = "."  # found wanting with all the rest
 
 
 def _last_port(values: Mapping[str, Any]) -> int:

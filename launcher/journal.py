@@ -10,14 +10,24 @@ from launcher import report
 from launcher.errors import Exit
 from launcher.latest import LatestFile
 from launcher.model import Cause, Member, Outcome, Roster
-from launcher.record import MAX_ATTEMPTS, Record
+from launcher.record import MAX_ATTEMPTS
 
 
 class Journal:
-    """Begins when the rank is known. Writes off the loop: nothing here waits for the volume but `flush`."""
+    """Begins when the rank is known. Writes off the loop: nothing here waits for the volume but `flush`.
+
+    Attempts are counted in `attempts_file`, where there is one: only a job whose progress can be seen can lack it.
+    """
 
     def __init__(
-        self, job: str, output: str, roster: Roster, me: Member, record: Record, failed: int, say: Callable[[str], None]
+        self,
+        job: str,
+        output: str,
+        roster: Roster,
+        me: Member,
+        attempts_file: str | None,
+        failed: int,
+        say: Callable[[str], None],
     ) -> None:
         self.folder = os.path.join(output, f"node_{me.rank}")
         self.attempt = failed + 1
@@ -32,7 +42,7 @@ class Journal:
         self._status = LatestFile(os.path.join(self.folder, "status.json"), say)
         self._hub = me.rank == 0
         self._summary = LatestFile(os.path.join(output, "job.json"), say)
-        self._attempts = LatestFile(record.attempts_file, say) if self._hub and record.counts_attempts() else None
+        self._attempts = LatestFile(attempts_file, say) if self._hub and attempts_file else None
         self._count(self.attempt)
         self._write_summary()
 
@@ -90,7 +100,7 @@ class Journal:
                 "attempt": self.attempt,
                 "started": self._started,
                 "ended": None if self._result is None else report.now(),
-                "exit_code": None if self._result is None else int(self._result.code),
+                "exit_code": None if self._result is None else report.job_code(self._result),
                 "first_cause": report.cause_in_words(self._result),
             }
         )

@@ -16,6 +16,8 @@ from launcher import config, namespace, paddle
 from launcher.errors import Exit
 
 MOST_NODES = 200
+NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR"))
+_LAST_LINES = 2.0  # seconds for standard output to take what is left: its reader may have stopped
 _PR_SET_PDEATHSIG = 1
 
 
@@ -94,24 +96,27 @@ def _end_with_this_process() -> None:
 def _see_through(launchers: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:
     """Until the last one has ended. Signals go on to all of them."""
 
+    forwarded: list[int] = []
+
     def forward(number: int, _frame: object) -> None:
-        received.append(number)
+        forwarded.append(number)
         for launcher in launchers:
             launcher.terminate()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, forward)
-    if received:
+    if received and not forwarded:
         forward(received[0], None)
     lock = threading.Lock()
     printers = [
-        threading.Thread(target=_print_lines, args=(rank, launcher, lock)) for rank, launcher in enumerate(launchers)
+        threading.Thread(target=_print_lines, args=(rank, launcher, lock), daemon=True)
+        for rank, launcher in enumerate(launchers)
     ]
     for printer in printers:
         printer.start()
     codes = [launcher.wait() for launcher in launchers]
     for printer in printers:
-        printer.join()
+        printer.join(_LAST_LINES)
     return _job_code(codes)
 
 
@@ -123,7 +128,7 @@ def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.L
                 with lock:
                     sys.stdout.buffer.write(b"[%d] %s" % (rank, line))
                     sys.stdout.buffer.flush()
-            except BrokenPipeError:
+            except OSError:
                 return
 
 

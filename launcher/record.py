@@ -53,7 +53,9 @@ class Record:
     def attempts_file(self) -> str:
         return self._path("attempts.json")
 
-    def counts_attempts(self) -> bool:
+    @property
+    def identified(self) -> bool:
+        """Without an identity nothing is marked and nothing counted."""
         return self._identity is not None
 
     def _path(self, name: str) -> str:

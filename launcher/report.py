@@ -22,6 +22,11 @@ def outcome(cause: Cause | None, rank: int | None, *, told_to_stop: bool) -> Out
     return Outcome(code=code, cause=cause, text=_text(cause, rank, code))
 
 
+def job_code(result: Outcome) -> int:
+    """How the job ended, in contrast to this member of it: the code of the first cause."""
+    return int(result.cause.code if result.cause else result.code)
+
+
 def stands_for_lost(cause: Cause, rank: int | None) -> bool:
     """Whether this member ends in the place of one that cannot: the hub does, or the lowest rank that lives."""
     return cause.kind == "lost" and rank == (1 if cause.rank == 0 else 0)

@@ -301,3 +301,29 @@ def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job:
     job.start(1, STANDIN_CRASHES_LEFT=str(counter), LAUNCHER_PEER_TIMEOUT="3")
     assert job.code(1) == 139, job.stderr()
     assert b"SIGSEGV" in (job.output / "pod_pod-1" / "server.log").read_bytes()
+
+
+def test_a_pod_that_comes_after_completion_ends_with_0_though_nobody_else_is_there(job: Job) -> None:
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    (job.output.parent / "1").rename(job.output.parent / "gone")  # nothing is staged any more, either
+    job.start(1)
+    assert job.code(1) == 0, job.stderr(1)
+
+
+def test_a_volume_that_is_not_where_job_path_says_is_not_made_up(job: Job) -> None:
+    nowhere = job.folder / "not-mounted"
+    assert job.start(JOB_PATH=str(nowhere)).codes() == [66, 66, 66], job.stderr()
+    assert "JOB_PATH" in job.termination(1)
+    assert not nowhere.exists()
+
+
+def test_a_command_of_ones_own_is_never_given_up_since_its_progress_cannot_be_seen(job: Job) -> None:
+    job = Job(job.nodes, None, job.folder, 1, LAUNCHER_PEERS="", LAUNCHER_WORKDIR=str(job.folder))
+    for _ in range(6):
+        job.launchers[0] = job.nodes.popen(
+            [sys.executable, "-m", "launcher", "run", "--", "sh", "-c", "exit 3"],
+            env=job.variables(0),
+            stderr=subprocess.DEVNULL,
+        )
+        assert job.code(0) == 3

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gangs import FLAGS, JOB, STANDIN, fresh, until
 
 _MUCH = r"head -c 40000000 /dev/zero | tr '\0' '\n'; touch ended"
 
@@ -24,3 +31,48 @@ def test_a_job_whose_output_nobody_reads_any_more_still_ends(tmp_path: Path) -> 
         job.terminate()
         job.wait()
     assert (tmp_path / "ended").exists()
+
+
+def whole_gang(volume: Path, *words: str, **more: str) -> subprocess.Popen[str]:
+    """`local` with three nodes on this volume."""
+    environment: dict[str, Any] = {
+        "PATH": f"{STANDIN}{os.pathsep}{os.environ['PATH']}",
+        "JOB_NAME": JOB,
+        "JOB_PATH": str(volume),
+        "TRAIN_CONFIG_DIR": "quick_start",
+    }
+    command = [sys.executable, "-m", "launcher", "local", "--nodes", "3", *words]
+    return subprocess.Popen(command, env=environment | more, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_three_nodes_train_and_their_lines_carry_the_rank(data_volume: Path, tmp_path: Path) -> None:
+    volume = fresh(data_volume, tmp_path)
+    job = whole_gang(volume, *FLAGS)
+    output, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors
+    assert (volume / JOB / "output" / "pass-00001" / "done").exists()
+    for rank in range(3):
+        assert f"[{rank}] " in output
+        assert f"[rank {rank}] exit code 0" in errors
+    status = subprocess.run(
+        [sys.executable, "-m", "launcher", "status", "--json", str(volume / JOB)], capture_output=True, check=True
+    )
+    assert [member["phase"] for member in json.loads(status.stdout)["members"]] == ["complete"] * 3
+
+
+def test_the_exit_code_is_that_of_the_member_at_fault(data_volume: Path, tmp_path: Path) -> None:
+    job = whole_gang(fresh(data_volume, tmp_path), *FLAGS, STANDIN_EXIT_AT="1:3")
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 3, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_reaches_all_nodes_once(data_volume: Path, tmp_path: Path, number: int) -> None:
+    volume = fresh(data_volume, tmp_path)
+    job = whole_gang(volume, "--config=trainer_config.lr.py", "--num_passes=1000", STANDIN_BATCH_SECONDS="0.05")
+    statuses = [volume / JOB / "output" / f"node_{rank}" / "status.json" for rank in range(3)]
+    until(lambda: all(path.exists() and '"training"' in path.read_text() for path in statuses))
+    job.send_signal(number)
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 143, errors
+    assert errors.count("exit code 143") == 3

@@ -491,3 +491,17 @@ def test_the_launcher_never_loads_the_client() -> None:
         "print([m for m in ('kubernetes', 'tenacity', 'urllib3', 'multiprocessing') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=_ROOT).stdout == "[]\n"
+
+
+def test_the_identity_is_known_though_the_hubs_pod_has_ended(api: FakeApi, settings: Make) -> None:
+    """So that a pod that comes after the job was complete need not wait for those that have left."""
+    api.put(ended(pod("x-a", "10.0.0.7", index=0), 0), pod("x-b", "10.0.0.8", index=1))
+
+    async def test() -> None:
+        way = finder(settings("x-b"), print)
+        try:
+            assert await way.identity() == "job-uid"
+        finally:
+            await way.close()
+
+    run(test())

@@ -46,6 +46,9 @@ class Finder(Protocol):
     async def start(self) -> None:
         """Begin with what takes long, to be ready for `find`."""
 
+    async def identity(self) -> str | None:
+        """The job's identity, before anybody else needs to be there. The same deadline and failures as of `find`."""
+
     async def find(self) -> Peers:
         """Who is there, once enough is known to join; again to look again. Raises Failure: 75, 77 or 78.
 

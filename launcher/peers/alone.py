@@ -18,6 +18,10 @@ class Alone:
     async def start(self) -> None:
         """Nothing to begin with."""
 
+    async def identity(self) -> str | None:
+        """What this member was told."""
+        return self._settings.job_id
+
     async def find(self) -> Peers:
         """This member."""
         return Peers(own_member(self._settings, 0), None, self._settings.job_id, 0)

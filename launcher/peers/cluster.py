@@ -43,16 +43,20 @@ class Cluster:
             self._following = asyncio.create_task(self._follow(worker))
             await worker.start()
 
+    async def identity(self) -> str | None:
+        """As soon as the own pod is known."""
+        self._waiting.begin()
+        await self.start()
+        while not self._is_known():
+            await self._next_view()
+        return self._view.pods[self._view.me or ""].job
+
     async def find(self) -> Peers:
         """Numbered: once the hub's pod has an address. Otherwise: once exactly N live pods have one."""
         self._waiting.begin()
         await self.start()
         while (peers := self._choice()) is None:
-            state = missing(self._view, self._settings)
-            self._waiting.check(state, self._advice())
-            self._changed.clear()
-            await self._waiting.pause(state, self._settings.timeout, self._changed)
-            await asyncio.sleep(_COALESCE)
+            await self._next_view()
         self._finds += 1
         self._hub_waits = peers.hub is None and self._finds == 1
         # The hub has to say for whom it waits. Whoever looks again has not joined, and may have to look once more.
@@ -86,11 +90,26 @@ class Cluster:
         await self._end()
 
     def _choice(self) -> Peers | None:
+        self._raise_what_failed()
+        return choose(self._view, self._settings)
+
+    def _is_known(self) -> bool:
+        self._raise_what_failed()
+        return self._view.listed and self._view.me in self._view.pods
+
+    def _raise_what_failed(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._following is not None and self._following.done():
             self._following.result()
-        return choose(self._view, self._settings)
+
+    async def _next_view(self) -> None:
+        """Until the child has told more, within the deadline."""
+        state = missing(self._view, self._settings)
+        self._waiting.check(state, self._advice())
+        self._changed.clear()
+        await self._waiting.pause(state, self._settings.timeout, self._changed)
+        await asyncio.sleep(_COALESCE)
 
     async def _follow(self, worker: Worker) -> None:
         pause = 1.0

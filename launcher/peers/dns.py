@@ -36,6 +36,10 @@ class Dns:
         if self._started is None:
             self._started = monotonic()
 
+    async def identity(self) -> str | None:
+        """What this member was told."""
+        return self._settings.job_id
+
     async def find(self) -> Peers:
         """Number 0 is the hub and asks nobody; the others return when its name has an address."""
         await self.start()

@@ -20,6 +20,10 @@ class Static:
     async def start(self) -> None:
         """Nothing to begin with."""
 
+    async def identity(self) -> str | None:
+        """What this member was told."""
+        return self._settings.job_id
+
     async def find(self) -> Peers:
         """The first peer is the hub."""
         settings = self._settings
