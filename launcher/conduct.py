@@ -16,7 +16,7 @@ from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.gang import Finish, Gang, HubLost, Settings, Stop, Train
 from launcher.journal import Journal
-from launcher.model import Cause, Outcome, Process
+from launcher.model import Cause, Outcome, Process, Roster
 from launcher.processes import become_subreaper, heed_all_signals, off_loop, reap_orphans
 from launcher.record import Record
 from launcher.say import Say
@@ -106,10 +106,11 @@ class Conductor:
         )
         self._supervisor = Supervisor(events, say, tag, guardian)
         self._way = Way(config, self._gang, say, events, tagged_environment(config.environment, tag))
-        self._plan = paddle.plan(config, flags, command, None, config.rank)
+        self._rank: int | None = config.rank
+        self._roster: Roster | None = None
+        self._make_plan()
         self._unserved = len(self._plan.servers)
         self._untrained = len(self._plan.trainers)
-        self._rank: int | None = config.rank
         self._record: Record | None = None
         self._journal: Journal | None = None  # from the join on
         self._held: tuple[Cause, float] | None = None
@@ -181,13 +182,17 @@ class Conductor:
         if self._held:
             cause, died_at = self._held
             self._gang.failed(replace(cause, rank=rank), died_at)
+        self._roster = roster
         try:
-            self._plan = paddle.plan(config, self._flags, self._command, roster, rank)
+            self._make_plan()
         except Failure as failure:
             self._queue.put_nowait(Broken("plan", failure))
         else:
             if self._may_train:
                 self._train()
+
+    def _make_plan(self) -> None:
+        self._plan = paddle.plan(self._config, self._flags, self._command, self._roster, self._rank)
 
     def _serving(self) -> None:
         self._unserved -= 1
@@ -201,6 +206,7 @@ class Conductor:
             return
         self._say("every server serves and everything is copied: training")
         self._enter("training")
+        self._make_plan()  # again: what was copied meanwhile says which configuration there is
         for trainer in self._plan.trainers:
             self._supervisor.start(trainer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,22 @@ def test_a_job_of_one_trains_locally_without_a_pserver_and_saves_to_output() -> 
         "--local=0",
         "--local=1",
     )
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"),
+    [
+        (("trainer_config.lr.py", "trainer_config.py"), "trainer_config.lr.py"),
+        (("trainer_config.py",), "trainer_config.py"),
+        ((), "trainer_config.lr.py"),
+    ],
+)
+def test_without_the_flag_the_configuration_that_is_there_is_taken(
+    there: tuple[str, ...], chosen: str, tmp_path: Path
+) -> None:
+    for name in there:
+        (tmp_path / name).touch()
+    assert f"--config={chosen}" in trainer(environment={**SEED_001, "LAUNCHER_WORKDIR": str(tmp_path)})
 
 
 def test_the_users_save_dir_wins() -> None:

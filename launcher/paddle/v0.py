@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,6 +12,7 @@ from launcher.model import Plan, Process, Roster
 
 PROGRAMS = ("paddle",)
 _COMMENT = "paddle_process_by_paddle"
+_TRAINER_CONFIGS = ("trainer_config.lr.py", "trainer_config.py")
 _TRUE = ("", "1", "true", "t", "yes", "y")
 _PSERVER_TRIES = 3  # 2 of 320 starts died by themselves
 _UNKNOWN_PSERVERS = "<addresses of all members>"
@@ -67,6 +69,8 @@ def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last:
     defaults = []
     if config.trainer_count is not None and "trainer_count" not in given:
         defaults.append(f"--trainer_count={config.trainer_count}")
+    if "config" not in given:
+        defaults.append(f"--config={_trainer_config(config.workdir)}")
     if "save_dir" not in given:
         defaults.append(f"--save_dir={config.output if config.job_folder else './output'}")
     return Process(
@@ -78,6 +82,12 @@ def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last:
         echo=True,
         pass_mark=b"Pass=",
     )
+
+
+def _trainer_config(workdir: str) -> str:
+    """The one that the configuration folder brought, by the names that the old start scripts used."""
+    there = [name for name in _TRAINER_CONFIGS if os.path.exists(os.path.join(workdir, name))]
+    return there[0] if there else _TRAINER_CONFIGS[0]
 
 
 def _training_addresses(config: JobConfig, roster: Roster | None) -> list[str] | None:
@@ -136,7 +146,7 @@ def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
 
     Only for names that matter here is the next word taken for a value: which others have one, only Paddle knows.
     """
-    known = {*_OWNED, "local", "small_messages", "trainer_count", "save_dir"}
+    known = {*_OWNED, "local", "small_messages", "trainer_count", "save_dir", "config"}
     switches = {"local", "small_messages"}
     words = iter(flags)
     for word in words:
