@@ -5,7 +5,12 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-e2e lint bench clean
+# The image of the launcher on a Paddle image: make image BASE=your/paddle:tag IMAGE=your/paddle:launcher
+BASE ?= python:3.11-slim
+IMAGE ?= paddle-launcher:latest
+BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1 && echo docker || echo buildah)
+
+.PHONY: demo test test-e2e lint bench image clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +34,9 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m bench
+
+image:
+	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) -t $(IMAGE) .
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output

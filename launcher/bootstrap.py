@@ -247,7 +247,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
         return []
     wanted = []
     if config.train_config_dir:
-        source = os.path.join(job, config.train_config_dir.strip("/"))
+        source = os.path.join(job, config.train_config_dir)
         wanted.append(Copy(source, config.workdir, "configuration", job))
     source, destination = os.path.join(job, str(rank), "data"), os.path.join(config.workdir, "data")
     return [*wanted, Copy(source, destination, f"shard of rank {rank}", job, config.size)]

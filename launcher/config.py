@@ -118,6 +118,14 @@ def _folder_name(value: str) -> str:
     return value
 
 
+def _inside(value: str) -> str:
+    """A folder below another, as the old start.sh put them together: a slash in front means nothing."""
+    path = os.path.normpath(value.strip("/") or ".")
+    if path == "." or path.split("/")[0] == "..":
+        raise ValueError
+    return path
+
+
 def _absolute(value: str) -> str:
     if not os.path.isabs(value):
         raise ValueError
@@ -140,7 +148,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("JOB_NAMESPACE", _text, None, "a namespace", "where the pods are; default: the pod's own namespace"),
     Variable(
         "TRAIN_CONFIG_DIR",
-        _text,
+        _inside,
         None,
         "a folder in $JOB_PATH/$JOB_NAME",
         "the configuration folder, copied into the work directory; unset: nothing is copied",

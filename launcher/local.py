@@ -45,6 +45,7 @@ def _one_job(given: Mapping[str, str], places: Sequence[tuple[str, str]], folder
         **given,
         "CONF_PADDLE_GRADIENT_NUM": str(len(places)),
         "LAUNCHER_JOB_ID": given.get("LAUNCHER_JOB_ID") or f"local-{secrets.token_hex(4)}",
+        "LAUNCHER_WORKDIR": given.get("LAUNCHER_WORKDIR") or os.getcwd(),
         "LAUNCHER_TERMINATION_LOG": os.path.join(folder, "termination-log"),
     }
     if len(places) > 1:
@@ -82,6 +83,7 @@ def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[by
     return subprocess.Popen(
         [sys.executable, "-m", "launcher", "run", *words],
         env=told,
+        cwd="/",  # `-m` looks in the current directory first, which may hold a json.py of the user's
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,

@@ -95,7 +95,8 @@ class Worker:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        child = spawn(self._argv, env=self._env, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+        # Not in the work directory: `-m` looks there first, and it may hold a json.py of the user's.
+        child = spawn(self._argv, env=self._env, cwd="/", stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
         assert child.stdin is not None
         try:
             child.stdin.write(self._request)

@@ -106,6 +106,8 @@ def test_discovery_is_what_the_other_variables_imply(given: dict[str, str], disc
         ({"JOB_COMPLETION_INDEX": "7"}, "JOB_COMPLETION_INDEX: '7': expected 0 to 2"),
         ({"LAUNCHER_GANG_PORT": "7166"}, "LAUNCHER_GANG_PORT: 7166: expected a port outside"),
         ({"CONF_PADDLE_PORT": "65534"}, "CONF_PADDLE_PORT: 65534: expected room"),
+        ({"TRAIN_CONFIG_DIR": "."}, "TRAIN_CONFIG_DIR: '.': expected a folder in"),
+        ({"TRAIN_CONFIG_DIR": "../other"}, "TRAIN_CONFIG_DIR: '../other': expected a folder in"),
         ({"JOB_NAME": "a/b"}, "JOB_NAME: 'a/b': expected a name without /"),
         ({"JOB_NAME": ""}, "JOB_NAME: unset"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,13 @@ def test_a_missing_configuration_is_told_before_any_trainer_starts(job: Job) -> 
     assert 66 in codes
     assert "recommendation" in job.stderr(codes.index(66))
     assert not [path for path in job.output.glob("node_*/train.log") if b"commandline" in path.read_bytes()]
+
+
+def test_a_shard_that_no_trainer_sees_is_warned_about(job: Job) -> None:
+    shutil.copytree(job.output.parent / "2", job.output.parent / "3")
+    job.environment["STANDIN_BATCH_SECONDS"] = "0"
+    assert job.start().codes() == [0, 0, 0], job.stderr()
+    assert f"{job.output.parent}/3/data is a shard that no trainer" in job.stderr(0)
 
 
 def test_bad_data_in_one_shard_fails_the_job_by_name(job: Job) -> None:

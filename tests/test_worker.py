@@ -58,6 +58,16 @@ def test_a_question_is_answered_in_messages_and_the_exit_code_is_known(worker: M
     assert asking.code == 3
 
 
+def test_a_module_of_the_users_in_the_current_directory_is_not_taken_for_a_standard_one(
+    worker: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = tmp_path / "users"
+    users.mkdir()
+    (users / "json.py").write_text("raise SystemExit('the wrong json')")
+    monkeypatch.chdir(users)
+    assert heard(worker("answers.tell({'fine': True})")) == [{"fine": True}]
+
+
 def test_a_crash_leaves_its_last_words(worker: Make) -> None:
     asking = worker("print('x' * 100_000, file=sys.stderr)\nraise ValueError('the reason')")
     assert heard(asking) == []

@@ -85,6 +85,7 @@ class Staging:
         if not copy.tree.files and not copy.tree.links:
             raise self._missing(copy, "is empty", os.fsencode(os.path.join(copy.job, "")))
         self._remark(copy)
+        self._remark_unseen_shards(copy)
         copy.place = self._pool.call(looking.real, os.fsencode(copy.destination))
         self._refuse_nested(copy)
 
@@ -101,6 +102,15 @@ class Staging:
         ):
             if paths:
                 self._say(f"{copy.what}: {words}: {names(paths, 5)}")
+
+    def _remark_unseen_shards(self, copy: _Copy) -> None:
+        """More shards than trainers: fine for a quick try, but that a part of the data is not seen must be known."""
+        unseen = os.path.join(copy.job, str(copy.trainers), "data")
+        if copy.trainers is not None and self._pool.call(looking.exists, os.fsencode(unseen)):
+            self._say(
+                f"warning: {shown(unseen)} is a shard that no trainer of this job sees: the data set was split for "
+                f"more than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
+            )
 
     def _refuse_nested(self, copy: _Copy) -> None:
         source = self._pool.call(looking.real, os.fsencode(copy.source))

@@ -91,7 +91,7 @@ class Cluster:
                     {
                         "name": "probe",
                         "image": self.image,
-                        "command": ["python3", "-c", _PROBE],
+                        "command": ["/opt/paddle-launcher/bin/python", "-c", _PROBE],
                         "env": [{"name": name, "value": str(value)} for name, value in given.items()],
                     }
                 ],
@@ -132,6 +132,9 @@ def rights(namespace: str) -> list[Json]:
         "kind": "RoleBinding",
         "metadata": metadata,
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "read-pods"},
-        "subjects": [{"kind": "ServiceAccount", "name": "member", "namespace": namespace}],
+        "subjects": [
+            {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+            for name in ("member", "default")  # old manifests name no account
+        ],
     }
     return [*accounts, role, binding]

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
-from tests.gangs import STANDIN, make_volume
+from tests.gangs import make_volume
 
 SLOW = ("--num_passes=100000",)
 
@@ -58,7 +58,6 @@ class Training:
 
     def _template(self, flags: tuple[str, ...], variables: dict[str, str]) -> Json:
         environment = {
-            "PATH": "/opt/standin:/usr/local/bin:/usr/bin:/bin",
             "JOB_NAME": self.name,
             "JOB_PATH": "/home/jobpath",
             "JOB_NAMESPACE": self.cluster.namespace,
@@ -71,20 +70,19 @@ class Training:
             "LAUNCHER_WORKDIR": "/root",
             "STANDIN_ON_PEER_DEATH": "hang",
         }
-        mounts = {"jobpath": (self.volume, "/home/jobpath"), "standin": (STANDIN, "/opt/standin")}
         container: dict[str, Any] = {
             "name": "trainer",
             "image": self.cluster.image,
             "command": ["paddle-launcher", "run", "--config=trainer_config.lr.py", "--log_period=1", *flags],
             "env": [{"name": key, "value": value} for key, value in (environment | variables).items()],
-            "volumeMounts": [{"name": name, "mountPath": path} for name, (_, path) in mounts.items()],
+            "volumeMounts": [{"name": "jobpath", "mountPath": "/home/jobpath"}],
         }
         return {
             "spec": {
                 "serviceAccountName": "member",
                 "restartPolicy": "Never",
                 "containers": [container],
-                "volumes": [{"name": name, "hostPath": {"path": str(host)}} for name, (host, _) in mounts.items()],
+                "volumes": [{"name": "jobpath", "hostPath": {"path": str(self.volume)}}],
             }
         }
 
