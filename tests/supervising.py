@@ -34,8 +34,12 @@ def run(test: Coroutine[Any, Any, T], seconds: float = 20) -> T:
     """Run on a loop like the launcher's: orphans fall to this process, and SIGCHLD reaps them."""
 
     async def main() -> T:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
-        return await asyncio.wait_for(test, seconds)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
+        try:
+            return await asyncio.wait_for(test, seconds)
+        finally:
+            loop.remove_signal_handler(signal.SIGCHLD)  # the loop's own end would close its pipe first
 
     _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
