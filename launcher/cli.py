@@ -24,6 +24,8 @@ paddle-launcher {version}: N plain Kubernetes pods become one PaddlePaddle train
       a data set, cut into OUT_DIR/<i>/data for each trainer
   paddle-launcher status [--json] [JOB_FOLDER]
       what the volume says about a job: a line a member
+  paddle-launcher alive
+      whether the launcher of this pod answers: for probes
   paddle-launcher version
 
 The environment says the rest (docs/configuration.md); --launcher-peer-timeout=60 stands for LAUNCHER_PEER_TIMEOUT=60.
@@ -144,6 +146,13 @@ def _status(arguments: list[str], received: list[int]) -> int:
     return _print(status.describe(config.job_folder(arguments, config.environment()), as_json=as_json))
 
 
+def _alive(arguments: list[str], received: list[int]) -> int:
+    from launcher import alive
+
+    alive.ask(config.workdir(config.environment()))
+    return Exit.COMPLETE
+
+
 def _version(arguments: list[str], received: list[int]) -> int:
     return _print(__version__)
 
@@ -174,6 +183,7 @@ _COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
     "local": _local,
     "shard": _shard,
     "status": _status,
+    "alive": _alive,
     "version": _version,
     "--version": _version,
     "help": _help,

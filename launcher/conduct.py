@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher import paddle, report
+from launcher import alive, paddle, report
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
@@ -73,8 +73,15 @@ async def _conduct(
 ) -> Outcome:
     conductor = Conductor(config, flags, command, say, guardian, tag)
     conductor.watch_signals(received)
+    try:
+        await alive.answer(config.workdir)
+    except OSError as error:
+        say(f"warning: `paddle-launcher alive` will not be answered: {error}")
     result = await conductor.conduct()
     await conductor.leave(result)
+    if config.stay and result.code == Exit.COMPLETE:
+        say("staying until told to stop (LAUNCHER_STAY)")
+        await conductor.told
     return result
 
 
@@ -116,6 +123,7 @@ class Conductor:
         self._held: tuple[Cause, float] | None = None
         self._may_train = False
         self._signals = 0
+        self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def conduct(self) -> Outcome:
         """Until the job is over for this member."""
@@ -344,6 +352,7 @@ class Conductor:
         """The first asks for an orderly end, the second for an end at once."""
         self._signals += 1
         if self._signals == 1:
+            self.told.set_result(None)
             self._queue.put_nowait(Told())
         else:
             self._supervisor.kill()

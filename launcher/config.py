@@ -49,6 +49,7 @@ class JobConfig:
     volume_timeout: float
     workdir: str
     termination_log: str
+    stay: bool
     pod_name: str | None
     pod_ip: str | None
     pod_uid: str | None
@@ -101,6 +102,13 @@ def _seconds(value: str) -> float:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value.strip()) or float(value) <= 0:
         raise ValueError
     return float(value)
+
+
+def _switch(value: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if value.lower() not in words:
+        raise ValueError
+    return words[value.lower()]
 
 
 def _matching(pattern: str) -> Callable[[str], str]:
@@ -257,6 +265,13 @@ VARIABLES: tuple[Variable, ...] = (
         "where Kubernetes expects the termination message; written only if it exists",
     ),
     Variable(
+        "LAUNCHER_STAY",
+        _switch,
+        False,
+        "1 or 0",
+        "1: once the job is complete, idle until told to stop, for pods that are started again whenever they end",
+    ),
+    Variable(
         "JOB_COMPLETION_INDEX",
         _whole(0, 99_999),
         None,
@@ -317,6 +332,7 @@ def read(
         volume_timeout=values["LAUNCHER_VOLUME_TIMEOUT"],
         workdir=values["LAUNCHER_WORKDIR"],
         termination_log=values["LAUNCHER_TERMINATION_LOG"],
+        stay=values["LAUNCHER_STAY"],
         pod_name=values["POD_NAME"],
         pod_ip=values["POD_IP"],
         pod_uid=values["POD_UID"],
@@ -347,6 +363,11 @@ def flags() -> list[str]:
 def termination_log(environment: Mapping[str, str]) -> str:
     """Where the termination message goes, also when the rest of the configuration is wrong."""
     return environment.get("LAUNCHER_TERMINATION_LOG") or _TERMINATION_LOG
+
+
+def workdir(environment: Mapping[str, str]) -> str:
+    """The work directory, for commands that look at a running launcher."""
+    return environment.get("LAUNCHER_WORKDIR") or os.getcwd()
 
 
 def job_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> str:

@@ -1,0 +1,58 @@
+"""Whether a launcher answers: what a probe asks, without touching Paddle's ports or the gang's.
+
+The launcher's one loop answers on a socket file in its work directory, so an answer means that it decides and hears,
+whether it waits, trains or idles after the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+from launcher.errors import Exit, Failure
+from launcher.processes import off_loop
+
+_NAME = ".paddle-launcher.sock"
+_ANSWER = b"alive\n"
+_PATIENCE = 5.0
+
+
+async def answer(workdir: str) -> asyncio.AbstractServer:
+    """Answer from now on."""
+    return await asyncio.start_unix_server(_answer, sock=await off_loop(_bind, os.path.join(workdir, _NAME)))
+
+
+def ask(workdir: str) -> None:
+    """Returns when the launcher answers; else the Failure says that it does not."""
+    path = os.path.join(workdir, _NAME)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(_PATIENCE)
+        try:
+            asking.connect(path)
+            if asking.recv(len(_ANSWER)) == _ANSWER:
+                return
+            why = "it closed the connection"
+        except OSError as error:
+            why = error.strerror or f"not within {_PATIENCE:g} s"
+    raise Failure(Exit.TIMED_OUT, f"no launcher answers at {path}: {why}: is LAUNCHER_WORKDIR the same as for `run`?")
+
+
+def _bind(path: str) -> socket.socket:
+    """A file that an earlier launcher left is replaced. Off the loop: the work directory may be on a volume, too."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound.bind(path)
+    return bound
+
+
+async def _answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(_ANSWER)
+    try:
+        await writer.drain()
+    except ConnectionError:
+        pass  # whoever asked has gone
+    writer.close()

@@ -1,0 +1,58 @@
+"""What a probe learns, and a launcher that stays when its job is complete."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from launcher.errors import Exit
+from tests.gangs import Job, until
+
+
+def probe(workdir: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launcher", "alive"]
+    return subprocess.run(command, env={"LAUNCHER_WORKDIR": str(workdir)}, capture_output=True, text=True, check=False)
+
+
+def answers(workdir: Path) -> bool:
+    return probe(workdir).returncode == 0
+
+
+def test_a_launcher_answers_while_it_waits_and_while_it_trains(job: Job) -> None:
+    job.start(1)
+    until(lambda: answers(job.folder / "work-1"), what="an answer while the others are missing")
+    job.start(0, 2, flags=("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")).until_training()
+    assert answers(job.folder / "work-0")
+
+
+def test_a_launcher_that_is_stuck_or_gone_does_not_answer(job: Job, tmp_path: Path) -> None:
+    job.start(1)
+    until(lambda: answers(job.folder / "work-1"))
+    job.launchers[1].send_signal(signal.SIGSTOP)
+    assert probe(job.folder / "work-1").returncode == Exit.TIMED_OUT
+    job.launchers[1].kill()
+    job.launchers[1].wait()
+    gone = probe(job.folder / "work-1")
+    assert gone.returncode == Exit.TIMED_OUT
+    assert "no launcher answers" in gone.stderr
+    assert "Traceback" not in gone.stderr
+
+
+def test_with_launcher_stay_a_complete_job_idles_and_answers_until_told_to_stop(job: Job) -> None:
+    job.environment |= {"STANDIN_BATCH_SECONDS": "0", "LAUNCHER_STAY": "1"}
+    job.start()
+    until(lambda: all("staying" in job.stderr(rank) for rank in range(3)), what="all stay")
+    assert job.status(1)["phase"] == "complete"
+    assert answers(job.folder / "work-1")
+    assert job.find(1, "paddle_pserver_main") is None
+    for launcher in job.launchers.values():
+        assert launcher.poll() is None
+        launcher.terminate()
+    assert job.codes() == [0, 0, 0], job.stderr()
+
+
+def test_with_launcher_stay_a_failed_job_ends(job: Job) -> None:
+    job.environment["LAUNCHER_STAY"] = "1"
+    assert job.start(0, 2).start(1, STANDIN_EXIT_AT="1:3").codes() == [69, 3, 69], job.stderr()
