@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.cluster import Cluster, kubectl, rights
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[Cluster]:
     assert os.environ.get("KUBECONFIG"), "KUBECONFIG must name a cluster's configuration"
     assert os.environ.get("E2E_IMAGE"), "E2E_IMAGE must name an image with this package that the cluster's nodes have"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +86,11 @@ class Training:
 
 
 @pytest.fixture
-def training(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Training]:
-    name = f"train-{len(request.node.name)}-{int(time.time()) % 10000}"
+def training(cluster: Cluster, tmp_path: Path) -> Training:
+    name = "paddle-cluster-job"
     volume = make_volume(tmp_path)
     (volume / "quick-start").rename(volume / name)
-    yield Training(cluster, name, volume)
-    kubectl("-n", cluster.namespace, "delete", "job", name, "--wait=false", "--ignore-not-found")
+    return Training(cluster, name, volume)
 
 
 def test_the_job_of_the_seeds_trains_and_completes(training: Training) -> None:

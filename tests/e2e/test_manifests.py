@@ -82,55 +82,113 @@ def test_the_data_job_of_seed_001_makes_shards_on_the_volume(cluster: Cluster, t
     ]  # fmt: skip
 
 
-def kustomized(name: str, cluster: Cluster, volume: Path) -> list[Json]:
-    """One of our manifests with this image, and the volume as the claim that it names."""
-    rendered = subprocess.run(["kubectl", "kustomize", K8S / name], capture_output=True, text=True, check=True).stdout
-    objects: list[Json] = list(yaml.safe_load_all(rendered.replace("paddle-launcher:latest", cluster.image)))
-    claim = f"{cluster.namespace}-{name}"
-    size = {"storage": "1Gi"}
-    access = ["ReadWriteMany"]
-    objects.append(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": claim},
-            "spec": {
-                "capacity": size,
-                "accessModes": access,
-                "storageClassName": "",
-                "claimRef": {"namespace": cluster.namespace, "name": "paddle"},
-                "hostPath": {"path": str(volume)},
-            },
-        }
+def rendered(folder: Path, cluster: Cluster) -> list[Json]:
+    """What kustomize makes of a folder, with the images of these tests."""
+    text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+    text = text.replace("paddle-launcher-data:latest", os.environ["E2E_DATA_IMAGE"])
+    return list(yaml.safe_load_all(text.replace("paddle-launcher:latest", cluster.image)))
+
+
+@pytest.fixture
+def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
+    """The volume as the claim `paddle` that our manifests name."""
+    name = cluster.namespace
+    size, access = {"storage": "1Gi"}, ["ReadWriteMany"]
+    shared = {"accessModes": access, "storageClassName": ""}
+    owner = {"namespace": cluster.namespace, "name": "paddle"}
+    source = {"capacity": size, "claimRef": owner, "hostPath": {"path": str(volume)}}
+    wanted = {"resources": {"requests": size}, "volumeName": name}
+    apply(
+        cluster,
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": shared | source},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "paddle"}, "spec": shared | wanted},
     )
-    objects.append(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "paddle"},
-            "spec": {
-                "accessModes": access,
-                "storageClassName": "",
-                "resources": {"requests": size},
-                "volumeName": claim,
-            },
-        }
-    )
-    return objects
+    yield volume
+    kubectl("delete", "pv", name, "--wait=false")
+
+
+def passes(job: Path) -> int:
+    return len(list((job / "output").glob("pass-*/done")))
 
 
 @pytest.mark.parametrize(("name", "job"), [("job", "paddle-cluster-job"), ("job-indexed", "paddle-indexed-job")])
-def test_our_manifests_train_as_a_user_without_rights(cluster: Cluster, volume: Path, name: str, job: str) -> None:
-    (volume / "quick-start").rename(volume / job)
-    kubectl("-n", cluster.namespace, "delete", "job", job, "--ignore-not-found")
-    objects = kustomized(name, cluster, volume)
+def test_our_jobs_train_as_a_user_without_rights(cluster: Cluster, claim: Path, name: str, job: str) -> None:
+    (claim / "quick-start").rename(claim / job)
+    apply(cluster, *rendered(K8S / name, cluster))
+    until_complete(cluster, job)
+    assert passes(claim / job) == 10
+    assert {path.stat().st_uid for path in (claim / job / "output").glob("node_*/status.json")} == {10001}
+
+
+def test_our_data_job_makes_the_shards_that_the_training_job_takes(cluster: Cluster, claim: Path) -> None:
+    apply(cluster, *rendered(K8S / "data-job", cluster))
+    until_complete(cluster, "paddle-data")
+    apply(cluster, *rendered(K8S / "job", cluster))
+    until_complete(cluster, "paddle-cluster-job")
+    assert passes(claim / "paddle-cluster-job") == 10
+
+
+def test_our_single_job_trains_without_peers(cluster: Cluster, claim: Path) -> None:
+    (claim / "quick-start").rename(claim / "quickstart")
+    apply(cluster, *rendered(K8S / "single", cluster))
+    until_complete(cluster, "quickstart")
+    assert passes(claim / "quickstart") == 15
+    assert not (claim / "quickstart" / "output" / "node_0" / "server.log").exists()
+
+
+def test_a_stateful_set_idles_after_success_and_trains_again_when_its_template_changes(
+    cluster: Cluster, claim: Path
+) -> None:
+    job = claim / "paddle-set"
+    (claim / "quick-start").rename(job)
+    objects = rendered(K8S / "statefulset", cluster)
     apply(cluster, *objects)
-    try:
-        until_complete(cluster, job)
-        assert len(list((volume / job / "output").glob("pass-*/done"))) == 10
-        owners = {path.stat().st_uid for path in (volume / job / "output").glob("node_*/status.json")}
-        assert owners == {10001}
-    finally:
-        kubectl("-n", cluster.namespace, "delete", "job", job, "--ignore-not-found")
-        kubectl("-n", cluster.namespace, "delete", "pvc", "paddle", "--wait=false")
-        kubectl("delete", "pv", f"{cluster.namespace}-{name}", "--wait=false")
+    until(lambda: phases(job) == ["complete"] * 3, lambda: phases(job))
+    until(lambda: ready(cluster) == 3, lambda: ready(cluster))
+    first = [folder.stat().st_mtime for folder in (job / "output").glob("pass-*/done")]
+    restarts = {pod["status"]["containerStatuses"][0]["restartCount"] for pod in cluster.pods(_OF_THE_SET)}
+    assert restarts == {0}
+    (changed,) = (made for made in objects if made["kind"] == "StatefulSet")
+    changed["spec"]["template"]["metadata"]["labels"]["run"] = "2"
+    apply(cluster, changed)
+    until(lambda: retrained(job, max(first)), lambda: phases(job))
+
+
+_OF_THE_SET = "app.kubernetes.io/instance=paddle-set"
+
+
+def phases(job: Path) -> list[str]:
+    found = sorted((job / "output").glob("node_*/status.json"))
+    return [json.loads(path.read_text())["phase"] for path in found]
+
+
+def ready(cluster: Cluster) -> int:
+    text = kubectl(
+        "-n", cluster.namespace, "get", "statefulset", "paddle-set", "-o", "jsonpath={.status.readyReplicas}"
+    )
+    return int(text or 0)
+
+
+def retrained(job: Path, before: float) -> bool:
+    newest = [done.stat().st_mtime for done in (job / "output").glob("pass-00009/done")]
+    return bool(newest) and newest[0] > before and phases(job) == ["complete"] * 3
+
+
+@pytest.mark.parametrize("name", ["nfs", "efs", "cephfs", "rwx"])
+def test_volumes_are_valid_to_the_api_server(cluster: Cluster, name: str) -> None:
+    made: Json = {"kind": "List", "apiVersion": "v1", "items": rendered(K8S / "volumes" / name, cluster)}
+    kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=made)
+
+
+@pytest.mark.parametrize("option", sorted(path.name for path in (K8S / "options").iterdir()))
+@pytest.mark.parametrize("name", ["job", "job-indexed", "statefulset"])
+def test_every_option_goes_with_every_job(cluster: Cluster, tmp_path: Path, name: str, option: str) -> None:
+    def beside(folder: Path) -> str:
+        return os.path.relpath(folder, tmp_path.resolve())
+
+    overlay = {"resources": [beside(K8S / name)], "components": [beside(K8S / "options" / option)]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    plain, made = rendered(K8S / name, cluster), rendered(tmp_path, cluster)
+    assert made != plain
+    given: Json = {"kind": "List", "apiVersion": "v1", "items": made}
+    kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=given)
