@@ -26,9 +26,12 @@ class Authority:
         self.ca, self.key, self.chain = folder / "ca.crt", folder / "server.key", folder / "server.crt"
         ca_key, signing = folder / "ca.key", folder / "server.csr"
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        _openssl("req", "-x509", *curve, "-days", "2", "-keyout", ca_key, "-out", self.ca, "-subj", f"/CN={name}")
+        usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # which Python 3.13 and newer insist on
+        _openssl(
+            "req", "-x509", *curve, *usage, "-days", "2", "-keyout", ca_key, "-out", self.ca, "-subj", f"/CN={name}"
+        )
         _openssl("req", *curve, "-keyout", self.key, "-out", signing, "-subj", "/CN=api")
-        (folder / "san").write_text("subjectAltName=IP:127.0.0.1")
+        (folder / "san").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
         sign = ["x509", "-req", "-in", signing, "-CA", self.ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2"]
         _openssl(*sign, "-extfile", folder / "san", "-out", self.chain)
 
