@@ -9,6 +9,7 @@ import pytest
 
 from launcher import config
 from launcher.errors import ConfigProblems, Exit
+from launcher.variables import VARIABLES
 
 SEED_001 = {
     "JOB_NAME": "paddle-cluster-job",
@@ -167,8 +168,8 @@ def test_the_table_in_the_docs_lists_every_variable_with_its_default() -> None:
     table = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
     lines = [line for line in table.splitlines() if line.startswith("| `") and line.count("|") == 5]
     rows = {line.split("|")[1].strip().strip("`"): line for line in lines}
-    assert set(rows) == {variable.name for variable in config.VARIABLES}
-    for variable in config.VARIABLES:
+    assert set(rows) == {variable.name for variable in VARIABLES}
+    for variable in VARIABLES:
         default = "" if variable.default in (None, ()) else variable.default
         shown = f"{default:g}" if isinstance(default, float) else str(default)
         assert rows[variable.name].split("|")[3].strip() == shown, variable.name

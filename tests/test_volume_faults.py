@@ -11,6 +11,9 @@ import pytest
 
 from tests.gangs import Job, until
 from tests.nodes import Nodes
+from tests.supervising import needs_root
+
+pytestmark = needs_root
 
 MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")
 

@@ -1,0 +1,221 @@
+"""The variables of the environment contract: how the text of each becomes a value, its default, and what it means.
+
+docs/configuration.md has the same table; a test compares them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+TERMINATION_LOG = "/dev/termination-log"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable: how its text becomes a value (ValueError when it can't), its default, and what is expected."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    expected: str
+    meaning: str
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not low <= int(value) <= high:
+            raise ValueError
+        return int(value)
+
+    return parse
+
+
+def _seconds(value: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value.strip()) or float(value) <= 0:
+        raise ValueError
+    return float(value)
+
+
+def _switch(value: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if value.lower() not in words:
+        raise ValueError
+    return words[value.lower()]
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _folder_name(value: str) -> str:
+    if "/" in value or value in (".", ".."):
+        raise ValueError
+    return value
+
+
+def _inside(value: str) -> str:
+    """A folder below another, as the old start.sh put them together: a slash in front means nothing."""
+    path = os.path.normpath(value.strip("/") or ".")
+    if path == "." or path.split("/")[0] == "..":
+        raise ValueError
+    return path
+
+
+def _absolute(value: str) -> str:
+    if not os.path.isabs(value):
+        raise ValueError
+    return os.path.normpath(value)
+
+
+def _addresses(value: str) -> tuple[str, ...]:
+    addresses = tuple(part.strip() for part in value.split(","))
+    if not all(re.fullmatch(r"[0-9A-Za-z.:_%-]+", address) for address in addresses):
+        raise ValueError
+    return addresses
+
+
+_PORT = "a port, 1 to 65535"
+_COUNT = _whole(1, 100_000)
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable("JOB_NAME", _folder_name, None, "a name without /", "the job's name, and its folder on the volume"),
+    Variable("JOB_PATH", _absolute, None, "an absolute path", "where the shared volume is mounted; unset: no volume"),
+    Variable("JOB_NAMESPACE", _text, None, "a namespace", "where the pods are; default: the pod's own namespace"),
+    Variable(
+        "TRAIN_CONFIG_DIR",
+        _inside,
+        None,
+        "a folder in $JOB_PATH/$JOB_NAME",
+        "the configuration folder, copied into the work directory; unset: nothing is copied",
+    ),
+    Variable(
+        "CONF_PADDLE_NIC",
+        _matching(r"[^\s/,]+"),
+        "eth0",
+        "the name of one network device",
+        "the device that Paddle uses (--nics)",
+    ),
+    Variable("CONF_PADDLE_PORT", _whole(1, 65535), 7164, _PORT, "the first port of the pserver (--port)"),
+    Variable("CONF_PADDLE_PORTS_NUM", _whole(1, 1000), 2, "a number, 1 to 1000", "ports for dense parameters"),
+    Variable("CONF_PADDLE_PORTS_NUM_SPARSE", _whole(0, 1000), 2, "a number, 0 to 1000", "ports for sparse parameters"),
+    Variable(
+        "CONF_PADDLE_GRADIENT_NUM", _COUNT, None, "the number of nodes, 1 or more", "N: how many pods make the job"
+    ),
+    Variable("TRAINER_COUNT", _COUNT, None, "a number, 1 or more", "threads or GPUs of a trainer (--trainer_count)"),
+    Variable("POD_NAME", _text, None, "the pod's name", "by fieldRef metadata.name; default: the host name"),
+    Variable("POD_IP", _text, None, "the pod's address", "by fieldRef status.podIP"),
+    Variable("POD_NAMESPACE", _text, None, "the pod's namespace", "by fieldRef metadata.namespace"),
+    Variable("POD_UID", _text, None, "the pod's uid", "by fieldRef metadata.uid"),
+    Variable(
+        "LAUNCHER_DISCOVERY",
+        _matching("kubernetes|dns|static"),
+        None,
+        "kubernetes, dns or static",
+        "how peers are found; default: static with LAUNCHER_PEERS, dns with LAUNCHER_SERVICE, else kubernetes",
+    ),
+    Variable(
+        "LAUNCHER_PEERS",
+        _addresses,
+        (),
+        "addresses in rank order, separated by commas",
+        "all members' addresses, for static discovery",
+    ),
+    Variable(
+        "LAUNCHER_SERVICE",
+        _matching(r"[a-z0-9]([-a-z0-9.]*[a-z0-9.])?"),
+        None,
+        "the name of a headless Service",
+        "the pods' headless Service, for discovery by DNS",
+    ),
+    Variable(
+        "LAUNCHER_SELECTOR",
+        _text,
+        None,
+        "a label selector",
+        "the labels of the job's pods, for discovery by Kubernetes; default: job-name=$JOB_NAME",
+    ),
+    Variable(
+        "LAUNCHER_JOB_ID",
+        _matching(r"[0-9A-Za-z][-0-9A-Za-z_.]*"),
+        None,
+        "letters, digits, - _ .",
+        "the job's identity; default: the uid of the pods' controller, as far as discovery tells it",
+    ),
+    Variable(
+        "LAUNCHER_RANK",
+        _whole(0, 99_999),
+        None,
+        "a number from 0 to N-1",
+        "this member's rank; default: Job index, StatefulSet ordinal or order of addresses",
+    ),
+    Variable("LAUNCHER_PEER_TIMEOUT", _seconds, 900.0, "seconds, above 0", "how long to wait for peers before exit 75"),
+    Variable(
+        "LAUNCHER_GANG_PORT",
+        _whole(1, 65535),
+        None,
+        _PORT,
+        "where launchers talk to each other; default: the first port after the pserver's (7168)",
+    ),
+    Variable(
+        "LAUNCHER_SECRET_FILE",
+        _absolute,
+        None,
+        "an absolute path",
+        "a file with the job's secret (a mounted Secret); default: one made on the volume",
+    ),
+    Variable(
+        "LAUNCHER_STOP_GRACE",
+        _seconds,
+        20.0,
+        "seconds, above 0",
+        "how long children may take to end when the pod is told to stop; keep it under terminationGracePeriodSeconds",
+    ),
+    Variable(
+        "LAUNCHER_VOLUME_TIMEOUT",
+        _seconds,
+        30.0,
+        "seconds, above 0",
+        "how long the volume may take to answer at the start before exit 74",
+    ),
+    Variable(
+        "LAUNCHER_WORKDIR",
+        _absolute,
+        None,
+        "an absolute path",
+        "where configuration and data are copied to and Paddle runs; default: the current directory",
+    ),
+    Variable(
+        "LAUNCHER_TERMINATION_LOG",
+        _absolute,
+        TERMINATION_LOG,
+        "an absolute path",
+        "where Kubernetes expects the termination message; written only if it exists",
+    ),
+    Variable(
+        "LAUNCHER_STAY",
+        _switch,
+        False,
+        "1 or 0",
+        "1: once the job is complete, idle until told to stop, for pods that are started again whenever they end",
+    ),
+    Variable(
+        "JOB_COMPLETION_INDEX",
+        _whole(0, 99_999),
+        None,
+        "a number from 0 to N-1",
+        "set by Kubernetes in the pods of an Indexed Job: the rank",
+    ),
+)
