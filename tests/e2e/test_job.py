@@ -24,8 +24,10 @@ class Training:
         self.volume = volume
         self.output = volume / name / "output"
 
-    def submit(self, *flags: str, **variables: str) -> Training:
-        self.cluster.create(self.cluster.job(self.name, self._template(flags, variables)))
+    def submit(self, *flags: str, parallelism: int = SIZE, **variables: str) -> Training:
+        job = self.cluster.job(self.name, self._template(flags, variables))
+        job["spec"]["parallelism"] = parallelism
+        self.cluster.create(job)
         return self
 
     def status(self) -> list[Json]:
@@ -111,6 +113,24 @@ def test_a_killed_trainer_is_told_by_every_pod_and_fails_the_job(training: Train
     assert {member["first_cause"]["pod"] for member in ended} == {members[1]["pod"]}
     get = ("-n", training.cluster.namespace, "get", "job", training.name, "-o", "json")
     until(lambda: any(c["type"] == "Failed" for c in json.loads(kubectl(*get))["status"].get("conditions", [])))
+
+
+def test_a_missing_shard_fails_the_job_before_anything_trains(training: Training) -> None:
+    (training.volume / training.name / "1").rename(training.volume / training.name / "one")
+    ended = training.submit("--num_passes=2").until_ended()
+    assert sorted(member["exit_code"] for member in ended) == [66, 69, 69]
+    assert "one" in ended[0]["first_cause"]["what"]  # what was found beside it
+    assert not list(training.output.glob("pass-*"))
+    get = ("-n", training.cluster.namespace, "get", "job", training.name, "-o", "json")
+    until(lambda: any(c["type"] == "Failed" for c in json.loads(kubectl(*get))["status"].get("conditions", [])))
+
+
+def test_the_job_waits_for_a_pod_that_comes_late_and_says_so(training: Training) -> None:
+    namespace = ("-n", training.cluster.namespace)
+    training.submit("--num_passes=2", parallelism=2)
+    until(lambda: "2 of 3" in training.logs(), training.logs)
+    kubectl(*namespace, "patch", "job", training.name, "-p", json.dumps({"spec": {"parallelism": SIZE}}))
+    assert [member["exit_code"] for member in training.until_ended()] == [0, 0, 0], training.logs()
 
 
 def test_deleting_the_job_takes_no_grace_period(training: Training) -> None:
