@@ -15,9 +15,8 @@ from typing import Any
 
 from launcher.addresses import device_address, device_names
 from launcher.errors import ConfigProblems, Exit, Failure
-from launcher.variables import TERMINATION_LOG, VARIABLES, Variable
+from launcher.variables import SERVICE_ACCOUNT, TERMINATION_LOG, VARIABLES, Variable
 
-SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ALIKE = 0.87  # of 1: a letter or two of a name
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from launcher import report
 from launcher.errors import Exit
 from launcher.latest import LatestFile
 from launcher.model import Cause, Member, Outcome, Roster
 from launcher.record import MAX_ATTEMPTS
+
+_LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
 
 
 class Journal:
@@ -72,10 +74,9 @@ class Journal:
     def ended(self, result: Outcome) -> None:
         """The last entry."""
         self._result = result
-        names = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
         if result.code == Exit.COMPLETE:
             self._count(0)
-        self.phase(names.get(Exit(result.code), "failed") if result.code in set(Exit) else "failed")
+        self.phase(_LAST_PHASES.get(result.code, "failed"))
         self._write_summary()
 
     def flush(self, within: float) -> bool:

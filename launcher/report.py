@@ -53,7 +53,7 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
 def _text(cause: Cause | None, rank: int | None, code: int) -> str:
     if cause is None:
         return "the job is complete" if code == Exit.COMPLETE else _STOPPED
-    first = f"{whose(cause)}{cause.what}"
+    first = f"{whose(cause.rank, cause.pod)}{cause.what}"
     if code == Exit.STOPPED and (cause.kind != "stopped" or cause.rank != rank):
         return f"{_STOPPED}; first cause: {first}"
     if code == Exit.STOPPED:
@@ -67,8 +67,9 @@ def _text(cause: Cause | None, rank: int | None, code: int) -> str:
     return first
 
 
-def whose(cause: Cause) -> str:
-    return "" if cause.rank is None else f"rank {cause.rank} ({cause.pod}): "
+def whose(rank: object, pod: object) -> str:
+    """The beginning of a sentence about a cause, where it is somebody's in particular."""
+    return "" if rank is None else f"rank {rank} ({pod}): "
 
 
 def termination_message(result: Outcome) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.errors import Exit, Failure
+from launcher.report import whose
 from launcher.volume import cannot_read, shown
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
@@ -68,8 +69,7 @@ def _row(member: Mapping[str, Any]) -> tuple[str, ...]:
     cause = member.get("first_cause")
     words = None
     if isinstance(cause, dict):
-        whose = "" if cause.get("rank") is None else f"rank {cause['rank']} ({cause.get('pod')}): "
-        words = f"{whose}{cause.get('what')}"
+        words = f"{whose(cause.get('rank'), cause.get('pod'))}{cause.get('what')}"
     plain = (member.get(key) for key in ("rank", "pod", "phase", "since", "last_pass", "exit_code"))
     return tuple("-" if value is None else shown(str(value)) for value in (*plain, words))
 

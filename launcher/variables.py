@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TERMINATION_LOG = "/dev/termination-log"
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts it
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from launcher.copying import lines, lock, mounts
 from launcher.copying.lock import Lock
 from launcher.errors import Exit, Failure
 from launcher.shard import main, shard
+from tests.supervising import needs_root
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 
@@ -294,7 +295,7 @@ def test_on_a_machine_of_ones_own_every_place_will_do_unless_it_is_known_to_be_a
     assert mounts.goes_with_container(found, "/home/me", in_container=True) != ""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+@needs_root
 def test_in_a_real_container_the_slip_is_refused_and_the_volume_taken(data: Path, tmp_path: Path) -> None:
     layers = tmp_path / "layers"
     for name in ("", "upper", "work", "root"):

@@ -24,10 +24,10 @@ from launcher.copying.tree import Tree
 from launcher.copying.words import Progress
 from launcher.errors import Exit, Failure
 from launcher.staging import Copy, Staging
+from tests.supervising import needs_root
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 ENV = {**os.environ, "PYTHONPATH": REPOSITORY}
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from launcher.addresses import host_port
 from launcher.gang import protocol
 from launcher.gang.connection import MALFORMED, Connection, Pulse, settle
 from launcher.gang.protocol import Malformed, Message, Welcome
@@ -93,8 +94,7 @@ class Link:
         return time.monotonic() - self._reached_at >= self._settings.reach_within
 
     def _where(self) -> str:
-        host, port = self._hub
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return host_port(*self._hub)
 
     async def _enter(self, within: float) -> Welcome:
         """Connect, say hello, wait as long as the roster is not complete, and take the connection into use."""

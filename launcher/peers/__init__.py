@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Protocol
 
 from launcher.model import Member, Peers
+from launcher.variables import SERVICE_ACCOUNT
 
 WAYS = {
     "kubernetes": "launcher.peers.cluster",
@@ -37,7 +38,7 @@ class Settings:
     training_address: str
     timeout: float
     env: Mapping[str, str]
-    service_account: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    service_account: str = SERVICE_ACCOUNT
 
 
 class Finder(Protocol):
