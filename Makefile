@@ -10,7 +10,7 @@ BASE ?= python:3.11-slim
 IMAGE ?= paddle-launcher:latest
 BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1 && echo docker || echo buildah)
 
-.PHONY: demo test test-e2e lint bench image clean
+.PHONY: demo test e2e lint bench image clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,7 +24,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e
 
-test-e2e: $(INSTALLED)
+e2e: $(INSTALLED)
 	$(BIN)/python -m pytest tests/e2e
 
 lint: $(INSTALLED)

@@ -107,8 +107,34 @@ class Cluster:
         metadata = {"name": name, "namespace": self.namespace, **template["metadata"]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
+    def get(self, kind: str, name: str) -> Json:
+        found: Json = json.loads(kubectl("-n", self.namespace, "get", kind, name, "-o", "json"))
+        return found
+
     def uid(self, kind: str, name: str) -> str:
-        return kubectl("-n", self.namespace, "get", kind, name, "-o", "jsonpath={.metadata.uid}")
+        return str(self.get(kind, name)["metadata"]["uid"])
+
+    def conditions(self, job: str) -> dict[str, str]:
+        """What Kubernetes says of a Job, with its reason."""
+        found = self.get("job", job)["status"].get("conditions", [])
+        return {given["type"]: given.get("reason", "") for given in found if given["status"] == "True"}
+
+    def until_complete(self, job: str) -> None:
+        self._until_over(job)
+        assert "Complete" in self.conditions(job), (self.conditions(job), self.logs(f"job-name={job}"))
+
+    def until_failed(self, job: str) -> str:
+        """The reason."""
+        self._until_over(job)
+        assert "Complete" not in self.conditions(job), self.logs(f"job-name={job}")
+        return self.conditions(job)["Failed"]
+
+    def _until_over(self, job: str) -> None:
+        until(lambda: self.conditions(job).keys() & {"Complete", "Failed"}, lambda: self.logs(f"job-name={job}"))
+
+    def logs(self, label: str) -> str:
+        """The last of what each pod said."""
+        return "\n".join(self.log(pod["metadata"]["name"])[-3000:] for pod in self.pods(label))
 
 
 def until(holds: Callable[[], object], shown: Callable[[], object] = str) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import Cluster, kubectl, rights
+from tests.e2e.training import Training
+from tests.gangs import make_volume
 
 
 @pytest.fixture
@@ -22,3 +25,11 @@ def cluster() -> Iterator[Cluster]:
         yield made
     finally:
         kubectl("delete", "namespace", made.namespace, "--wait=false")
+
+
+@pytest.fixture
+def training(cluster: Cluster, tmp_path: Path) -> Training:
+    name = "paddle-cluster-job"
+    volume = make_volume(tmp_path)
+    (volume / "quick-start").rename(volume / name)
+    return Training(cluster, name, volume)

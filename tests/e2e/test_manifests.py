@@ -28,18 +28,6 @@ def volume(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def succeeded(cluster: Cluster, job: str) -> bool:
-    status = json.loads(kubectl("-n", cluster.namespace, "get", "job", job, "-o", "json"))["status"]
-    return any(condition["type"] == "Complete" for condition in status.get("conditions", []))
-
-
-def until_complete(cluster: Cluster, job: str) -> None:
-    def logs() -> str:
-        return "\n".join(cluster.log(pod["metadata"]["name"])[-3000:] for pod in cluster.pods(f"job-name={job}"))
-
-    until(lambda: succeeded(cluster, job), logs)
-
-
 def apply(cluster: Cluster, *objects: Json) -> None:
     kubectl("-n", cluster.namespace, "apply", "-f", "-", given={"kind": "List", "apiVersion": "v1", "items": objects})
 
@@ -63,7 +51,7 @@ def test_the_manifest_of_seed_001_runs_unchanged_but_for_image_and_volume(cluste
     variables = {entry["name"]: entry for entry in manifest["spec"]["template"]["spec"]["containers"][0]["env"]}
     variables["JOB_NAMESPACE"]["value"] = cluster.namespace  # the seed runs in `default`, this test in its own
     apply(cluster, manifest)
-    until_complete(cluster, "paddle-cluster-job")
+    cluster.until_complete("paddle-cluster-job")
     assert len(list((job / "output").glob("pass-*/done"))) == 10
     for rank in range(3):
         assert (job / "output" / f"node_{rank}" / "server.log").stat().st_size
@@ -75,7 +63,7 @@ def test_the_data_job_of_seed_001_makes_shards_on_the_volume(cluster: Cluster, t
     mount = manifest["spec"]["template"]["spec"]["containers"][0]["volumeMounts"][0]
     mount["mountPath"] = "/home/work/mfs"  # the seed mounts /mnt, so that its shards would be gone with the pod
     apply(cluster, manifest)
-    until_complete(cluster, "paddle-data")
+    cluster.until_complete("paddle-data")
     made = tmp_path / "paddle-cluster-job"
     assert sorted(path.name for path in made.iterdir() if not path.name.startswith(".")) == [
         "0", "1", "2", "output", "quick_start"
@@ -115,23 +103,23 @@ def passes(job: Path) -> int:
 def test_our_jobs_train_as_a_user_without_rights(cluster: Cluster, claim: Path, name: str, job: str) -> None:
     (claim / "quick-start").rename(claim / job)
     apply(cluster, *rendered(K8S / name, cluster))
-    until_complete(cluster, job)
+    cluster.until_complete(job)
     assert passes(claim / job) == 10
     assert {path.stat().st_uid for path in (claim / job / "output").glob("node_*/status.json")} == {10001}
 
 
 def test_our_data_job_makes_the_shards_that_the_training_job_takes(cluster: Cluster, claim: Path) -> None:
     apply(cluster, *rendered(K8S / "data-job", cluster))
-    until_complete(cluster, "paddle-data")
+    cluster.until_complete("paddle-data")
     apply(cluster, *rendered(K8S / "job", cluster))
-    until_complete(cluster, "paddle-cluster-job")
+    cluster.until_complete("paddle-cluster-job")
     assert passes(claim / "paddle-cluster-job") == 10
 
 
 def test_our_single_job_trains_without_peers(cluster: Cluster, claim: Path) -> None:
     (claim / "quick-start").rename(claim / "quickstart")
     apply(cluster, *rendered(K8S / "single", cluster))
-    until_complete(cluster, "quickstart")
+    cluster.until_complete("quickstart")
     assert passes(claim / "quickstart") == 15
     assert not (claim / "quickstart" / "output" / "node_0" / "server.log").exists()
 

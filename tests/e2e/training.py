@@ -1,0 +1,106 @@
+"""One training Job of real pods, seen from its pods and from the volume, which this host shares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.cluster import SIZE, Cluster, Json, until
+
+SLOW = ("--num_passes=100000",)
+Change = Callable[[Json], None]
+
+
+class Training:
+    """One Job of three pods, and its folder on the volume, which this host shares."""
+
+    def __init__(self, cluster: Cluster, name: str, volume: Path) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.volume = volume
+        self.output = volume / name / "output"
+
+    def submit(self, *flags: str, mode: str = "NonIndexed", change: Change | None = None, **variables: str) -> Training:
+        """Create the Job, after `change` has had its will of the object."""
+        job = self.cluster.job(self.name, self._template(flags, variables), mode)
+        if change is not None:
+            change(job)
+        self.cluster.create(job)
+        return self
+
+    def status(self) -> list[Json]:
+        """What the volume says of each member."""
+        found = []
+        for rank in range(SIZE):
+            try:
+                found.append(json.loads((self.output / f"node_{rank}" / "status.json").read_text()))
+            except FileNotFoundError:
+                found.append({})
+        return found
+
+    def until_training(self) -> list[Json]:
+        def all_train() -> bool:
+            logs = [self.output / f"node_{rank}" / "train.log" for rank in range(SIZE)]
+            return all(log.exists() and b"Batch=" in log.read_bytes() for log in logs)
+
+        until(all_train, self.logs)
+        return self.status()
+
+    def until_ended(self) -> list[Json]:
+        until(lambda: all(member.get("exit_code") is not None for member in self.status()), self.logs)
+        return self.status()
+
+    def pods(self) -> list[Json]:
+        return self.cluster.pods(f"job-name={self.name}")
+
+    def logs(self) -> str:
+        return self.cluster.logs(f"job-name={self.name}")
+
+    def until_failed(self) -> str:
+        """The reason that Kubernetes gives for it."""
+        return self.cluster.until_failed(self.name)
+
+    def until_complete(self) -> None:
+        """Complete for Kubernetes, and with a model on the volume."""
+        self.cluster.until_complete(self.name)
+        assert self.passes_done()
+
+    def passes_done(self) -> int:
+        return len(list(self.output.glob("pass-*/done")))
+
+    def job_file(self) -> Json:
+        """output/job.json."""
+        found: Json = json.loads((self.output / "job.json").read_text())
+        return found
+
+    def _template(self, flags: tuple[str, ...], variables: dict[str, str]) -> Json:
+        environment = {
+            "JOB_NAME": self.name,
+            "JOB_PATH": "/home/jobpath",
+            "JOB_NAMESPACE": self.cluster.namespace,
+            "TRAIN_CONFIG_DIR": "quick_start",
+            "CONF_PADDLE_NIC": "eth0",
+            "CONF_PADDLE_PORT": "7164",
+            "CONF_PADDLE_PORTS_NUM": "2",
+            "CONF_PADDLE_PORTS_NUM_SPARSE": "2",
+            "CONF_PADDLE_GRADIENT_NUM": str(SIZE),
+            "LAUNCHER_WORKDIR": "/root",
+            "STANDIN_ON_PEER_DEATH": "hang",
+        }
+        container: dict[str, Any] = {
+            "name": "trainer",
+            "image": self.cluster.image,
+            "command": ["paddle-launcher", "run", "--config=trainer_config.lr.py", "--log_period=1", *flags],
+            "env": [{"name": key, "value": value} for key, value in (environment | variables).items()],
+            "volumeMounts": [{"name": "jobpath", "mountPath": "/home/jobpath"}],
+        }
+        return {
+            "spec": {
+                "serviceAccountName": "member",
+                "restartPolicy": "Never",
+                "containers": [container],
+                "volumes": [{"name": "jobpath", "hostPath": {"path": str(self.volume)}}],
+            }
+        }
