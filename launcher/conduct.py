@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher import alive, paddle, report
+from launcher import alive, paddle, report, tolerance
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
@@ -52,6 +52,8 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
         say.set_rank(config.rank)
     for warning in (*config.warnings, *paddle.warnings(flags, command)):
         say(f"warning: {warning}")
+    if attempts := tolerance.said(config):
+        say(attempts)
     become_subreaper()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -226,7 +228,8 @@ class Conductor:
                 self._enter("trained")
                 self._gang.trained()
             return
-        what = death.why or _how_it_died(death.process, death.code)
+        how = death.why or _how_it_died(death.process, death.code)
+        what = f"{how}: {death.killer}" if death.killer else how
         self._fail(Cause(role, self._rank, self._config.own_name, what, death.code, death.tail), death.at)
 
     def _broken(self, step: str, failure: Failure) -> Cause | None:

@@ -48,6 +48,8 @@ class JobConfig:
     workdir: str
     termination_log: str
     stay: bool
+    backoff_limit: int | None
+    failure_policy: bool
     pod_name: str | None
     pod_ip: str | None
     pod_uid: str | None
@@ -125,6 +127,8 @@ def read(
         workdir=values["LAUNCHER_WORKDIR"],
         termination_log=values["LAUNCHER_TERMINATION_LOG"],
         stay=values["LAUNCHER_STAY"],
+        backoff_limit=values["LAUNCHER_BACKOFF_LIMIT"],
+        failure_policy=values["LAUNCHER_FAILURE_POLICY"],
         pod_name=values["POD_NAME"],
         pod_ip=values["POD_IP"],
         pod_uid=values["POD_UID"],

@@ -213,6 +213,20 @@ VARIABLES: tuple[Variable, ...] = (
         "1: once the job is complete, idle until told to stop, for pods that are started again whenever they end",
     ),
     Variable(
+        "LAUNCHER_BACKOFF_LIMIT",
+        _whole(0, 1_000_000),
+        None,
+        "a number, 0 or more",
+        "the Job's backoffLimit, so that the launcher can say how many failed attempts the Job can take",
+    ),
+    Variable(
+        "LAUNCHER_FAILURE_POLICY",
+        _switch,
+        False,
+        "1 or 0",
+        "1: the Job has a podFailurePolicy by which a failed attempt counts one pod, not N",
+    ),
+    Variable(
         "JOB_COMPLETION_INDEX",
         _whole(0, 99_999),
         None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from launcher.model import Process
 from launcher.processes import is_own, off_loop, reap_orphans
+from launcher.supervise import memory
 from launcher.supervise.child import KILL_WAIT, Child, Death, StartFailed
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.listening import wait_until_listening
@@ -34,13 +35,17 @@ class Serving:
 
 @dataclass(frozen=True)
 class Died:
-    """Nobody had asked for this end. `at` is by the monotonic clock; `why` is set when it could not be started."""
+    """Nobody had asked for this end. `at` is by the monotonic clock; `why` is set when it could not be started.
+
+    `killer` is what the kernel may have had to do with it.
+    """
 
     process: Process
     code: int
     at: float
     tail: tuple[str, ...]
     why: str = ""
+    killer: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class Supervisor:
         self._guardian = guardian
         self._stdout = stdout
         self._limits = limits
+        self._killer = memory.watch()
         self._runs: list[_Run] = []
         self._place: tuple[str | None, str] | None = None
 
@@ -190,7 +196,7 @@ class Supervisor:
 
     def _tell_death(self, run: _Run, death: Death, why: str = "") -> None:
         if not run.ending:
-            self._events(Died(run.process, death.code, death.at, run.output.tail(), why))
+            self._events(Died(run.process, death.code, death.at, run.output.tail(), why, self._killer()))
 
     def _watch(self, pid: int) -> None:
         """Called in the starting thread, at the fork."""

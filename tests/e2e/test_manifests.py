@@ -42,14 +42,19 @@ def seed(name: str, image: str, volume: Path) -> Json:
     return manifest
 
 
+def in_namespace(cluster: Cluster, manifest: Json) -> None:
+    """The seeds run in `default`, a test in its own."""
+    variables = {entry["name"]: entry for entry in manifest["spec"]["template"]["spec"]["containers"][0]["env"]}
+    variables["JOB_NAMESPACE"]["value"] = cluster.namespace
+
+
 def test_the_manifest_of_seed_001_runs_unchanged_but_for_image_and_volume(cluster: Cluster, volume: Path) -> None:
     job = volume / "paddle-cluster-job"
     (volume / "quick-start").rename(job)
     (job / "quick_start").rename(job / "recommendation")
     (job / "recommendation" / "trainer_config.lr.py").rename(job / "recommendation" / "trainer_config.py")
     manifest = seed("job-001.yaml", cluster.image, volume)
-    variables = {entry["name"]: entry for entry in manifest["spec"]["template"]["spec"]["containers"][0]["env"]}
-    variables["JOB_NAMESPACE"]["value"] = cluster.namespace  # the seed runs in `default`, this test in its own
+    in_namespace(cluster, manifest)
     apply(cluster, manifest)
     cluster.until_complete("paddle-cluster-job")
     assert len(list((job / "output").glob("pass-*/done"))) == 10
@@ -68,6 +73,18 @@ def test_the_data_job_of_seed_001_makes_shards_on_the_volume(cluster: Cluster, t
     assert sorted(path.name for path in made.iterdir() if not path.name.startswith(".")) == [
         "0", "1", "2", "output", "quick_start"
     ]  # fmt: skip
+
+
+def test_the_manifests_of_seed_004_shard_and_train_with_ports_of_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    apply(cluster, seed("data-004.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path))
+    cluster.until_complete("paddle-data")
+    manifest = seed("job-004.yaml", cluster.image, tmp_path)
+    in_namespace(cluster, manifest)
+    apply(cluster, manifest)
+    cluster.until_complete("paddle-cluster-job")
+    assert passes(tmp_path / "paddle-cluster-job") == 10
+    nodes = {pod["spec"]["nodeName"] for pod in cluster.pods("job-name=paddle-cluster-job")}
+    assert len(nodes) == 3, "two pods with the same hostPort share a node"
 
 
 def rendered(folder: Path, cluster: Cluster) -> list[Json]:
@@ -140,6 +157,15 @@ def test_a_stateful_set_idles_after_success_and_trains_again_when_its_template_c
     changed["spec"]["template"]["metadata"]["labels"]["run"] = "2"
     apply(cluster, changed)
     until(lambda: retrained(job, max(first)), lambda: phases(job))
+
+
+def test_a_stateful_set_that_waits_for_each_pod_to_be_ready_trains_too(cluster: Cluster, claim: Path) -> None:
+    (claim / "quick-start").rename(claim / "paddle-set")
+    objects = rendered(K8S / "statefulset", cluster)
+    (made,) = (made for made in objects if made["kind"] == "StatefulSet")
+    made["spec"]["podManagementPolicy"] = "OrderedReady"
+    apply(cluster, *objects)
+    until(lambda: phases(claim / "paddle-set") == ["complete"] * 3, lambda: cluster.logs(_OF_THE_SET))
 
 
 _OF_THE_SET = "app.kubernetes.io/instance=paddle-set"

@@ -1,0 +1,18 @@
+"""How many failed attempts the Job can take, in words: Kubernetes counts pods, and an attempt is N of them."""
+
+from __future__ import annotations
+
+from launcher.config import JobConfig
+
+
+def said(config: JobConfig) -> str | None:
+    """None where no Job of Kubernetes counts."""
+    limit, pods = config.backoff_limit, 1 if config.failure_policy else config.size
+    counts = f"counts {pods} pods" if pods > 1 else "counts 1 pod"
+    if limit is None:
+        if config.stay or config.size == 1 or config.discovery == "static":
+            return None
+        return f"a failed attempt {counts} of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT"
+    taken = limit // pods
+    times = "no failed attempt" if not taken else f"up to {taken} failed attempt{'s' if taken > 1 else ''}"
+    return f"the Job can take {times}: its backoffLimit is {limit}, and each {counts}"

@@ -1,0 +1,54 @@
+"""What a launcher says of the failed attempts that its Job can take, and whether our manifests tell it the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher import config, tolerance
+
+K8S = Path(__file__).parent.parent / "k8s"
+
+
+def said(**variables: str) -> str | None:
+    environment = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3"} | variables
+    return tolerance.said(config.read(environment, {}, check_here=False))
+
+
+@pytest.mark.parametrize(
+    ("limit", "policy", "expected"),
+    [
+        ("0", "0", "can take no failed attempt: its backoffLimit is 0, and each counts 3 pods"),
+        ("2", "0", "can take no failed attempt: its backoffLimit is 2, and each counts 3 pods"),
+        ("3", "0", "can take up to 1 failed attempt: its backoffLimit is 3, and each counts 3 pods"),
+        ("6", "0", "can take up to 2 failed attempts: its backoffLimit is 6, and each counts 3 pods"),
+        ("4", "1", "can take up to 4 failed attempts: its backoffLimit is 4, and each counts 1 pod"),
+    ],
+)
+def test_a_failed_attempt_counts_all_pods_without_a_policy(limit: str, policy: str, expected: str) -> None:
+    assert said(LAUNCHER_BACKOFF_LIMIT=limit, LAUNCHER_FAILURE_POLICY=policy) == f"the Job {expected}"
+
+
+def test_an_unknown_limit_is_asked_for() -> None:
+    text = said()
+    assert text is not None
+    assert "counts 3 pods of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT" in text
+
+
+def test_where_no_job_counts_nothing_is_said() -> None:
+    assert said(LAUNCHER_STAY="1") is None
+    assert said(LAUNCHER_PEERS="10.0.0.1,10.0.0.2,10.0.0.3") is None
+
+
+@pytest.mark.parametrize("name", ["job", "job-indexed", "single"])
+def test_our_manifests_tell_what_their_job_has(name: str) -> None:
+    spec: Mapping[str, Any] = yaml.safe_load((K8S / name / "job.yaml").read_text())["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    told = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert told["LAUNCHER_BACKOFF_LIMIT"] == str(spec["backoffLimit"])
+    assert (told.get("LAUNCHER_FAILURE_POLICY") == "1") == ("podFailurePolicy" in spec)
+    assert float(told["LAUNCHER_STOP_GRACE"]) == spec["template"]["spec"]["terminationGracePeriodSeconds"] - 5
