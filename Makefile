@@ -24,8 +24,9 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e
 
+# On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)
-	$(BIN)/python -m pytest tests/e2e
+	E2E_TABLE=$(TABLE) $(BIN)/python -m pytest tests/e2e
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

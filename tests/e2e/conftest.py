@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.e2e import table
 from tests.e2e.cluster import Cluster, kubectl, rights
+from tests.e2e.manifests import apply
 from tests.e2e.training import Training
 from tests.gangs import make_volume
 
@@ -33,3 +37,39 @@ def training(cluster: Cluster, tmp_path: Path) -> Training:
     volume = make_volume(tmp_path)
     (volume / "quick-start").rename(volume / name)
     return Training(cluster, name, volume)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """A volume that pods of any user can write to, with shards for a job that is still to be named."""
+    made = make_volume(tmp_path, lines=300)
+    subprocess.run(["chmod", "-R", "a+rwX", tmp_path, *tmp_path.parents[:2]], check=True)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
+    """The volume as the claim `paddle` that our manifests name."""
+    name = cluster.namespace
+    size, access = {"storage": "1Gi"}, ["ReadWriteMany"]
+    shared = {"accessModes": access, "storageClassName": ""}
+    owner = {"namespace": cluster.namespace, "name": "paddle"}
+    source = {"capacity": size, "claimRef": owner, "hostPath": {"path": str(volume)}}
+    wanted = {"resources": {"requests": size}, "volumeName": name}
+    apply(
+        cluster,
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": shared | source},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "paddle"}, "spec": shared | wanted},
+    )
+    yield volume
+    kubectl("delete", "pv", name, "--wait=false")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of cases; also into the file that E2E_TABLE names."""
+    found = table.rows(terminalreporter.stats)
+    for case, result, seconds in found:
+        terminalreporter.write_line(f"{result:8} {seconds:6.1f} s  {case}")
+    if found and os.environ.get("E2E_TABLE"):
+        Path(os.environ["E2E_TABLE"]).write_text(table.page(found))

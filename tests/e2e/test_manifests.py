@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.cluster import Cluster, Json, kubectl, until
-from tests.gangs import make_volume
+from tests.e2e.manifests import K8S, apply, overlay, passes, rendered
 
 SEEDS = Path(__file__).parent / "seeds"
-K8S = Path(__file__).parent.parent.parent / "k8s"
-
-
-@pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Path]:
-    """A volume that pods of any user can write to, with shards for a job that is still to be named."""
-    made = make_volume(tmp_path, lines=300)
-    subprocess.run(["chmod", "-R", "a+rwX", tmp_path, *tmp_path.parents[:2]], check=True)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-def apply(cluster: Cluster, *objects: Json) -> None:
-    kubectl("-n", cluster.namespace, "apply", "-f", "-", given={"kind": "List", "apiVersion": "v1", "items": objects})
 
 
 def seed(name: str, image: str, volume: Path) -> Json:
@@ -85,35 +68,6 @@ def test_the_manifests_of_seed_004_shard_and_train_with_ports_of_the_nodes(clust
     assert passes(tmp_path / "paddle-cluster-job") == 10
     nodes = {pod["spec"]["nodeName"] for pod in cluster.pods("job-name=paddle-cluster-job")}
     assert len(nodes) == 3, "two pods with the same hostPort share a node"
-
-
-def rendered(folder: Path, cluster: Cluster) -> list[Json]:
-    """What kustomize makes of a folder, with the images of these tests."""
-    text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
-    text = text.replace("paddle-launcher-data:latest", os.environ["E2E_DATA_IMAGE"])
-    return list(yaml.safe_load_all(text.replace("paddle-launcher:latest", cluster.image)))
-
-
-@pytest.fixture
-def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
-    """The volume as the claim `paddle` that our manifests name."""
-    name = cluster.namespace
-    size, access = {"storage": "1Gi"}, ["ReadWriteMany"]
-    shared = {"accessModes": access, "storageClassName": ""}
-    owner = {"namespace": cluster.namespace, "name": "paddle"}
-    source = {"capacity": size, "claimRef": owner, "hostPath": {"path": str(volume)}}
-    wanted = {"resources": {"requests": size}, "volumeName": name}
-    apply(
-        cluster,
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": shared | source},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "paddle"}, "spec": shared | wanted},
-    )
-    yield volume
-    kubectl("delete", "pv", name, "--wait=false")
-
-
-def passes(job: Path) -> int:
-    return len(list((job / "output").glob("pass-*/done")))
 
 
 @pytest.mark.parametrize(("name", "job"), [("job", "paddle-cluster-job"), ("job-indexed", "paddle-indexed-job")])
@@ -197,12 +151,7 @@ def test_volumes_are_valid_to_the_api_server(cluster: Cluster, name: str) -> Non
 @pytest.mark.parametrize("option", sorted(path.name for path in (K8S / "options").iterdir()))
 @pytest.mark.parametrize("name", ["job", "job-indexed", "statefulset"])
 def test_every_option_goes_with_every_job(cluster: Cluster, tmp_path: Path, name: str, option: str) -> None:
-    def beside(folder: Path) -> str:
-        return os.path.relpath(folder, tmp_path.resolve())
-
-    overlay = {"resources": [beside(K8S / name)], "components": [beside(K8S / "options" / option)]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    plain, made = rendered(K8S / name, cluster), rendered(tmp_path, cluster)
+    plain, made = rendered(K8S / name, cluster), rendered(overlay(tmp_path, name, option), cluster)
     assert made != plain
     given: Json = {"kind": "List", "apiVersion": "v1", "items": made}
     kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=given)

@@ -1,0 +1,39 @@
+"""What applying manifests in a test takes: our own rendered with the images of the tests, and what they leave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.e2e.cluster import Cluster, Json, kubectl
+
+K8S = Path(__file__).parent.parent.parent / "k8s"
+
+
+def apply(cluster: Cluster, *objects: Json) -> None:
+    kubectl("-n", cluster.namespace, "apply", "-f", "-", given={"kind": "List", "apiVersion": "v1", "items": objects})
+
+
+def rendered(folder: Path, cluster: Cluster) -> list[Json]:
+    """What kustomize makes of a folder, with the images of these tests."""
+    text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+    text = text.replace("paddle-launcher-data:latest", os.environ["E2E_DATA_IMAGE"])
+    return list(yaml.safe_load_all(text.replace("paddle-launcher:latest", cluster.image)))
+
+
+def overlay(folder: Path, name: str, *options: str) -> Path:
+    """In `folder`, as a user would write it: one of our jobs with options."""
+
+    def beside(path: Path) -> str:
+        return os.path.relpath(path, folder.resolve())
+
+    made = {"resources": [beside(K8S / name)], "components": [beside(K8S / "options" / option) for option in options]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(made))
+    return folder
+
+
+def passes(job: Path) -> int:
+    return len(list((job / "output").glob("pass-*/done")))
