@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e import table
 from tests.e2e.cluster import Cluster, kubectl, rights
-from tests.e2e.manifests import apply
+from tests.e2e.manifests import apply, claimed
 from tests.e2e.training import Training
 from tests.gangs import make_volume
 
@@ -51,19 +51,9 @@ def volume(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
     """The volume as the claim `paddle` that our manifests name."""
-    name = cluster.namespace
-    size, access = {"storage": "1Gi"}, ["ReadWriteMany"]
-    shared = {"accessModes": access, "storageClassName": ""}
-    owner = {"namespace": cluster.namespace, "name": "paddle"}
-    source = {"capacity": size, "claimRef": owner, "hostPath": {"path": str(volume)}}
-    wanted = {"resources": {"requests": size}, "volumeName": name}
-    apply(
-        cluster,
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": shared | source},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "paddle"}, "spec": shared | wanted},
-    )
+    apply(cluster, *claimed(volume, cluster.namespace))
     yield volume
-    kubectl("delete", "pv", name, "--wait=false")
+    kubectl("delete", "pv", cluster.namespace, "--wait=false")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

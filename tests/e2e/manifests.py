@@ -35,5 +35,18 @@ def overlay(folder: Path, name: str, *options: str) -> Path:
     return folder
 
 
+def claimed(folder: Path, namespace: str) -> tuple[Json, Json]:
+    """A folder of this host, which the nodes share, as the claim `paddle` of a namespace: volume and claim."""
+    size, access = {"storage": "1Gi"}, ["ReadWriteMany"]
+    shared = {"accessModes": access, "storageClassName": ""}
+    owner = {"namespace": namespace, "name": "paddle"}
+    source = {"capacity": size, "claimRef": owner, "hostPath": {"path": str(folder)}}
+    wanted = {"resources": {"requests": size}, "volumeName": namespace}
+    return (
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": shared | source},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "paddle"}, "spec": shared | wanted},
+    )
+
+
 def passes(job: Path) -> int:
     return len(list((job / "output").glob("pass-*/done")))

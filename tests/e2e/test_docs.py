@@ -1,0 +1,180 @@
+"""docs/kubernetes.md as its reader follows it: every block run as written, and what is shown compared with what comes.
+
+Three things stand in for what the reader has. `docker` is a script, since a test has no registry to push to; so after
+the first block, which names images and namespace, both are those of this test. $EDITOR writes a folder of this host
+into the volume's manifest. The reader's own data set is that of the stand-in for Paddle.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.cluster import kubectl
+from tests.e2e.manifests import claimed
+from tests.gangs import STANDIN
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "kubernetes.md"
+BLOCK_SECONDS = 200
+
+DOCKER = """\
+#!/bin/sh
+# docker info | push IMAGE | build -f FILE ...
+echo "$@" >> "$DOCKER_CALLS"
+[ "$1" != build ] || [ -f "$3" ]
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands of the page, and what is shown of their output: nothing when that does not matter."""
+
+    line: int
+    commands: str
+    shown: str
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks in order: `sh` is run, `text` after it is what it prints. There are no others."""
+    fences = list(re.finditer(r"^```(.*)\n((?:(?!```).*\n)*)```$", page, re.MULTILINE))
+    assert page.count("```") == 2 * len(fences), "a block without an end"
+    assert {fence[1] for fence in fences} == {"sh", "text"}
+    found = []
+    for fence, after in zip(fences, [*fences[1:], None], strict=True):
+        shown = after[2] if after and after[1] == "text" else ""
+        if fence[1] == "sh":
+            found.append(Block(page.count("\n", 0, fence.start()) + 1, fence[2], shown))
+    return found
+
+
+def same_for_all(text: str) -> str:
+    """Without what differs from one run to the next: widths of columns, the names of a Job's pods, times."""
+    text = re.sub(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-POD", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
+    return "".join(" ".join(line.split()) + "\n" for line in text.splitlines())
+
+
+def shows(shown: str, printed: str) -> bool:
+    """Whether this was printed, where ... stands for any text within a line, and alone for any lines."""
+    lines = []
+    for line in same_for_all(shown).splitlines():
+        words = ".*".join(map(re.escape, line.split("...")))
+        lines.append(r"(?:.*\n)*?" if line == "..." else words + r"\n")
+    return re.fullmatch("".join(lines), same_for_all(printed)) is not None
+
+
+class Reader:
+    """Follows the page in one folder, with one environment from block to block."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        self._environment = folder.parent / "environment"
+        self._given = os.environ | environment
+        self._environment.touch()
+
+    def follow(self, block: Block) -> None:
+        """Run the commands, and compare."""
+        where = f"{PAGE.name}, line {block.line}"
+        done = self.bash(block.commands)
+        told = f"{block.commands}\n--- it printed\n{done.stdout}\n--- and on standard error\n{done.stderr}"
+        assert done.returncode == 0, f"{where}: exit code {done.returncode}\n{told}"
+        if block.shown:
+            assert shows(block.shown, done.stdout), f"{where}: the page shows\n{block.shown}\n--- of\n{told}"
+
+    def bash(self, commands: str) -> subprocess.CompletedProcess[str]:
+        keep = f"source '{self._environment}'\n{commands}\nexport -p > '{self._environment}'"
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", keep],
+            cwd=self.folder,
+            env=self._given,
+            capture_output=True,
+            text=True,
+            timeout=BLOCK_SECONDS,
+        )
+
+
+@pytest.fixture
+def namespace() -> Iterator[str]:
+    """A name for the page's namespace and for the volume, which are gone afterwards, however far the reader came."""
+    name = f"launcher-{uuid.uuid4().hex[:8]}"
+    yield name
+    for kind in ("namespace", "pv"):
+        kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def reader(tmp_path: Path, namespace: str) -> Reader:
+    """Somebody who cloned this repository, with a cluster, an editor, docker and a data set."""
+    folder, tools, volume = tmp_path / "reader", tmp_path / "tools", tmp_path / "volume"
+    for made in (folder, tools, volume):
+        made.mkdir()
+    for name in ("docker", "k8s"):
+        shutil.copytree(ROOT / name, folder / "paddle-launcher" / name)
+    shutil.copy(ROOT / "Makefile", folder / "paddle-launcher")
+    dataset = [sys.executable, str(STANDIN / "dataset.py"), str(folder / "reviews"), "--lines=300", "--seed=1"]
+    subprocess.run(dataset, check=True, stdout=subprocess.DEVNULL)
+    (tools / "docker").write_text(DOCKER)
+    (tools / "docker").chmod(0o755)
+    (tools / "volume.yaml").write_text(yaml.safe_dump_all(claimed(volume, namespace)))
+    (tools / "kubeconfig").write_text(kubectl("config", "view", "--raw", "--flatten"))
+    volume.chmod(0o777)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    return Reader(
+        folder,
+        PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
+        KUBECONFIG=str(tools / "kubeconfig"),
+        DOCKER_CALLS=str(tools / "calls"),
+        EDITOR=f"cp {tools / 'volume.yaml'}",
+    )
+
+
+def names(namespace: str) -> str:
+    """What the first block of the page is about, as it is in this test."""
+    image, _, tag = os.environ["E2E_IMAGE"].rpartition(":")
+    data_image, _, data_tag = os.environ["E2E_DATA_IMAGE"].rpartition(":")
+    assert tag == data_tag, "the page gives both images one tag: E2E_IMAGE and E2E_DATA_IMAGE must have that too"
+    return f"export NAMESPACE={namespace} IMAGE={image} DATA_IMAGE={data_image} TAG={tag}"
+
+
+@pytest.mark.timeout(600)
+def test_every_command_of_the_page_runs_as_written_and_prints_what_is_shown(
+    tmp_path: Path, namespace: str, reader: Reader
+) -> None:
+    image, *others = blocks(PAGE.read_text())
+    reader.follow(image)
+    calls = (tmp_path / "tools" / "calls").read_text()
+    assert "build -f docker/Dockerfile --build-arg BASE=your/paddle:tag -t your/paddle-launcher:1 ." in calls
+    assert "push your/paddle-data:1" in calls
+    reader.bash(names(namespace)).check_returncode()
+    for block in others:
+        reader.follow(block)
+    assert (reader.folder / "my" / "model" / "done").exists()
+    assert not kubectl("get", "namespace,pv", f"--field-selector=metadata.name={namespace}", "-o", "name")
+
+
+def test_what_is_shown_differs_when_anything_but_names_times_and_widths_does() -> None:
+    shown = "...\nrank  pod       since\n0     a-qbbg2   2026-11-18T17:04:30Z  cause: ...\n"
+    assert shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n")
+    assert not shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z\n")
+    assert not shows(shown, "rank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n1  b\n")
+
+
+def test_the_links_of_the_page_lead_somewhere() -> None:
+    page = PAGE.read_text()
+    headings = {re.sub(r"[^a-z ]", "", line.lower()).strip().replace(" ", "-") for line in page.splitlines()}
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert links
+    for link in links:
+        assert (link[1:] in headings) if link.startswith("#") else (PAGE.parent / link).exists(), link
