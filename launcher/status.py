@@ -21,6 +21,8 @@ def describe(job_folder: str, *, as_json: bool) -> str:
     members = _members(output)
     if as_json:
         return json.dumps({"job": _read(os.path.join(output, "job.json")), "members": members}, indent=1)
+    if not members:
+        return f"{output}: no member has joined yet: `kubectl get pods` and their logs tell what they wait for"
     return _table([_COLUMNS, *(_row(member) for member in members)])
 
 
