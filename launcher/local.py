@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from launcher import config, namespace, paddle
 from launcher.errors import Exit
+from launcher.processes import own_module
 
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR"))
@@ -81,7 +82,7 @@ def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, f
 def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[bytes]:
     """A session of its own: Ctrl-C reaches the launchers through this process, once."""
     return subprocess.Popen(
-        [sys.executable, "-m", "launcher", "run", *words],
+        [*own_module("launcher"), "run", *words],
         env=told,
         cwd="/",  # `-m` looks in the current directory first, which may hold a json.py of the user's
         stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -79,6 +80,11 @@ def adopt(pid: int) -> None:
 def is_own(pid: int) -> bool:
     """Whether this child was started here, in contrast to an orphan that fell to us."""
     return pid in _own or pid in _adopted
+
+
+def own_module(name: str) -> list[str]:
+    """The command that runs one of our modules: by this very Python, which heeds PYTHON* variables if this one does."""
+    return [sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", name]
 
 
 def spawn(

@@ -11,11 +11,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from typing import IO, Any
 
-from launcher.processes import ended, off_loop, spawn
+from launcher.processes import ended, off_loop, own_module, spawn
 
 _LINE_LIMIT = 16 * 1024 * 1024
 _TAIL = 4096  # of standard error: enough for its last line
@@ -26,7 +25,7 @@ class Worker:
     """A child running `python -m MODULE`. Iterate over `messages()`; `close()` ends it and is always due."""
 
     def __init__(self, module: str, request: Mapping[str, Any], env: Mapping[str, str]) -> None:
-        self._argv = [sys.executable, "-m", module]
+        self._argv = own_module(module)
         self._request = json.dumps(request).encode() + b"\n"
         self._env = env
         self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None

