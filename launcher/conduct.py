@@ -116,6 +116,7 @@ class Conductor:
         self._supervisor = Supervisor(events, say, tag, guardian)
         self._way = Way(config, self._gang, say, events, tagged_environment(config.environment, tag))
         self._rank: int | None = config.rank
+        self._name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
         self._roster: Roster | None = None
         self._make_plan()
         self._unserved = len(self._plan.servers)
@@ -172,6 +173,7 @@ class Conductor:
         config, roster, rank = self._config, joined.roster, joined.rank
         me = roster.members[rank]
         self._rank = rank
+        self._name = me.pod
         self._record = joined.record
         self._say.set_rank(rank)
         if config.size > 1:
@@ -191,7 +193,7 @@ class Conductor:
         self._way.stage(rank)
         if self._held:
             cause, died_at = self._held
-            self._gang.failed(replace(cause, rank=rank), died_at)
+            self._gang.failed(replace(cause, rank=rank, pod=me.pod), died_at)
         self._roster = roster
         try:
             self._make_plan()
@@ -229,19 +231,19 @@ class Conductor:
                 self._gang.trained()
             return
         how = death.why or _how_it_died(death.process, death.code)
-        what = f"{how}: {death.killer}" if death.killer else how
-        self._fail(Cause(role, self._rank, self._config.own_name, what, death.code, death.tail), death.at)
+        what = f"{how}: {death.shortage}" if death.shortage else how
+        self._fail(Cause(role, self._rank, self._name, what, death.code, death.tail), death.at)
 
     def _broken(self, step: str, failure: Failure) -> Cause | None:
         """The cause, where it ends this member at once; None where a gang is told first."""
-        cause = Cause(step, self._rank, self._config.own_name, failure.message, failure.code)
+        cause = Cause(step, self._rank, self._name, failure.message, failure.code)
         if self._journal or step == "staging":
             self._fail(cause, time.monotonic())
             return None
         return self._held[0] if self._held else cause
 
     def _told_to_stop(self) -> Cause | None:
-        cause = Cause("stopped", self._rank, self._config.own_name, "was told to stop (SIGTERM)", Exit.STOPPED)
+        cause = Cause("stopped", self._rank, self._name, "was told to stop (SIGTERM)", Exit.STOPPED)
         self._gang.failed(cause, time.monotonic())
         return None if self._journal else cause  # without: nobody may know this member yet, and nobody will answer
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.nodes import Nodes
@@ -485,6 +486,15 @@ def test_a_deaf_process_ignores_sigterm_and_a_trainer_exits_where_it_is_told(job
     trainer = job.alone(0, env={"STANDIN_EXIT_AT": "3:69"})
     assert code(trainer) == 69
     assert "Batch=2 " in job.log(trainer)
+
+
+def test_a_trainer_takes_memory_where_it_is_told(job: Job) -> None:
+    told = {"STANDIN_TAKES_MEMORY_AT": "0:1:64", "STANDIN_BATCH_SECONDS": "0.5"}
+    trainer = job.alone(0, program=TRAINER, env=told)
+    assert eventually(lambda: psutil.Process(trainer.pid).memory_info().rss > 64 << 20)
+    other = job.alone(1, "--trainer_id=1", program=TRAINER, env=told)
+    assert eventually(lambda: "Batch=2 " in job.log(other))
+    assert psutil.Process(other.pid).memory_info().rss < 64 << 20
 
 
 def test_bad_data_strikes_midway_and_missing_files_at_the_start(job: Job) -> None:

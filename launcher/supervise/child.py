@@ -50,6 +50,7 @@ class Child:
         self._tell_forked = forked
         self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
         self._death: asyncio.Task[Death] | None = None
+        self._asked = False  # by a SIGTERM: many take a second one for more than they take the first
         self._killed_at: float | None = None
         self._next_look = 0.0
         self._gone = False  # its end was seen: the number may be somebody else's now, and is never signalled again
@@ -74,15 +75,14 @@ class Child:
     async def end(self, grace: float) -> bool:
         """SIGTERM to the group, SIGKILL at the end of the grace. False: something was left, held by the kernel."""
         deadline = time.monotonic() + grace
-        asked = False
         while await self._lives():
             now = time.monotonic()
             if self._killed_at is not None and now >= self._killed_at + KILL_WAIT:
                 return False
             if now >= deadline:
                 self.kill()
-            elif self._death is not None and not asked:
-                asked = True
+            elif self._death is not None and not self._asked:
+                self._asked = True
                 self._signal(signal.SIGTERM)
                 self._signal(signal.SIGCONT)  # a stopped one hears the first only with the second
             await asyncio.sleep(_POLL)

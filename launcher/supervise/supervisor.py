@@ -37,7 +37,7 @@ class Serving:
 class Died:
     """Nobody had asked for this end. `at` is by the monotonic clock; `why` is set when it could not be started.
 
-    `killer` is what the kernel may have had to do with it.
+    `shortage` says so where the kernel killed for want of memory since the start.
     """
 
     process: Process
@@ -45,7 +45,7 @@ class Died:
     at: float
     tail: tuple[str, ...]
     why: str = ""
-    killer: str = ""
+    shortage: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class _Run:
         self.child: Child | None = None
         self.served = False
         self.ending = False  # asked for: its death is no event
+        self.rest_grace = _REST_GRACE
         self.task: asyncio.Task[None] | None = None
 
 
@@ -92,7 +93,6 @@ class Supervisor:
         self._guardian = guardian
         self._stdout = stdout
         self._limits = limits
-        self._killer = memory.watch()
         self._runs: list[_Run] = []
         self._place: tuple[str | None, str] | None = None
 
@@ -152,6 +152,7 @@ class Supervisor:
         for attempt in range(1, process.tries + 1):
             if run.ending:
                 return
+            shortage = memory.watch()
             child = run.child = Child(process, tagged_environment(process.env, self._tag), self._watch)
             try:
                 await child.start(run.output.attach())
@@ -163,15 +164,15 @@ class Supervisor:
             await run.output.settle(_SETTLE)
             last = run.served or not process.ports or attempt == process.tries
             if last:
-                self._tell_death(run, death)
-            gone = await child.end(_REST_GRACE)
+                self._tell_death(run, death, shortage=shortage())
+            gone = await child.end(run.rest_grace)
             if gone:
                 self._forget(child)
             await run.output.detach(_DETACH)
             if last or run.ending:
                 return
             if not gone:  # what is left of it may hold its ports
-                self._tell_death(run, death)
+                self._tell_death(run, death, shortage=shortage())
                 return
             self._say(
                 f"the {process.role} ended with {death.code} before it served (try {attempt} of {process.tries}), "
@@ -194,9 +195,9 @@ class Supervisor:
             run.served = True
             self._events(Serving(run.process))
 
-    def _tell_death(self, run: _Run, death: Death, why: str = "") -> None:
+    def _tell_death(self, run: _Run, death: Death, why: str = "", shortage: str = "") -> None:
         if not run.ending:
-            self._events(Died(run.process, death.code, death.at, run.output.tail(), why, self._killer()))
+            self._events(Died(run.process, death.code, death.at, run.output.tail(), why, shortage))
 
     def _watch(self, pid: int) -> None:
         """Called in the starting thread, at the fork."""
@@ -209,6 +210,7 @@ class Supervisor:
 
     async def _end(self, run: _Run, grace: float) -> bool:
         run.ending = True
+        run.rest_grace = grace  # a wrapper, as of `paddle`, dies at once: what it started gets all of the grace
         return run.child is None or await run.child.end(grace)
 
     async def _close(self, run: _Run, flush_within: float) -> None:

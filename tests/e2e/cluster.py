@@ -137,8 +137,8 @@ class Cluster:
         return "\n".join(self.log(pod["metadata"]["name"])[-3000:] for pod in self.pods(label))
 
 
-def until(holds: Callable[[], object], shown: Callable[[], object] = str) -> None:
-    deadline = time.monotonic() + 90
+def until(holds: Callable[[], object], shown: Callable[[], object] = str, within: float = 90) -> None:
+    deadline = time.monotonic() + within
     while not holds():
         assert time.monotonic() < deadline, shown()
         time.sleep(0.05)

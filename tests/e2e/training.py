@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.cluster import SIZE, Cluster, Json, until
+import yaml
 
+from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
+
+_K8S = Path(__file__).parent.parent.parent / "k8s"
 SLOW = ("--num_passes=100000",)
 Change = Callable[[Json], None]
 
@@ -67,6 +70,23 @@ class Training:
         self.cluster.until_complete(self.name)
         assert self.passes_done()
 
+    def execute(self, rank: int, *command: str) -> None:
+        """Run a command in the pod of this rank."""
+        kubectl("-n", self.cluster.namespace, "exec", self.status()[rank]["pod"], "-c", "trainer", "--", *command)
+
+    def exits(self) -> list[int]:
+        """The exit codes in rank order, as the volume has them, once there are all."""
+        return [member["exit_code"] for member in self.until_ended()]
+
+    def ends(self) -> dict[str, Json]:
+        """How the launchers' containers ended, by pod: what `kubectl describe pod` shows of those that are left."""
+        ended = {}
+        for pod in self.pods():
+            (container,) = pod["status"].get("containerStatuses") or [{}]
+            if "terminated" in container.get("state", {}) and "deletionTimestamp" not in pod["metadata"]:
+                ended[pod["metadata"]["name"]] = container["state"]["terminated"]
+        return ended
+
     def passes_done(self) -> int:
         return len(list(self.output.glob("pass-*/done")))
 
@@ -74,6 +94,11 @@ class Training:
         """output/job.json."""
         found: Json = json.loads((self.output / "job.json").read_text())
         return found
+
+    def bare(self, name: str, *flags: str, **variables: str) -> Json:
+        """A member's pod that no Job controls, labelled with the job's name."""
+        labels = {"metadata": {"labels": {"app": self.name}}}
+        return self.cluster.bare(name, labels | self._template(flags, variables))
 
     def _template(self, flags: tuple[str, ...], variables: dict[str, str]) -> Json:
         environment = {
@@ -104,3 +129,9 @@ class Training:
                 "volumes": [{"name": "jobpath", "hostPath": {"path": str(self.volume)}}],
             }
         }
+
+
+def ignore_consequences(job: Json) -> None:
+    """Give it the policy of our Indexed Job. Its backoffLimit stays: 0, so that nothing may count that should not."""
+    ours = yaml.safe_load((_K8S / "job-indexed" / "job.yaml").read_text())
+    job["spec"]["podFailurePolicy"] = ours["spec"]["podFailurePolicy"]

@@ -31,6 +31,15 @@ def exit_at() -> tuple[int, int] | None:
     return int(batch), int(code)
 
 
+def takes_memory_at() -> tuple[int, int, int] | None:
+    """(trainer, batch, MiB) for a trainer that takes so much memory in its first pass, else None."""
+    text = os.environ.get("STANDIN_TAKES_MEMORY_AT")
+    if not text:
+        return None
+    trainer, batch, size = text.split(":")
+    return int(trainer), int(batch), int(size)
+
+
 def crashes_at_start() -> bool:
     """Whether this pserver is one of those that die at start: by odds, or by a file that holds how many still do."""
     counter = os.environ.get("STANDIN_CRASHES_LEFT")

@@ -166,6 +166,7 @@ class Trainer:
         self._parameters = self._first_parameters()
         self._updater: Updater = LocalUpdater() if flags.on("local") else RemoteUpdater(flags)
         self._exit_at = knobs.exit_at()
+        self._takes_memory_at = knobs.takes_memory_at()
 
     def run(self) -> None:
         for _ in range(2):
@@ -202,6 +203,8 @@ class Trainer:
         for batch in self._all_batches():
             if self._exit_at and self._exit_at[0] == count:
                 os._exit(self._exit_at[1])
+            if self._takes_memory_at and self._takes_memory_at[:2] == (self._id, count):
+                self._taken = b"x" * (self._takes_memory_at[2] << 20)
             if count % period == 0:
                 current = model.Stats()
             before = model.Stats()

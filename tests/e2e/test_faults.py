@@ -1,0 +1,138 @@
+"""Faults of processes, pods and volumes in real pods: what the job does, and what whoever looks is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.cluster import Json, kubectl
+from tests.e2e.training import SLOW, Training, ignore_consequences
+
+PACE = "0.05"  # seconds a batch: training goes on until the test ends it
+
+
+def killed_is_told(training: Training, *words: str) -> None:
+    """The Job has failed, and the kill is told in every pod that is left and on the volume, in the same words."""
+    assert training.until_failed() == "BackoffLimitExceeded"
+    assert training.job_file()["exit_code"] == 137
+    assert not list(training.output.glob(".launcher/*/complete"))
+    codes = {member["pod"]: member["exit_code"] for member in training.status()}
+    ends = training.ends()
+    assert ends
+    for pod, end in ends.items():
+        assert end["exitCode"] == codes[pod]
+        for told in (end["message"], training.cluster.log(pod)):
+            assert all(word in told for word in words), (words, told)
+    causes = [training.job_file()["first_cause"], *(member["first_cause"] for member in training.status())]
+    for cause in causes:
+        assert all(word in f"rank {cause['rank']} ({cause['pod']}): {cause['what']}" for word in words), (words, cause)
+
+
+def test_a_killed_pserver_is_named_though_the_trainers_die_with_it(training: Training) -> None:
+    members = training.submit(*SLOW, STANDIN_BATCH_SECONDS=PACE).until_training()
+    training.execute(1, "pkill", "-9", "-f", "standin.paddle_pserver_main")
+    assert training.exits() == [69, 137, 69]
+    killed_is_told(training, f"rank 1 ({members[1]['pod']}): pserver (", "was killed by SIGKILL (exit code 137)")
+
+
+def test_a_deleted_pod_fails_a_job_that_may_lose_none(training: Training) -> None:
+    members = training.submit(*SLOW, STANDIN_BATCH_SECONDS=PACE).until_training()
+    delete(training, members[1]["pod"])
+    codes = training.exits()
+    assert codes[1] == 143
+    assert set(codes) <= {69, 143}  # Kubernetes stops the others of a failed Job, if they have not ended by then
+    assert {member["first_cause"]["kind"] for member in training.status()} == {"stopped"}
+    assert training.until_failed() == "BackoffLimitExceeded"
+
+
+def test_a_deleted_pod_is_named_and_the_whole_gang_comes_again_where_that_does_not_count(training: Training) -> None:
+    config = training.volume / training.name / "quick_start" / "trainer_config.lr.py"
+    fast = config.read_text()
+    config.write_text(f"import os\nos.environ['STANDIN_BATCH_SECONDS'] = '0.3'\n{fast}")
+    first = training.submit("--num_passes=30", mode="Indexed", change=ignore_consequences).until_training()
+    config.write_text(fast)  # the next attempt will not have to be interrupted
+    delete(training, first[1]["pod"])
+    training.until_complete()
+    assert training.passes_done() == 30
+    second = training.status()
+    pods = [member["pod"] for member in second]
+    assert not set(pods) & {member["pod"] for member in first}
+    assert [member["exit_code"] for member in second] == [0, 0, 0]
+    assert training.job_file()["exit_code"] == 0
+    ends = training.ends()
+    assert {pod: ends.pop(pod)["exitCode"] for pod in pods} == dict.fromkeys(pods, 0)
+    assert ends.keys() == {first[0]["pod"], first[2]["pod"]}
+    for pod, end in ends.items():
+        assert end["exitCode"] == 69
+        for told in (end["message"], training.cluster.log(pod)):
+            assert f"ended because of a peer: rank 1 ({first[1]['pod']}): was told to stop (SIGTERM)" in told
+
+
+def delete(training: Training, pod: str) -> None:
+    kubectl("-n", training.cluster.namespace, "delete", "pod", pod, "--wait=false")
+
+
+@pytest.mark.parametrize("folder", ["", "output"])
+def test_a_volume_that_is_read_only_is_named_and_nothing_trains(training: Training, folder: str) -> None:
+    path = f"/home/jobpath/{training.name}/output"
+
+    def read_only(job: Json) -> None:
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        (mount,) = container["volumeMounts"]
+        if folder:
+            container["volumeMounts"].append(mount | {"mountPath": path, "subPath": f"{training.name}/{folder}"})
+        container["volumeMounts"][-1]["readOnly"] = True
+
+    training.submit("--num_passes=1", change=read_only)
+    assert training.until_failed() == "BackoffLimitExceeded"
+    ends = training.ends()
+    assert {end["exitCode"] for end in ends.values()} - {143} == {73}  # a Job that has failed stops those that are left
+    for pod, end in ends.items():
+        if end["exitCode"] == 73:
+            for told in (end["message"], training.cluster.log(pod)):
+                assert f"cannot write {path}" in told
+                assert "Read-only file system: it is mounted read-only: mount it writable" in told
+    assert not list(training.output.iterdir())
+
+
+def test_a_trainer_out_of_memory_is_told_as_such_by_every_pod(training: Training) -> None:
+    def limit(job: Json) -> None:
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        container["resources"] = {"limits": {"memory": "256Mi"}}
+
+    training.submit(*SLOW, change=limit, STANDIN_BATCH_SECONDS=PACE, STANDIN_TAKES_MEMORY_AT="1:1:512")
+    assert training.exits() == [69, 137, 69]
+    what = "out of memory, the kernel killed a process of this container: the container's limit is 256 MiB"
+    killed_is_told(training, f"rank 1 ({training.status()[1]['pod']}): trainer (", f"SIGKILL (exit code 137): {what}")
+
+
+def with_deaf_sidecar(job: Json) -> None:
+    """A native sidecar that ends only when the grace period does."""
+    pod = job["spec"]["template"]["spec"]
+    deaf = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
+    image = pod["containers"][0]["image"]
+    pod["initContainers"] = [{"name": "sidecar", "image": image, "restartPolicy": "Always", "command": deaf}]
+    pod["terminationGracePeriodSeconds"] = 5
+
+
+def sidecars_outlived_launchers(training: Training) -> bool:
+    """Whether no launcher waited for a sidecar, of those pods that a failed Job has left."""
+    launchers = [member["written"] for member in training.status()]
+    states = [state for pod in training.pods() for state in pod["status"]["initContainerStatuses"]]
+    sidecars = [state["state"]["terminated"]["finishedAt"] for state in states if "terminated" in state["state"]]
+    return bool(max(launchers) < min(sidecars))  # both in UTC as RFC 3339 has it, which sorts
+
+
+def test_a_sidecar_that_outlives_the_trainer_delays_nobody(training: Training) -> None:
+    training.submit("--num_passes=2", change=with_deaf_sidecar)
+    assert training.exits() == [0, 0, 0], training.logs()
+    training.until_complete()
+    assert sidecars_outlived_launchers(training)
+
+
+def test_a_failure_is_told_while_sidecars_keep_the_pods_running(training: Training) -> None:
+    training.submit(*SLOW, change=with_deaf_sidecar, STANDIN_BATCH_SECONDS=PACE)
+    members = training.until_training()
+    training.execute(1, "pkill", "-9", "-f", "standin.paddle_trainer")
+    assert training.exits() == [69, 137, 69]
+    killed_is_told(training, f"rank 1 ({members[1]['pod']}): trainer (", "was killed by SIGKILL (exit code 137)")
+    assert sidecars_outlived_launchers(training)
