@@ -107,7 +107,7 @@ class Conductor:
         events = self._queue.put_nowait
         listen = (config.pod_ip,) if config.pod_ip else None
         self._gang = Gang(
-            Settings(config.size, config.gang_port, listen),
+            Settings(config.size, config.gang_port, listen, silence=config.silence),
             events,
             say,
             complete=self._mark_complete,

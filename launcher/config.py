@@ -42,6 +42,7 @@ class JobConfig:
     rank: int | None
     peer_timeout: float
     gang_port: int
+    silence: float
     secret_file: str | None
     stop_grace: float
     volume_timeout: float
@@ -121,6 +122,7 @@ def read(
         rank=values["LAUNCHER_RANK"],
         peer_timeout=values["LAUNCHER_PEER_TIMEOUT"],
         gang_port=values["LAUNCHER_GANG_PORT"],
+        silence=values["LAUNCHER_SILENCE"],
         secret_file=values["LAUNCHER_SECRET_FILE"],
         stop_grace=values["LAUNCHER_STOP_GRACE"],
         volume_timeout=values["LAUNCHER_VOLUME_TIMEOUT"],

@@ -45,6 +45,14 @@ def _seconds(value: str) -> float:
     return float(value)
 
 
+def _silence(value: str) -> float:
+    """Members say something every 5 s: less than three times that would take a busy node for a lost one."""
+    seconds = _seconds(value)
+    if seconds < 15:
+        raise ValueError
+    return seconds
+
+
 def _switch(value: str) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if value.lower() not in words:
@@ -163,6 +171,13 @@ VARIABLES: tuple[Variable, ...] = (
         "this member's rank; default: Job index, StatefulSet ordinal or order of addresses",
     ),
     Variable("LAUNCHER_PEER_TIMEOUT", _seconds, 900.0, "seconds, above 0", "how long to wait for peers before exit 75"),
+    Variable(
+        "LAUNCHER_SILENCE",
+        _silence,
+        120.0,
+        "seconds, 15 or more",
+        "how long a peer may be silent, as in a cut of the network, before it counts as lost; the same on all members",
+    ),
     Variable(
         "LAUNCHER_GANG_PORT",
         _whole(1, 65535),
