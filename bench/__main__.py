@@ -1,4 +1,7 @@
-"""`make bench`: every benchmark, one after the other; or those named as arguments."""
+"""`make bench`: every benchmark, one after the other; or those named as arguments.
+
+`pods` and `api` run only when they are named: they need a cluster (KUBECONFIG, E2E_IMAGE).
+"""
 
 from __future__ import annotations
 

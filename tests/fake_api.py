@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import ssl
@@ -16,6 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 Json = dict[str, Any]
+
+_PACK_FROM = 128 * 1024  # bytes, as in the real one
 
 
 class Authority:
@@ -53,6 +56,7 @@ class FakeApi:
         self.news = threading.Condition()
         self.first_known = 0  # a watch from before this version is expired
         self.watching = 0
+        self.packed = 0  # answers that were compressed
         self._authority = authority
         self._version = 100
         self._pods: dict[str, Json] = {}
@@ -231,6 +235,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _say(self, code: int, body: Json, headers: dict[str, str] | None = None) -> None:
         text = json.dumps(body).encode()
         self.send_response(code)
+        if len(text) > _PACK_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+            text = gzip.compress(text)
+            self.server.api.packed += 1
+            self.send_header("Content-Encoding", "gzip")
         always = {"Content-Type": "application/json", "Content-Length": str(len(text)), "Connection": "close"}
         for key, value in {**always, **(headers or {})}.items():
             self.send_header(key, value)

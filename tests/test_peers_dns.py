@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from launcher.errors import Exit, Failure
 from launcher.peers import Settings, finder
-from launcher.peers.dns import hub_name
+from launcher.peers.dns import hub_name, process_age
 from tests import peering
 
 _ROOT = str(Path(__file__).parent.parent)
@@ -79,3 +80,12 @@ def test_without_a_number_below_n_it_says_how_to_give_one(more: dict[str, Any]) 
 )
 def test_the_hubs_name_comes_from_the_own_one_or_else_from_the_job(more: dict[str, Any], name: str) -> None:
     assert hub_name(settings(**more), 2) == name
+
+
+def test_the_time_that_names_need_counts_from_the_creation_of_the_process() -> None:
+    begin = time.monotonic()
+    code = "import time; time.sleep(0.5); from launcher.peers.dns import process_age; print(process_age())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=_ROOT, check=True)
+    tick = 0.02  # the kernel counts creations in hundredths of a second
+    assert 0.5 - tick < float(done.stdout) < time.monotonic() - begin + tick
+    assert process_age() > float(done.stdout)

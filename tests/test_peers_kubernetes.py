@@ -340,6 +340,44 @@ def test_the_hub_watches_on_until_all_are_seen_and_knows_who_has_not_joined(api:
     run(test())
 
 
+@pytest.mark.parametrize("me", ["x-a", "x-b"])
+def test_whoever_sees_all_pods_watches_on_until_they_run_and_knows_why_one_does_not(
+    api: FakeApi, settings: Make, me: str
+) -> None:
+    def third(**state: Any) -> Any:
+        made = pod("x-c", "10.0.0.9")
+        made["status"]["containerStatuses"][0]["state"] = state
+        return made
+
+    api.put(pod("x-a", "10.0.0.7"), pod("x-b", "10.0.0.8"), third(waiting={"reason": "ContainerCreating"}))
+
+    async def test() -> None:
+        async with searching(settings(me)) as search:
+            await search.task
+            api.put(third(waiting={"reason": "ImagePullBackOff"}))
+            await until(lambda: "container trainer: ImagePullBackOff" in search.finder.missing(()))
+            assert children() != []
+            api.put(third(running={}))
+            await until(lambda: children() == [])
+
+    run(test())
+
+
+def test_past_the_deadline_looking_again_tells_what_was_seen_last(
+    api: FakeApi, settings: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.put(pod("x-a", "10.0.0.7"), pod("x-b", "10.0.0.8"), pod("x-c", "10.0.0.9"))
+
+    async def test() -> None:
+        async with searching(settings("x-b")) as search:
+            await search.task
+            monkeypatch.setattr("launcher.peers.waiting.monotonic", lambda: time.monotonic() + 1000)
+            with pytest.raises(Failure, match=r"waited 100 s .*: 3 of 3\. Look at"):
+                await search.finder.find()
+
+    run(test())
+
+
 def test_looking_again_sees_what_has_changed(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", "10.0.0.8", index=1))
 
@@ -472,6 +510,7 @@ def test_two_thousand_pods_are_one_list_and_few_words(api: FakeApi, settings: Ma
     async def test() -> None:
         hub = Searching(settings("x-0", size=size))
         assert (await hub.task).hub is None
+        assert api.packed == 1  # the long list
         assert (await found(settings("x-1999", size=size, pod_ip="10.9.9.9"))).hub == "10.0.0.0"
         text = hub.finder.missing({f"x-{i}" for i in range(1800)})
         assert text.startswith("x-1800 (10.7.0.50) has not joined yet; ")

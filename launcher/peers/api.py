@@ -30,7 +30,7 @@ _CONNECT, _READ = 5.0, 30.0  # seconds
 _WATCH = 300  # seconds that the server keeps a watch
 _SILENCE = 90.0  # seconds without a bookmark, which come every minute: the connection is dead
 _CREDENTIALS = 4  # tries with credentials or certificates that are refused
-_BOUNDED = {"_preload_content": False, "_request_timeout": (_CONNECT, _READ)}
+_BOUNDED: dict[str, Any] = {"_preload_content": False, "_request_timeout": (_CONNECT, _READ)}
 _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 
 
@@ -75,7 +75,10 @@ class Api:
 
     def list(self, selector: str) -> tuple[list[Json], str]:
         """All pods that match, and the version to watch from."""
-        found = self._read(lambda: self._core.list_namespaced_pod(self.namespace, label_selector=selector, **_BOUNDED))
+        packed = {"Accept-Encoding": "gzip"}  # a list of hundreds of pods gets 20 times smaller
+        found = self._read(
+            lambda: self._core.list_namespaced_pod(self.namespace, label_selector=selector, _headers=packed, **_BOUNDED)
+        )
         return found.get("items") or [], found["metadata"]["resourceVersion"]
 
     def watch(self, selector: str, version: str) -> Iterator[Json]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Collection
 from itertools import chain, repeat
-from time import monotonic
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
 from launcher.addresses import sort_key
 from launcher.errors import Exit, Failure
@@ -17,7 +18,8 @@ from launcher.peers.waiting import Waiting
 from launcher.processes import off_loop
 
 _RESOLVER = "/etc/resolv.conf"
-_FIRST = 1.0  # seconds: names of pods that start together are there within one, and too early costs five or more
+_FIRST = 1.2  # seconds of this process's life: until then come the names of pods that start together (a kubelet looks
+# at its containers once a second), and a look-up that comes too early costs five or more
 _PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds; a failure is cached for 5 s in many clusters, and the last pause stays
 
 
@@ -32,9 +34,9 @@ class Dns:
         self._state = "the hub's name was not looked up yet"
 
     async def start(self) -> None:
-        """Begin to count the time that names need to be there."""
+        """Begin to count the time that names need to be there: from the creation of this process."""
         if self._started is None:
-            self._started = monotonic()
+            self._started = monotonic() - process_age()
 
     async def identity(self) -> str | None:
         """What this member was told."""
@@ -130,6 +132,16 @@ def hub_name(settings: Settings, rank: int) -> str:
         return f"{name}."
     domain = _service_domain() if "." not in settings.service else None
     return f"{name}.{domain}." if domain else name
+
+
+def process_age() -> float:
+    """Seconds since this process was created, its program's loading included; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            created = int(file.read().rpartition(b") ")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, clock_gettime(CLOCK_BOOTTIME) - created)
 
 
 def _service_domain() -> str | None:

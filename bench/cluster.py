@@ -1,0 +1,112 @@
+"""What the benchmarks on a cluster start from: a namespace of their own, and the API server's word as it comes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kubernetes import client, config, watch
+from urllib3.exceptions import HTTPError
+
+from bench.jobs import now
+from tests.e2e.cluster import Cluster, Json, kubectl, rights
+
+SERVICE = "paddle"
+_NEEDED = {
+    "KUBECONFIG": "the configuration of a cluster",
+    "E2E_IMAGE": "an image of tests/e2e/Dockerfile that all of its nodes have",
+}
+
+
+def demand() -> None:
+    """End with what is missing, if something is."""
+    missing = [f"{name} must name {what}" for name, what in _NEEDED.items() if not os.environ.get(name)]
+    if not shutil.which("kubectl"):
+        missing.append("kubectl must be on PATH")
+    if missing:
+        raise SystemExit(f"this benchmark runs on a cluster: {', '.join(missing)}")
+
+
+@contextmanager
+def namespace() -> Iterator[Cluster]:
+    """A fresh namespace with the accounts of the end-to-end tests; deleted at the end."""
+    made = Cluster(f"launcher-{uuid.uuid4().hex[:8]}", os.environ["E2E_IMAGE"])
+    kubectl("create", "namespace", made.namespace)
+    try:
+        made.create(*rights(made.namespace))
+        yield made
+    finally:
+        kubectl("delete", "namespace", made.namespace, "--wait=false")
+
+
+def told_of_itself(job: Json) -> None:
+    """Tell each pod what the manifests in k8s/ tell it."""
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    _fields(container, POD_NAME="metadata.name", POD_IP="status.podIP", POD_UID="metadata.uid")
+
+
+def found_by_name(job: Json) -> None:
+    """As k8s/job-indexed has it: no rights, no token."""
+    told_of_itself(job)
+    template = job["spec"]["template"]
+    template["metadata"] = {"labels": {"app": SERVICE}}
+    template["spec"] |= {"subdomain": SERVICE, "serviceAccountName": "nobody", "automountServiceAccountToken": False}
+    container = template["spec"]["containers"][0]
+    container["env"].append({"name": "LAUNCHER_SERVICE", "value": SERVICE})
+    _fields(container, LAUNCHER_JOB_ID="metadata.labels['batch.kubernetes.io/controller-uid']")
+
+
+def _fields(container: Json, **paths: str) -> None:
+    container["env"] += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
+
+
+def service() -> Json:
+    """What gives the pods of `found_by_name` their names."""
+    spec: Json = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": SERVICE}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE}, "spec": spec}
+
+
+def core() -> Any:
+    """The API server's own client, a fresh one: they are not for two threads."""
+    return client.CoreV1Api(config.new_client_from_config())
+
+
+def batch() -> Any:
+    """The same for Jobs."""
+    return client.BatchV1Api(config.new_client_from_config())
+
+
+def slices() -> Any:
+    """The same for EndpointSlices."""
+    return client.DiscoveryV1Api(config.new_client_from_config())
+
+
+class Events:
+    """Follows one kind of object in a thread, and gives each event with the time at which it came."""
+
+    def __init__(self, heed: Callable[[float, str, dict[str, Any]], None], listing: Any, *arguments: str) -> None:
+        self._heed = heed
+        self._listing = listing
+        self._arguments = arguments
+        self._watch = watch.Watch()
+        self._closed = False
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more of them; the thread ends with the next event, or with this process."""
+        self._closed = True
+        self._watch.stop()
+
+    def _follow(self) -> None:
+        try:
+            for event in self._watch.stream(self._listing, *self._arguments):
+                self._heed(now(), event["type"], event["raw_object"])
+        except HTTPError:
+            if not self._closed:
+                raise
