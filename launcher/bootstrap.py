@@ -30,7 +30,7 @@ from launcher.staging import Copy, Staging
 
 _PROGRESS_EVERY = 30.0
 _LOOK_EVERY = 1.0
-_ASK_WITHIN = 2.0
+_ASK_WITHIN = 3.0  # on a busy node the asking process takes seconds to start; but others, who have ended, fail the Job
 _HUB_FIRST = 2.0  # members wait this much longer than the hub, which tells them who is missing
 
 T = TypeVar("T")
@@ -118,12 +118,15 @@ class Way:
         if await self._from_volume(record.is_complete):
             self._events(Already())
             return
+        if others := await self._from_volume(record.completed_before):
+            self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
         failed_attempts = await self._count_attempts(record)
         self.stage(self._config.rank)
         found = await self._finder.find()
         self.stage(found.rank)
         roster, rank = await self._join(found, await self._secret(record))
         self._events(Joined(roster, rank, record, failed_attempts))
+        await self._finder.close()
 
     async def _open_record(self, identity: str | None) -> Record:
         record = Record(self._config.output, identity)

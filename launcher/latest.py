@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launcher import volume
-from launcher.errors import Failure
+from launcher.errors import Exit, Failure
 
 
 class LatestFile:
-    """Versions that come while one is being written replace each other: a slow volume sees the last, not all."""
+    """Versions that come while one is being written replace each other: a slow volume sees the last, not all.
+
+    The file belongs to whoever began to write it last: what ends late, as a deleted job may, leaves it to the next.
+    """
 
     def __init__(self, path: str, say: Callable[[str], None]) -> None:
         self._path = path
@@ -22,6 +25,7 @@ class LatestFile:
         self._newest: bytes | None = None
         self._writing = False
         self._complained = False
+        self._written: set[bytes] = set()  # what the file may hold from here
 
     def put(self, content: Mapping[str, Any]) -> None:
         with self._changed:
@@ -44,10 +48,27 @@ class LatestFile:
                     self._changed.notify_all()
                     return
             try:
-                volume.make_folder(os.path.dirname(self._path))
-                volume.write_atomically(self._path, data)
+                self._replace(data)
                 self._complained = False
             except Failure as failure:
                 if not self._complained:
                     self._say(failure.message)
                 self._complained = True
+
+    def _replace(self, data: bytes) -> None:
+        if self._written and _read(self._path) not in (None, *self._written):
+            raise Failure(Exit.CANNOT_WRITE, f"{self._path} is left to a later run of this job, which has written it")
+        volume.make_folder(os.path.dirname(self._path))
+        self._written.add(data)
+        volume.write_atomically(self._path, data)
+        self._written = {data}
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise volume.cannot_read(path, error) from None

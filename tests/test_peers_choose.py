@@ -225,6 +225,16 @@ def test_a_pod_that_is_held_up_is_explained(held_up: Json, said: str) -> None:
     assert said in explain.pod(held_up, None).why
 
 
+def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
+    stuck = waiting(pod("x-c", "10.0.0.11"), "ImagePullBackOff", "Back-off")
+    stuck["status"]["phase"] = "Pending"
+    for hub in (A, pod("x-a", "10.0.0.99")):
+        seen = view("x-a", hub, B, stuck)
+        assert choose(seen, settings()) is not None  # its address is its place among them
+        assert not complete(seen, settings())
+        assert missing(seen, settings()) == "2 of 3; x-c is Pending: container trainer: ImagePullBackOff: Back-off"
+
+
 def test_a_running_init_container_is_what_a_pod_waits_for() -> None:
     made = waiting(pod("x-b"), "PodInitializing")
     made["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {}}}]

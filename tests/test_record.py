@@ -20,6 +20,16 @@ def test_attempts_that_cannot_be_read_count_as_none(tmp_path: Path, content: str
     assert record.failed_attempts() == 0
 
 
+def test_what_another_job_of_the_name_completed_is_known_and_not_taken_for_this_ones(tmp_path: Path) -> None:
+    old, new = Record(str(tmp_path), "job-1"), Record(str(tmp_path), "job-2")
+    for record in (old, new):
+        record.open()
+    assert new.completed_before() == []
+    old.mark_complete()
+    assert (new.completed_before(), new.is_complete()) == (["job-1"], False)
+    assert (old.completed_before(), old.is_complete()) == ([], True)
+
+
 def test_attempts_are_read_as_they_were_written(tmp_path: Path) -> None:
     record = Record(str(tmp_path), "job-1")
     record.open()

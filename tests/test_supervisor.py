@@ -334,6 +334,23 @@ def test_the_rest_of_a_group_ends_with_its_first_process(tmp_path: Path) -> None
     watch(tmp_path, test)
 
 
+def test_what_a_wrapper_started_has_all_of_the_grace_to_end(tmp_path: Path) -> None:
+    saving = "trap 'echo told' TERM; echo up; while [ ! -e may-end ]; do sleep 0.05; done; echo saved"
+
+    async def test(w: Watched) -> None:
+        w.supervisor.start(shell(f'sh -c "{saving}" & wait', cwd=str(tmp_path)))
+        await until(lambda: "up" in w.log())
+        ending = asyncio.ensure_future(w.supervisor.end(LONG))
+        await until(lambda: "told" in w.log())
+        await asyncio.sleep(1.5)  # longer than the rest of a group gets whose first process ended by itself
+        (tmp_path / "may-end").touch()
+        assert await ending == []
+        await until(lambda: "saved" in w.log())
+        assert w.log().count("told") == 1
+
+    watch(tmp_path, test)
+
+
 def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell(f"setsid sleep {w.nap}2 & env -i setsid sleep {w.nap}3 & echo up; wait"))

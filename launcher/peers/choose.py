@@ -35,18 +35,17 @@ def choose(view: View, settings: Settings) -> Peers | None:
 
 def there(view: View, settings: Settings) -> list[Member]:
     """The members whose pods live and have an address, one for each number."""
-    me = _own(view, settings)
-    pods = _winners(pod for pod in _of_the_job(view, settings, me) if _counts(pod)) if me else []
-    return [_member(pod, settings, view.me) for pod in pods]
+    return [_member(pod, settings, view.me) for pod in _there(view, settings)]
 
 
 def complete(view: View, settings: Settings) -> bool:
-    """Whether all N are there: nothing more to be learnt for joining."""
-    return len(there(view, settings)) == settings.size
+    """Whether all N are there and run: nothing more to be learnt for joining."""
+    pods = _there(view, settings)
+    return len(pods) == settings.size and all(map(_runs, pods))
 
 
 def missing(view: View, settings: Settings, joined: Collection[str] | None = None) -> str:
-    """Who is not there and why. `joined` has names or uids; without it an address is enough, and how many is told."""
+    """Who is not there and why. `joined` has names or uids; without it running is enough, and how many is told."""
     me = _own(view, settings)
     if not view.listed or me is None:
         said = [_unknown(view, settings)]
@@ -54,7 +53,7 @@ def missing(view: View, settings: Settings, joined: Collection[str] | None = Non
         pods = _of_the_job(view, settings, me)
 
         def is_there(pod: Pod) -> bool:
-            return _counts(pod) if joined is None else pod == me or pod.name in joined or pod.uid in joined
+            return _runs(pod) if joined is None else pod == me or pod.name in joined or pod.uid in joined
 
         if me.number is not None:
             said = _by_number(pods, me, settings, is_there, view.whole)
@@ -63,7 +62,7 @@ def missing(view: View, settings: Settings, joined: Collection[str] | None = Non
         if not view.whole and not said:
             said = [f"the hub's pod {pod.name} ({pod.address}) is there" for pod in pods if pod.number == 0]
         if view.whole and joined is None:
-            said.insert(0, f"{sum(_counts(pod) for pod in _winners(pods))} of {settings.size}")
+            said.insert(0, f"{sum(map(_runs, _winners(pods)))} of {settings.size}")
     return "; ".join(part for part in [*_shortened(said), view.trouble] if part)
 
 
@@ -86,6 +85,16 @@ def _of_the_job(view: View, settings: Settings, me: Pod) -> list[Pod]:
 
 def _counts(pod: Pod) -> bool:
     return pod.state == LIVE and bool(pod.address)
+
+
+def _runs(pod: Pod) -> bool:
+    """A pod whose image cannot be pulled may have an address."""
+    return _counts(pod) and not pod.why
+
+
+def _there(view: View, settings: Settings) -> list[Pod]:
+    me = _own(view, settings)
+    return _winners(pod for pod in _of_the_job(view, settings, me) if _counts(pod)) if me else []
 
 
 def _member(pod: Pod, settings: Settings, me: str | None = None) -> Member:

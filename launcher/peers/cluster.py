@@ -32,7 +32,7 @@ class Cluster:
         self._changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._finds = 0
-        self._hub_waits = False
+        self._follows_on = False  # after peers were found
 
     async def start(self) -> None:
         """Start the child, whose imports alone take a third of a second."""
@@ -54,13 +54,16 @@ class Cluster:
     async def find(self) -> Peers:
         """Numbered: once the hub's pod has an address. Otherwise: once exactly N live pods have one."""
         self._waiting.begin()
+        # Past the deadline the view that is there says more than a new one would, which starts empty.
+        self._waiting.check_deadline(missing(self._view, self._settings), self._advice())
         await self.start()
         while (peers := self._choice()) is None:
             await self._next_view()
         self._finds += 1
-        self._hub_waits = peers.hub is None and self._finds == 1
-        # The hub has to say for whom it waits. Whoever looks again has not joined, and may have to look once more.
-        if self._finds == 1 and (not self._hub_waits or complete(self._view, self._settings)):
+        # Whoever sees all pods goes on until they run: one that is held up may have an address, and has to be named.
+        # Whoever looks again has not joined, and may have to look once more.
+        self._follows_on = self._finds == 1 and self._view.whole
+        if self._finds == 1 and (not self._view.whole or complete(self._view, self._settings)):
             await self._end()
         return peers
 
@@ -69,7 +72,7 @@ class Cluster:
         return there(self._view, self._settings)
 
     def missing(self, present: Collection[str]) -> str:
-        """As far as the child has told so far. Only the hub knows who has joined: for others an address is enough."""
+        """As far as the child has told so far. Only the hub knows who has joined: for others running is enough."""
         return missing(self._view, self._settings, present or None)
 
     async def ask(self, pod: str) -> str:
@@ -118,7 +121,7 @@ class Cluster:
                 async for message in worker.messages():
                     self._take(message)
                     pause = 1.0
-                    if self._hub_waits and "pod" in message and complete(self._view, self._settings):
+                    if self._follows_on and "pod" in message and complete(self._view, self._settings):
                         return
             finally:
                 await worker.close()

@@ -32,12 +32,16 @@ class Waiting:
         """Seconds until the deadline, never negative."""
         return self._timeout if self._deadline is None else max(0.0, self._deadline - monotonic())
 
-    def check(self, state: str, advice: str) -> None:
-        """Say the state if that is due. Past the deadline it becomes a Failure, with what to do."""
+    def check_deadline(self, state: str, advice: str) -> None:
+        """Past it the state becomes a Failure, with what to do."""
         if not self.left():
             raise Failure(
                 Exit.TIMED_OUT, f"waited {self._timeout:g} s for peers (LAUNCHER_PEER_TIMEOUT): {state}. {advice}"
             )
+
+    def check(self, state: str, advice: str) -> None:
+        """Say the state if that is due, within the deadline."""
+        self.check_deadline(state, advice)
         if monotonic() >= self._due(state):
             self._say(f"waiting for peers: {state}")
             self._said, self._said_at = state, monotonic()

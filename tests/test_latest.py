@@ -1,0 +1,67 @@
+"""A small file that always holds the newest version: whose, when several write it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher import volume
+from launcher.errors import Exit, Failure
+from launcher.latest import LatestFile
+
+
+def put(file: LatestFile, version: int) -> None:
+    file.put({"version": version})
+    assert file.flush(10)
+
+
+def version(path: Path) -> int:
+    return int(json.loads(path.read_text())["version"])
+
+
+def test_a_run_that_ends_late_leaves_the_file_to_the_one_that_began_after_it(tmp_path: Path) -> None:
+    path, said = tmp_path / "node_0" / "status.json", list[str]()
+    old, new = LatestFile(str(path), said.append), LatestFile(str(path), print)
+    for file, number in ((old, 1), (old, 2), (new, 3), (old, 4), (old, 5)):
+        put(file, number)
+    assert version(path) == 3
+    assert said == [f"{path} is left to a later run of this job, which has written it"]
+    put(new, 6)
+    assert version(path) == 6
+
+
+def test_it_goes_on_after_a_failed_write_and_where_the_file_was_removed(tmp_path: Path) -> None:
+    path = tmp_path / "node_0" / "status.json"
+    file = LatestFile(str(path), print)
+    put(file, 1)
+    path.parent.rename(tmp_path / "aside")
+    path.parent.write_text("in the way")
+    put(file, 2)
+    path.parent.unlink()
+    (tmp_path / "aside").rename(path.parent)
+    put(file, 3)
+    assert version(path) == 3
+    path.unlink()
+    put(file, 4)
+    assert version(path) == 4
+
+
+def test_a_write_that_failed_after_it_took_effect_is_known_as_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "status.json"
+    file = LatestFile(str(path), print)
+    put(file, 1)
+
+    def fails_late(path: str, data: bytes) -> None:
+        Path(path).write_bytes(data)
+        raise Failure(Exit.IO_FAILED, "the folder could not be synced")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(volume, "write_atomically", fails_late)
+        put(file, 2)
+    assert version(path) == 2
+    put(file, 3)
+    assert version(path) == 3
