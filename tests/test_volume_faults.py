@@ -102,7 +102,9 @@ def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> No
 
 
 def test_a_stop_is_heard_and_told_while_the_volume_is_stalled(disk_job: Job) -> None:
-    disk_job.start(flags=MANY).until_training()
+    disk_job.start(
+        flags=MANY, LAUNCHER_STOP_GRACE="2"
+    ).until_training()  # children that wait for the volume need all of it
     run("fsfreeze", "--freeze", disk_job.volume)
     until(lambda: "has not taken" in disk_job.stderr(1), 30, f"the stall is named\n{disk_job.stderr()}")
     disk_job.launchers[1].terminate()
