@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 
 from launcher.errors import Exit, Failure
 from launcher.processes import off_loop
 
 _NAME = ".paddle-launcher.sock"
 _ANSWER = b"alive\n"
-_PATIENCE = 5.0
+_PATIENCE = 4.0  # seconds in all: less than the 5 that our probes give
+_AGAIN = 0.1
 
 
 async def answer(workdir: str) -> asyncio.AbstractServer:
@@ -24,18 +26,25 @@ async def answer(workdir: str) -> asyncio.AbstractServer:
 
 
 def ask(workdir: str) -> None:
-    """Returns when the launcher answers; else the Failure says that it does not."""
+    """Returns when the launcher answers; else the Failure says that it does not. One that starts just now gets time."""
     path = os.path.join(workdir, _NAME)
+    deadline = time.monotonic() + _PATIENCE
+    while why := _refusal(path, deadline):
+        if time.monotonic() + _AGAIN > deadline:
+            advice = "is LAUNCHER_WORKDIR the same as for `run`?"
+            raise Failure(Exit.TIMED_OUT, f"no launcher answers at {path}: {why}: {advice}")
+        time.sleep(_AGAIN)
+
+
+def _refusal(path: str, deadline: float) -> str:
+    """Empty when it answers."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(_PATIENCE)
+        asking.settimeout(max(deadline - time.monotonic(), _AGAIN))
         try:
             asking.connect(path)
-            if asking.recv(len(_ANSWER)) == _ANSWER:
-                return
-            why = "it closed the connection"
+            return "" if asking.recv(len(_ANSWER)) == _ANSWER else "it closed the connection"
         except OSError as error:
-            why = error.strerror or f"not within {_PATIENCE:g} s"
-    raise Failure(Exit.TIMED_OUT, f"no launcher answers at {path}: {why}: is LAUNCHER_WORKDIR the same as for `run`?")
+            return error.strerror or f"not within {_PATIENCE:g} s"
 
 
 def _bind(path: str) -> socket.socket:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+from pytest_mock import MockerFixture
+
+from launcher import alive
 from launcher.errors import Exit
 from tests.gangs import Job, until
 
@@ -38,6 +43,19 @@ def test_a_launcher_that_is_stuck_or_gone_does_not_answer(job: Job, tmp_path: Pa
     assert gone.returncode == Exit.TIMED_OUT
     assert "no launcher answers" in gone.stderr
     assert "Traceback" not in gone.stderr
+
+
+def test_a_probe_that_comes_before_its_launcher_gives_it_time(tmp_path: Path, mocker: MockerFixture) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as launcher:
+
+        def start(_: float) -> None:
+            launcher.bind(str(tmp_path / ".paddle-launcher.sock"))
+            launcher.listen()
+            threading.Thread(target=lambda: launcher.accept()[0].sendall(b"alive\n")).start()
+
+        waits = mocker.patch("launcher.alive.time.sleep", side_effect=start)
+        alive.ask(str(tmp_path))
+    waits.assert_called_once()
 
 
 def test_with_launcher_stay_a_complete_job_idles_and_answers_until_told_to_stop(job: Job) -> None:

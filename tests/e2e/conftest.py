@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e import table
 from tests.e2e.cluster import Cluster, kubectl, rights
-from tests.e2e.manifests import apply, claimed
+from tests.e2e.manifests import apply, claimed, pod_security
 from tests.e2e.training import Training
 from tests.gangs import make_volume
 
@@ -50,7 +50,8 @@ def volume(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
-    """The volume as the claim `paddle` that our manifests name."""
+    """The volume as the claim `paddle` that our manifests name, in a namespace that takes no pod with privileges."""
+    pod_security(cluster, "restricted")
     apply(cluster, *claimed(volume, cluster.namespace))
     yield volume
     kubectl("delete", "pv", cluster.namespace, "--wait=false")

@@ -17,6 +17,12 @@ def apply(cluster: Cluster, *objects: Json) -> None:
     kubectl("-n", cluster.namespace, "apply", "-f", "-", given={"kind": "List", "apiVersion": "v1", "items": objects})
 
 
+def pod_security(cluster: Cluster, level: str) -> None:
+    """Which pods the namespace takes: `restricted`, or `privileged`, which is all of them."""
+    label = f"pod-security.kubernetes.io/enforce={level}"
+    kubectl("label", "--overwrite", "namespace", cluster.namespace, label)
+
+
 def rendered(folder: Path, cluster: Cluster) -> list[Json]:
     """What kustomize makes of a folder, with the images of these tests."""
     text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout

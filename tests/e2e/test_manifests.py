@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.cluster import Cluster, Json, kubectl, until
-from tests.e2e.manifests import K8S, apply, overlay, passes, rendered
+from tests.e2e.manifests import K8S, apply, overlay, passes, pod_security, rendered
 
 SEEDS = Path(__file__).parent / "seeds"
 
@@ -77,6 +77,16 @@ def test_our_jobs_train_as_a_user_without_rights(cluster: Cluster, claim: Path, 
     cluster.until_complete(job)
     assert passes(claim / job) == 10
     assert {path.stat().st_uid for path in (claim / job / "output").glob("node_*/status.json")} == {10001}
+
+
+@pytest.mark.parametrize("options", [("shm", "network-policy"), ("host-network", "host-ports")], ids="+".join)
+def test_our_jobs_train_with_options(cluster: Cluster, claim: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    (claim / "quick-start").rename(claim / "paddle-cluster-job")
+    if "host-network" in options:
+        pod_security(cluster, "privileged")  # the nodes' own network and ports are not for restricted namespaces
+    apply(cluster, *rendered(overlay(tmp_path, "job", *options), cluster))
+    cluster.until_complete("paddle-cluster-job")
+    assert passes(claim / "paddle-cluster-job") == 10
 
 
 def test_our_data_job_makes_the_shards_that_the_training_job_takes(cluster: Cluster, claim: Path) -> None:
