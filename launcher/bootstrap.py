@@ -15,7 +15,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -163,7 +163,8 @@ class Way:
             while True:
                 hub = (found.hub, self._config.gang_port) if found.hub else None
                 patience = self._deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
-                joining = self._gang.join(found.me, hub, job=found.identity or "", secret=secret)
+                me = replace(found.me, trainers=self._config.trainers_per_node)
+                joining = self._gang.join(me, hub, job=found.identity or "", secret=secret)
                 try:
                     return await asyncio.wait_for(joining, max(patience, 0))
                 except LookAgain as again:
@@ -252,8 +253,13 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
     if config.train_config_dir:
         source = os.path.join(job, config.train_config_dir)
         wanted.append(Copy(source, config.workdir, "configuration", job))
-    source, destination = os.path.join(job, str(rank), "data"), os.path.join(config.workdir, "data")
-    return [*wanted, Copy(source, destination, f"shard of rank {rank}", job, config.size)]
+    each = config.trainers_per_node
+    for number in range(each):
+        trainer = rank * each + number if isinstance(rank, int) else rank
+        source = os.path.join(job, str(trainer), "data")
+        what = f"shard of rank {rank}" if each == 1 else f"shard of trainer {trainer}"
+        wanted.append(Copy(source, config.data_folder(number), what, job, config.size * each))
+    return wanted
 
 
 def _see_volume(path: str) -> None:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher import alive, paddle, report, tolerance
+from launcher import alive, deaths, paddle, report, tolerance
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.gang import Finish, Gang, HubLost, Settings, Stop, Train
+from launcher.gang import Finish, Gang, HubLost, Lead, Settings, Stop, Train
 from launcher.journal import Journal
-from launcher.model import Cause, Outcome, Process, Roster
+from launcher.model import Cause, Outcome, Roster
 from launcher.processes import become_subreaper, heed_all_signals, off_loop, reap_orphans
 from launcher.record import Record
 from launcher.say import Say
@@ -25,6 +25,8 @@ from launcher.supervise.proctable import tagged_environment
 from launcher.supervise.supervisor import Died, PassDone, Serving, Supervisor
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
+_LED_WITHIN = 15.0  # for the first trainer to listen: importing paddle and making its data ready
+_FINISHED_EARLY = 5.0  # between the end of a server and the word that all have trained
 _HOLD = 30.0  # how long a failure before the join waits for a gang that it can be told to
 _LEAVE_WITHIN = 1.5  # for the hub's word that the member at fault has left
 _MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be seen through a network volume
@@ -33,6 +35,10 @@ _FAREWELL = 2.0  # what the end may take for logs and files, all together
 
 class Told:
     """A signal says stop."""
+
+
+class Unled:
+    """The first trainer has had its time to listen."""
 
 
 class HeldLongEnough:
@@ -119,8 +125,12 @@ class Conductor:
         self._name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
         self._roster: Roster | None = None
         self._make_plan()
-        self._unserved = len(self._plan.servers)
+        self._unserved = 0
         self._untrained = len(self._plan.trainers)
+        self._staged = False
+        self._planned = False  # with the roster
+        self._may_lead = False
+        self._led = False
         self._record: Record | None = None
         self._journal: Journal | None = None  # from the join on
         self._held: tuple[Cause, float] | None = None
@@ -130,19 +140,23 @@ class Conductor:
 
     async def conduct(self) -> Outcome:
         """Until the job is over for this member."""
-        for server in self._plan.servers:
-            self._supervisor.start(server)
-        if not self._plan.servers:
-            self._gang.serving()
+        if self._plan.early:
+            self._start_servers()
         self._way.begin()
         while True:
             match await self._queue.get():
                 case Joined() as joined:
                     self._joined(joined)
                 case Staged():
+                    self._staged = True
                     self._gang.staged()
+                    self._start_late_servers()
+                case Lead():
+                    self._lead()
+                case Unled():
+                    self._unled(f"does not listen within {_LED_WITHIN:g} s")
                 case Serving():
-                    self._serving()
+                    self._served()
                 case Train():
                     self._train()
                 case PassDone(number) if self._journal:
@@ -178,7 +192,7 @@ class Conductor:
         self._say.set_rank(rank)
         if config.size > 1:
             self._say(f"the gang is complete: this is rank {rank} of {config.size}, the hub is {roster.members[0].pod}")
-        counted = joined.record.identified and any(trainer.pass_mark for trainer in self._plan.trainers)
+        counted = joined.record.identified and self._plan.shows_passes
         self._journal = Journal(
             config.job_name or "",
             config.output,
@@ -200,39 +214,86 @@ class Conductor:
         except Failure as failure:
             self._queue.put_nowait(Broken("plan", failure))
         else:
+            self._planned = True
+            for change in paddle.replaced(config, self._plan):
+                self._say(f"warning: {change}")
+            self._start_late_servers()
+            if self._may_lead:
+                self._lead()
             if self._may_train:
                 self._train()
 
     def _make_plan(self) -> None:
         self._plan = paddle.plan(self._config, self._flags, self._command, self._roster, self._rank)
 
-    def _serving(self) -> None:
+    def _start_servers(self) -> None:
+        """A member serves once its servers do, and the trainer that all others find each other by."""
+        self._unserved = sum(bool(process.ports) for process in (*self._plan.servers, *self._plan.trainers))
+        for server in self._plan.servers:
+            self._supervisor.start(server)
+        if not self._unserved:
+            self._gang.serving()
+
+    def _start_late_servers(self) -> None:
+        """Those that need the roster and what is copied."""
+        if self._planned and self._staged and not self._plan.early and not self._signals:
+            self._start_servers()
+
+    def _served(self) -> None:
         self._unserved -= 1
         if not self._unserved:
+            self._gang.serving()
+
+    def _lead(self) -> None:
+        """Others would only try in vain, every 3 s, as long as the first trainer does not listen."""
+        self._may_lead = True
+        if self._planned and self._plan.leads and not self._signals:
+            self._say("everything is copied: the first trainer starts, the others once it listens")
+            self._supervisor.start(self._plan.trainers[0])
+            self._led = True
+            asyncio.get_running_loop().call_later(_LED_WITHIN, self._queue.put_nowait, Unled())
+
+    def _unled(self, why: str) -> None:
+        """A program of another kind may never listen; trying in vain harms nobody."""
+        if self._unserved:
+            self._say(f"the first trainer {why}: the others start without that")
+            self._unserved = 0
             self._gang.serving()
 
     def _train(self) -> None:
         """The word may come before this member knows that it has joined; and after it was told to stop."""
         self._may_train = True
-        if not self._journal or self._signals:
+        if not self._planned or self._signals:
             return
         self._say("every server serves and everything is copied: training")
         self._enter("training")
         self._make_plan()  # again: what was copied meanwhile says which configuration there is
-        for trainer in self._plan.trainers:
+        for trainer in self._plan.trainers[1 if self._led else 0 :]:
             self._supervisor.start(trainer)
 
     def _died(self, death: Died) -> None:
-        role = death.process.role
-        if role == "trainer" and death.code == 0:
-            self._untrained -= 1
-            if not self._untrained:
-                self._enter("trained")
-                self._gang.trained()
+        if death.process.role == "trainer" and death.code == 0:
+            self._trainer_done()
             return
-        how = death.why or _how_it_died(death.process, death.code)
-        what = f"{how}: {death.shortage}" if death.shortage else how
-        self._fail(Cause(role, self._rank, self._name, what, death.code, death.tail), death.at)
+        if death.process.may_finish and death.code == 0:
+            asyncio.get_running_loop().call_later(_FINISHED_EARLY, self._fail_by, death)
+            return
+        self._fail_by(death)
+
+    def _trainer_done(self) -> None:
+        if self._led:
+            self._unled("has ended without having listened")
+        self._untrained -= 1
+        if not self._untrained:
+            self._enter("trained")
+            self._gang.trained()
+
+    def _fail_by(self, death: Died) -> None:
+        if not death.process.echo:
+            for line in death.tail:  # else only whoever reads the volume would see why
+                self._say(f"{death.process.role}: {line}")
+        mode = paddle.mode(self._config, self._command)
+        self._fail(deaths.cause(death, mode, self._rank, self._name), death.at)
 
     def _broken(self, step: str, failure: Failure) -> Cause | None:
         """The cause, where it ends this member at once; None where a gang is told first."""
@@ -361,14 +422,3 @@ class Conductor:
             self._queue.put_nowait(Told())
         else:
             self._supervisor.kill()
-
-
-def _how_it_died(process: Process, code: int) -> str:
-    name = f"{process.role} (`{' '.join(process.argv[:2])}`)"
-    if code > 128:
-        try:
-            return f"{name} was killed by {signal.Signals(code - 128).name} (exit code {code})"
-        except ValueError:
-            pass
-    ended = "ended by itself" if process.role == "pserver" else "ended"
-    return f"{name} {ended} with exit code {code}"

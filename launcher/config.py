@@ -9,13 +9,15 @@ import difflib
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher import gpus
 from launcher.addresses import device_address, device_names
 from launcher.errors import ConfigProblems, Exit, Failure
-from launcher.variables import SERVICE_ACCOUNT, TERMINATION_LOG, VARIABLES, Variable
+from launcher.variables import EACH_GPU, SERVICE_ACCOUNT, TERMINATION_LOG, VARIABLES, Variable
 
 _ALIKE = 0.87  # of 1: a letter or two of a name
 
@@ -47,8 +49,13 @@ class JobConfig:
     stop_grace: float
     volume_timeout: float
     workdir: str
+    scratch: str | None  # in the place of a work directory that nothing can be written to
     termination_log: str
     stay: bool
+    mode: str | None
+    pservers: int | None
+    trainers_per_node: int
+    gpus: int  # that are visible here
     backoff_limit: int | None
     failure_policy: bool
     pod_name: str | None
@@ -66,8 +73,12 @@ class JobConfig:
 
     @property
     def output(self) -> str:
-        """Logs, status and models: on the volume, or in the work directory where there is none."""
-        return os.path.join(self.job_folder or self.workdir, "output")
+        """Logs, status and models: on the volume, or else in the work directory, if it can be written."""
+        return os.path.join(self.job_folder or self.scratch or self.workdir, "output")
+
+    def data_folder(self, trainer: int = 0) -> str:
+        """Where the shard of the pod's trainer goes, or that of one of its several."""
+        return os.path.join(self.workdir, "data" if self.trainers_per_node == 1 else f"data_{trainer}")
 
     @property
     def own_name(self) -> str:
@@ -127,8 +138,13 @@ def read(
         stop_grace=values["LAUNCHER_STOP_GRACE"],
         volume_timeout=values["LAUNCHER_VOLUME_TIMEOUT"],
         workdir=values["LAUNCHER_WORKDIR"],
+        scratch=_scratch(values) if check_here else None,
         termination_log=values["LAUNCHER_TERMINATION_LOG"],
         stay=values["LAUNCHER_STAY"],
+        mode=values["LAUNCHER_MODE"],
+        pservers=values["LAUNCHER_PSERVERS"],
+        trainers_per_node=values["LAUNCHER_TRAINERS_PER_NODE"],
+        gpus=gpus.visible(environment) if check_here else 0,
         backoff_limit=values["LAUNCHER_BACKOFF_LIMIT"],
         failure_policy=values["LAUNCHER_FAILURE_POLICY"],
         pod_name=values["POD_NAME"],
@@ -202,6 +218,8 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
         values["LAUNCHER_SELECTOR"] = f"job-name={values['JOB_NAME']}"
     if values["LAUNCHER_GANG_PORT"] is None:
         values["LAUNCHER_GANG_PORT"] = _last_port(values) + 1
+    if values["LAUNCHER_TRAINERS_PER_NODE"] == EACH_GPU:
+        values["LAUNCHER_TRAINERS_PER_NODE"] = gpus.visible(given)
     if values["JOB_NAMESPACE"] is None:
         values["JOB_NAMESPACE"] = values["POD_NAMESPACE"] or _service_account_namespace() or "default"
     if values["LAUNCHER_WORKDIR"] is None:
@@ -255,6 +273,9 @@ def _contradictions(values: Mapping[str, Any], given: Mapping[str, str], single:
     if size and rank is not None and rank >= size:
         name = "LAUNCHER_RANK" if "LAUNCHER_RANK" in given else "JOB_COMPLETION_INDEX"
         problems.append(f"{name}: {given[name]!r}: expected 0 to {size - 1}, since CONF_PADDLE_GRADIENT_NUM is {size}")
+    servers = values["LAUNCHER_PSERVERS"]
+    if size and servers and servers > size:
+        problems.append(f"LAUNCHER_PSERVERS: {servers}: expected at most {size}, one a node (CONF_PADDLE_GRADIENT_NUM)")
     last = _last_port(values)
     if last > 65535:
         problems.append(f"CONF_PADDLE_PORT: {values['CONF_PADDLE_PORT']}: expected room for all ports up to 65535")
@@ -273,8 +294,10 @@ def _check_here(values: Mapping[str, Any], problems: list[str]) -> str:
     workdir = values["LAUNCHER_WORKDIR"]
     if not os.path.isdir(workdir):
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that exists")
-    elif not os.access(workdir, os.W_OK | os.X_OK):
+    elif values["JOB_PATH"] and not os.access(workdir, os.W_OK | os.X_OK):
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that uid {os.getuid()} can write to")
+    if not values["LAUNCHER_TRAINERS_PER_NODE"]:
+        problems.append("LAUNCHER_TRAINERS_PER_NODE: 'gpus': expected GPUs here, but none is visible")
     nic = values["CONF_PADDLE_NIC"]
     if (values["CONF_PADDLE_GRADIENT_NUM"] or 2) == 1:
         return values["POD_IP"] or "127.0.0.1"
@@ -284,6 +307,13 @@ def _check_here(values: Mapping[str, Any], problems: list[str]) -> str:
             f"CONF_PADDLE_NIC: {nic!r}: expected a network device with an address; here are {', '.join(device_names())}"
         )
     return address or ""
+
+
+def _scratch(values: Mapping[str, Any]) -> str | None:
+    """An image's own directory is often not the user's to write to, and without a volume nothing has to be kept."""
+    if values["JOB_PATH"] or os.access(values["LAUNCHER_WORKDIR"], os.W_OK | os.X_OK):
+        return None
+    return os.path.join(tempfile.gettempdir(), f"paddle-launcher-{os.getpid()}")
 
 
 def _is_program(name: str, environment: Mapping[str, str]) -> bool:

@@ -16,6 +16,7 @@ class Member:
     training_address: str
     rank: int | None = None
     role: str = "both"
+    trainers: int = 1  # that it runs
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,23 @@ class Process:
     ports: tuple[int, ...] = ()
     tries: int = 1
     pass_mark: bytes = b""  # the bytes before a pass number in its log, at the end of each pass
+    may_finish: bool = False  # a server that may end with 0 by itself, shortly before all have trained
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The processes that one member runs: servers first, trainers once the whole gang serves."""
+    """The processes that one member runs: servers first, trainers once the whole gang serves.
+
+    shows_passes: whatever its trainers do, they log the end of each pass
+    early: its servers need no roster, and start before there is one; else they wait for it and for what is copied
+    leads: its first trainer starts before all others, which wait until its `ports` listen
+    """
 
     servers: tuple[Process, ...]
     trainers: tuple[Process, ...]
+    shows_passes: bool = True
+    early: bool = True
+    leads: bool = False
 
 
 @dataclass(frozen=True)

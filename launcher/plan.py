@@ -47,7 +47,10 @@ def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
         return 0, None, config.job_id
     if config.discovery != "static":
         return config.rank, None, config.job_id
-    members = [Member(f"rank {rank}", "", address, address, rank) for rank, address in enumerate(config.peers)]
+    members = [
+        Member(f"rank {rank}", "", address, address, rank, trainers=config.trainers_per_node)
+        for rank, address in enumerate(config.peers)
+    ]
     return config.rank, Roster(tuple(members)), config.job_id
 
 

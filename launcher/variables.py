@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TERMINATION_LOG = "/dev/termination-log"
+EACH_GPU = 0  # the number of trainers where there is to be one for each GPU
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts it
 
 
@@ -67,6 +68,10 @@ def _matching(pattern: str) -> Callable[[str], str]:
         return value
 
     return parse
+
+
+def _count_or_gpus(value: str) -> int:
+    return EACH_GPU if value.strip().lower() == "gpus" else _whole(1, 64)(value)
 
 
 def _folder_name(value: str) -> str:
@@ -226,6 +231,28 @@ VARIABLES: tuple[Variable, ...] = (
         False,
         "1 or 0",
         "1: once the job is complete, idle until told to stop, for pods that are started again whenever they end",
+    ),
+    Variable(
+        "LAUNCHER_MODE",
+        _matching("v0|ps|collective|single"),
+        None,
+        "v0, ps, collective or single",
+        "how Paddle trains; default: v0 without a command after --, else ps with LAUNCHER_PSERVERS above 0, single for "
+        "a job of one, else collective",
+    ),
+    Variable(
+        "LAUNCHER_PSERVERS",
+        _whole(0, 100_000),
+        None,
+        "a number, 0 to N",
+        "how many of the nodes run a parameter server beside their trainer, in mode ps; default: all",
+    ),
+    Variable(
+        "LAUNCHER_TRAINERS_PER_NODE",
+        _count_or_gpus,
+        1,
+        "a number from 1 to 64, or gpus",
+        "how many trainers each node runs with a command after --; gpus: one for each GPU that the node sees",
     ),
     Variable(
         "LAUNCHER_BACKOFF_LIMIT",

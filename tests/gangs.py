@@ -19,6 +19,7 @@ import psutil
 from tests.nodes import Nodes
 
 STANDIN = Path(__file__).parent / "standin"
+MAKE_DATA = Path(__file__).parents[1] / "examples/quick_start/make_data.py"
 JOB = "quick-start"
 FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
 
@@ -36,9 +37,7 @@ def until(condition: Callable[[], Any], within: float = 30, what: str = "") -> A
 def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
     """A volume as the data job leaves it: shards and configuration of one job."""
     source, volume = folder / "source", folder / "volume"
-    subprocess.run(
-        [sys.executable, STANDIN / "dataset.py", source, f"--lines={lines}", "--seed=1"], check=True, stdout=-3
-    )
+    subprocess.run([sys.executable, MAKE_DATA, source, f"--examples={lines}", "--seed=1"], check=True, stdout=-3)
     sharding = [
         "shard",
         "--data",
@@ -149,11 +148,11 @@ class Job:
         found: psutil.Process = until(lambda: self.find(rank, program), what=f"{program} of rank {rank}")
         return found
 
-    def until_training(self) -> Job:
+    def until_training(self, within: float = 30) -> Job:
         """Every member's trainer has logged a batch."""
         for rank in range(self.size):
             log = self.output / f"node_{rank}" / "train.log"
-            until(partial(_has, log, b"Batch="), what=f"training\n{self.stderr()}")
+            until(partial(_has, log, b"Batch="), within, f"training\n{self.stderr()}")
         return self
 
     def kill(self, rank: int, program: str, number: int = signal.SIGKILL) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import Finish, HubLost, LookAgain, Stop, Train, protocol
+from launcher.gang import Finish, HubLost, Lead, LookAgain, Stop, Train, protocol
 from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
 from launcher.gang.words import Papers
@@ -32,7 +32,7 @@ async def train_to_the_end(nodes: list[Node]) -> None:
     for node in nodes[:-1]:
         node.gang.serving()
     await asyncio.sleep(0.03)
-    assert not any(node.events for node in nodes), "trains before all serve"
+    assert [node.events for node in nodes] == [[Lead()], *[[]] * (len(nodes) - 1)], "trains before all serve"
     late.gang.serving()
     for node in nodes:
         await node.hears(Train())
@@ -43,7 +43,7 @@ async def train_to_the_end(nodes: list[Node]) -> None:
     late.gang.trained()
     for node in nodes:
         await node.hears(Finish())
-        assert node.events == [Train(), Finish()]
+        assert node.events == [*([Lead()] if node is nodes[0] else []), Train(), Finish()]
         assert node.completions == (node is nodes[0])
 
 
@@ -613,7 +613,7 @@ async def test_a_member_returns_after_a_cut_and_nothing_is_lost() -> None:
         nodes[0].gang.trained()
         for node in nodes:
             await node.hears(Finish())
-            assert node.events == [Train(), Finish()]
+            assert node.events == [*([Lead()] if node is nodes[0] else []), Train(), Finish()]
 
 
 @in_loop

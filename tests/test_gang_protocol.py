@@ -78,7 +78,12 @@ def test_a_welcome_arrives_as_it_was_said() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("gang", "other"), ("generation", 8), ("rank", 2), ("roster", json.dumps([["pod", "", "a", None, "both"]] * 3))],
+    [
+        ("gang", "other"),
+        ("generation", 8),
+        ("rank", 2),
+        ("roster", json.dumps([["pod", "", "a", None, "both", 1]] * 3)),
+    ],
 )
 def test_the_hubs_proof_covers_everything(field: str, value: object) -> None:
     message = read(protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member"))
@@ -187,7 +192,7 @@ def test_a_wrong_cause_is_malformed(field: str, value: object) -> None:
         {"roster": "{}"},
         {"roster": "[" * 60_000},
         {"roster": '[["pod"]]'},
-        {"roster": '[["pod","uid",4,null,"both"],["pod","uid","a",null,"both"]]'},
+        {"roster": '[["pod","uid",4,null,"both",1],["pod","uid","a",null,"both",1]]'},
         {"roster": "[\u00e9]"},
     ],
 )

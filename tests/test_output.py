@@ -15,7 +15,7 @@ import pytest
 
 from launcher.model import Process
 from launcher.say import Say
-from launcher.supervise.output import TAIL_BYTES, TAIL_LINES, Output, PassMarks, Tail
+from launcher.supervise.output import TAIL_BYTES, TAIL_LINES, WORDS_BYTES, Output, PassMarks, Tail
 from launcher.supervise.sinks import Limits
 from tests.supervising import (
     eventually,
@@ -455,6 +455,19 @@ def test_the_tail_is_bounded_whatever_the_bytes(data: bytes) -> None:
     lines = tail_of(data)
     assert lines
     assert sum(len(line.encode()) + 1 for line in lines) <= TAIL_BYTES + 1
+
+
+def test_words_reach_further_back_than_the_tail() -> None:
+    tail = Tail()
+    for number in range(20000):
+        line = b"a line of some length, number %d\n" % number
+        tail.add(bytearray(line), 0, len(line))
+    tail.add(bytearray(b"x" * 1000 + b"\n" + b"y\n" * 100), 0, 1201)
+    words = tail.words()
+    assert words[-101] == "x" * 1000
+    assert "a line of some length, number 19000" in words
+    assert sum(len(line) + 1 for line in words) <= 2 * WORDS_BYTES
+    assert tail.lines() == ("y",) * TAIL_LINES
 
 
 def test_the_tail_has_whole_lines() -> None:

@@ -18,6 +18,7 @@ import pytest
 from tests.nodes import Nodes
 
 STANDIN = Path(__file__).parent / "standin"
+MAKE_DATA = Path(__file__).parents[1] / "examples/quick_start/make_data.py"
 PADDLE, TRAINER, PSERVER = STANDIN / "paddle", STANDIN / "paddle_trainer", STANDIN / "paddle_pserver_main"
 PORT = 7164
 CRASHES = {134, 139}
@@ -58,7 +59,7 @@ def children(pid: int) -> list[int]:
 
 
 def make_dataset(out: Path, lines: int) -> Path:
-    subprocess.run([sys.executable, STANDIN / "dataset.py", str(out), f"--lines={lines}", "--seed=1"], check=True)
+    subprocess.run([sys.executable, MAKE_DATA, str(out), f"--examples={lines}", "--seed=1"], check=True)
     return out
 
 

@@ -16,7 +16,7 @@ from launcher.gang.member import Link, pause
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.strangers import Refusal, Strangers
 from launcher.gang.verdict import first_cause
-from launcher.gang.words import Event, Finish, HubLost, LookAgain, Missing, Papers, Settings, Stop, Train
+from launcher.gang.words import Event, Finish, HubLost, Lead, LookAgain, Missing, Papers, Settings, Stop, Train
 from launcher.model import Cause, Member, Roster
 
 _CLOSE_WITHIN = 0.9
@@ -25,9 +25,9 @@ _CLOSE_WITHIN = 0.9
 class Gang:
     """Listen first, then join, then say what has happened here; `events` gets what follows for all.
 
-    Every event comes on the loop, from a callback of its own, at most once each: Train; then Finish, or Stop and later
-    Finish, or HubLost. Events may come before `join` has returned to its caller. After a Stop the culprit
-    (`cause.rank` is its own) says `stopped` and leaves; all others wait for Finish, which comes when the culprit has
+    Every event comes on the loop, from a callback of its own, at most once each: Lead, on the hub; Train; then Finish,
+    or Stop and later Finish, or HubLost. Events may come before `join` has returned to its caller. After a Stop the
+    culprit (`cause.rank` is its own) says `stopped` and leaves; all others wait for Finish, which comes when it has
     gone. If the cause's kind is "stopped" the culprit may use all of its grace, and the waiting needs a bound of the
     caller's own.
 
@@ -202,6 +202,8 @@ class Gang:
 
     def _heard(self, message: Message) -> None:
         match message["word"]:
+            case "lead":
+                self._event(Lead())
             case "train":
                 self._event(Train())
             case "stop":

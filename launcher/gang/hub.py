@@ -305,14 +305,16 @@ class Hub:
                 raise Malformed("unknown word")
 
     def _go_on(self, seat: Seat, word: str) -> None:
-        size = self._settings.size
         if self._reports or self._cause:
             if word == "stopped":
                 self._someone_left(seat)
-        elif word == "trained":
-            if self._said["trained"] == size and not self._completing:
-                self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
-        elif self._said["staged"] == self._said["serving"] == size and not self._training:
+            return
+        size = self._settings.size
+        if word == "trained" and self._said["trained"] == size and not self._completing:
+            self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
+        if word == "staged" and self._said["staged"] == size:
+            self._hear(protocol.word("lead"))
+        if self._said["staged"] == self._said["serving"] == size and not self._training:
             self._training = True
             self._tell_all(protocol.word("train"))
 

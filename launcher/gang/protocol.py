@@ -14,13 +14,14 @@ Hub to member
                 Sent at once, then in the place of alive.
     welcome     (gang, generation, rank, proof, roster) the roster is complete; `rank` is the receiver's. The roster is
                 text, so that everybody can take the same digest of it: JSON, a list in rank order of
-                [pod, uid, address, training address or null where it is the same, role].
+                [pod, uid, address, training address or null where it is the same, role, trainers].
     train       everybody has said staged and serving.
     stop        (cause) the first cause of a failure or a stop. Said once, never changed.
     finish      the job is complete; after a stop: the culprit has gone, everybody may go.
 
 Member to hub
-    hello       (version, job, size, gang, incarnation, role, rank, pod, uid, address, training, nonce, answer)
+    hello       (version, job, size, gang, incarnation, role, rank, pod, uid, address, training, trainers, nonce,
+                answer)
                 `rank` is null where members have no numbers; `gang` is null unless the member returns.
     staged, serving, trained
     failed      (cause, age) `age` is the time since the death in seconds, when this was sent. Also the last word of
@@ -52,7 +53,7 @@ from typing import Any
 from launcher.gang.words import Missing, Papers
 from launcher.model import Cause, Member, Roster
 
-VERSION = 1
+VERSION = 2
 UNKNOWN_LIMIT = 64 * 1024
 KNOWN_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes a member
 _TEXT_LIMIT = 1024
@@ -143,6 +144,7 @@ def hello(papers: Papers, size: int, gang: str | None, theirs: str, mine: str) -
         "uid": me.uid,
         "address": me.address,
         "training": me.training_address,
+        "trainers": me.trainers,
     }
     return {"word": "hello", **claims, "nonce": mine, "answer": _proof(papers.secret, "hello", theirs, mine, claims)}
 
@@ -163,6 +165,7 @@ def read_hello(message: Message) -> Hello:
         training_address=_text(message, "training"),
         rank=None if message.get("rank") is None else _number(message, "rank"),
         role=_text(message, "role"),
+        trainers=_number(message, "trainers"),
     )
     return Hello(
         job=_text(message, "job"),
@@ -283,7 +286,7 @@ def _same(right: str, given: str) -> bool:
 
 def _row(member: Member) -> list[object]:
     training = None if member.training_address == member.address else member.training_address
-    return [member.pod, member.uid, member.address, training, member.role]
+    return [member.pod, member.uid, member.address, training, member.role, member.trainers]
 
 
 @lru_cache(maxsize=1)
@@ -300,8 +303,8 @@ def _read_roster(text: str) -> Roster:
 
 def _member(row: object, rank: int) -> Member:
     match row:
-        case [str(pod), str(uid), str(address), None | str() as training, str(role)]:
-            return Member(pod, uid, address, training or address, rank, role)
+        case [str(pod), str(uid), str(address), None | str() as training, str(role), int(trainers)]:
+            return Member(pod, uid, address, training or address, rank, role, trainers)
     raise Malformed("roster")
 
 

@@ -37,6 +37,11 @@ class Papers:
 
 
 @dataclass(frozen=True)
+class Lead:
+    """On the hub only: every member has staged, so that what must start before all others may."""
+
+
+@dataclass(frozen=True)
 class Train:
     """Every member has staged and serves: trainers may start."""
 
@@ -60,7 +65,7 @@ class HubLost:
     cause: Cause
 
 
-Event = Train | Finish | Stop | HubLost
+Event = Lead | Train | Finish | Stop | HubLost
 
 
 class LookAgain(Exception):

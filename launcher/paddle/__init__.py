@@ -5,9 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.config import JobConfig
+from launcher.errors import Exit, Failure
 from launcher.model import Plan, Roster
-from launcher.paddle import command as command_plan
-from launcher.paddle import v0
+from launcher.paddle import fleet, v0
+from launcher.paddle.advice import advice
+
+__all__ = ["advice", "mode", "plan", "programs", "replaced", "true_code", "warnings", "without_environment"]
+
+
+def mode(config: JobConfig, command: Sequence[str]) -> str:
+    """v0, ps, collective or single: as told, else what the command and LAUNCHER_PSERVERS imply."""
+    told = config.mode
+    if not command:
+        if told not in (None, "v0"):
+            raise Failure(
+                Exit.USAGE,
+                f"LAUNCHER_MODE: {told!r}: expected a command after --, as in `run -- python train.py`",
+            )
+        return "v0"
+    if told == "v0":
+        raise Failure(Exit.USAGE, f"-- {command[0]}: v0 runs `paddle train`: leave the command or LAUNCHER_MODE=v0 out")
+    if told == "single" and config.size > 1:
+        raise Failure(
+            Exit.USAGE,
+            f"LAUNCHER_MODE: 'single': each of the {config.size} trainers would train by itself: expected ps or "
+            "collective, or CONF_PADDLE_GRADIENT_NUM=1",
+        )
+    if told:
+        return told
+    if config.pservers:
+        return "ps"
+    return "single" if config.size == 1 else "collective"
 
 
 def programs(command: Sequence[str]) -> tuple[str, ...]:
@@ -26,7 +54,29 @@ def warnings(flags: Sequence[str], command: Sequence[str]) -> list[str]:
 def plan(
     config: JobConfig, flags: Sequence[str], command: Sequence[str], roster: Roster | None, rank: int | None
 ) -> Plan:
-    """The plan of one member. Without a roster its servers are final already, and its trainers have placeholders."""
-    if command:
-        return command_plan.plan(config, command, rank)
-    return v0.plan(config, flags, roster, rank)
+    """The plan of one member. Without a roster there are placeholders for what only the peers can tell."""
+    flavour = mode(config, command)
+    if flavour == "v0":
+        return v0.plan(config, flags, roster, rank)
+    return fleet.plan(config, command, flavour, roster, rank)
+
+
+def replaced(config: JobConfig, plan: Plan) -> list[str]:
+    """What the user had set and Paddle is told otherwise, in words."""
+    found: dict[str, str] = {}
+    for process in (*plan.servers, *plan.trainers):
+        for name, value in process.env.items():
+            had = config.environment.get(name)
+            if had not in (None, "", value) and name not in fleet.PROXIES:
+                found.setdefault(name, f"{name}: {had!r} is replaced by {value!r} for the {process.role}")
+    return list(found.values())
+
+
+def true_code(code: int, tail: Sequence[str]) -> int:
+    """The exit code of the program itself, where another launcher stood between."""
+    return fleet.true_code(code, tail)
+
+
+def without_environment(tail: Sequence[str]) -> tuple[str, ...]:
+    """The lines that may be shown to others."""
+    return fleet.without_environment(tail)

@@ -17,6 +17,7 @@ from launcher.supervise.sinks import Limits, LogFile, Sink, StandardOutput
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
+WORDS_BYTES = 64 * 1024  # what tells why it died may stand above long stacks and a nested launcher's words
 
 _PIPE_SIZE = 1024 * 1024  # what a pipe may hold without privileges
 _DIGITS = 20  # more than any pass number has
@@ -84,6 +85,10 @@ class Output:
     def tail(self) -> tuple[str, ...]:
         """The last lines, at most 20 and 2 KiB."""
         return self._tail.lines()
+
+    def words(self) -> tuple[str, ...]:
+        """All lines that are still known, the last 64 KiB or more."""
+        return self._tail.words()
 
     async def close(self, within: float) -> int:
         """Take everything to its places, within the bound. Gives, and says, how many bytes got lost."""
@@ -190,19 +195,25 @@ class Tail:
     """The last bytes, and lines made of them when somebody asks."""
 
     def __init__(self) -> None:
-        self._bytes = b""
-        self._cut = False  # the beginning of the first line is missing
+        self._bytes = bytearray()  # up to twice as many as are to be known, so that they are seldom moved
+        self._cut = False  # the beginning is missing
 
     def add(self, data: bytearray, begin: int, end: int) -> None:
-        new = bytes(memoryview(data)[max(begin, end - TAIL_BYTES) : end])
-        whole = self._bytes + new
-        self._cut = self._cut or end - begin > TAIL_BYTES or len(whole) > TAIL_BYTES
-        self._bytes = whole[-TAIL_BYTES:]
+        first = max(begin, end - WORDS_BYTES)
+        self._bytes += memoryview(data)[first:end]
+        self._cut = self._cut or first > begin
+        if len(self._bytes) > 2 * WORDS_BYTES:
+            del self._bytes[:-WORDS_BYTES]
+            self._cut = True
+
+    def words(self) -> tuple[str, ...]:
+        """All lines, as text whatever the bytes are."""
+        return tuple(self._bytes.decode(errors="replace").splitlines())
 
     def lines(self) -> tuple[str, ...]:
         """Whole lines where possible, as text whatever the bytes are, never more than the bounds."""
-        lines = self._bytes.decode(errors="replace").splitlines()
-        if self._cut and len(lines) > 1:
+        lines = self._bytes[-TAIL_BYTES:].decode(errors="replace").splitlines()
+        if (self._cut or len(self._bytes) > TAIL_BYTES) and len(lines) > 1:
             del lines[0]
         kept: list[str] = []
         room = TAIL_BYTES

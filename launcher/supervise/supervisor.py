@@ -37,7 +37,8 @@ class Serving:
 class Died:
     """Nobody had asked for this end. `at` is by the monotonic clock; `why` is set when it could not be started.
 
-    `shortage` says so where the kernel killed for want of memory since the start.
+    `shortage` says so where the kernel killed for want of memory since the start. `words` are more of its last lines
+    than `tail`: what tells why may stand far above the end.
     """
 
     process: Process
@@ -46,6 +47,7 @@ class Died:
     tail: tuple[str, ...]
     why: str = ""
     shortage: str = ""
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ class Supervisor:
 
     def _tell_death(self, run: _Run, death: Death, why: str = "", shortage: str = "") -> None:
         if not run.ending:
-            self._events(Died(run.process, death.code, death.at, run.output.tail(), why, shortage))
+            output = run.output
+            self._events(Died(run.process, death.code, death.at, output.tail(), why, shortage, output.words()))
 
     def _watch(self, pid: int) -> None:
         """Called in the starting thread, at the fork."""

@@ -1,0 +1,112 @@
+"""Logistic regression over a bag of words, trained by processes that average their gradients after each batch.
+
+For Paddle 3, and 2.6 as well. N processes with a shard each learn what one process learns from all N shards (`--data`
+for each of them): a batch is made of one part of every shard, and each example in it counts the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+import passes
+from paddle.nn.functional import cross_entropy
+from reviews import Dictionary, Reviews
+
+
+class Network(paddle.nn.Layer):
+    """Words of a batch come in, the scores of both labels come out."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        nothing = paddle.ParamAttr(initializer=paddle.nn.initializer.Constant(0.0))
+        self.weights = paddle.nn.Embedding(padding + 1, 2, padding_idx=padding, weight_attr=nothing)
+
+    def forward(self, words: paddle.Tensor) -> paddle.Tensor:
+        return self.weights(words).sum(axis=1)
+
+
+class Trainer:
+    """One process with its shards; process 0 also saves the model and tells how good it is."""
+
+    def __init__(self, shards: Sequence[Path], learning_rate: float) -> None:
+        self._count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+        if self._count > 1:
+            dist.init_parallel_env()
+        self._rank = dist.get_rank() if self._count > 1 else 0
+        self._dictionary = Dictionary(shards[0])
+        self._shards = [Reviews(shard / "train.txt", self._dictionary) for shard in shards]
+        self._test = Reviews(shards[0] / "test.txt", self._dictionary)
+        self._network = Network(self._dictionary.padding)
+        self._parallel = paddle.DataParallel(self._network) if self._count > 1 else self._network
+        self._optimizer = paddle.optimizer.SGD(learning_rate, parameters=self._network.parameters())
+
+    def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
+        """All passes. Shards differ a little in size, while all processes must have the same number of batches."""
+        sizes = self._sizes_everywhere()
+        batches = -(-max(sizes) // batch_size)
+        for number in range(wanted):
+            progress = passes.Progress(number, log_period)
+            orders = [
+                shard.batches(batches, (seed, number, trainer))
+                for trainer, shard in enumerate(self._shards, start=self._rank)
+            ]
+            for batch, parts in enumerate(zip(*orders, strict=True)):
+                everywhere = sum(size // batches + (batch < size % batches) for size in sizes)
+                here = sum(len(labels) for _, labels in parts)
+                progress.batch(self._learn(parts, everywhere) / here, here)
+            progress.end()
+            if self._rank == 0:
+                self._save(number)
+        for trainer, shard in enumerate(self._shards, start=self._rank):
+            passes.say_seen(trainer, shard)
+        if self._rank == 0:
+            scores = self._network(paddle.to_tensor(self._test.words))
+            passes.say_accuracy(scores.numpy(), self._test)
+
+    def _sizes_everywhere(self) -> list[int]:
+        """Of all shards of the job."""
+        own = [len(shard) for shard in self._shards]
+        if self._count == 1:
+            return own
+        gathered: list[paddle.Tensor] = []
+        dist.all_gather(gathered, paddle.to_tensor(own))
+        return [int(size) for sizes in gathered for size in sizes]
+
+    def _learn(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], everywhere: int) -> float:
+        """One step, on a batch of which this process has these parts. Gives the sum of their losses."""
+        losses = [
+            cross_entropy(self._parallel(paddle.to_tensor(words)), paddle.to_tensor(labels), reduction="sum")
+            for words, labels in parts
+        ]
+        loss = paddle.add_n(losses)
+        (loss * (self._count / everywhere)).backward()  # gradients are averaged over processes, not over examples
+        self._optimizer.step()
+        self._optimizer.clear_grad()
+        return float(loss)
+
+    def _save(self, number: int) -> None:
+        with passes.model_folder(number) as folder:
+            paddle.save({passes.WEIGHTS: self._network.weights.weight}, str(folder / passes.MODEL))
+
+
+def main() -> None:
+    parser = passes.flags(__doc__)
+    parser.add_argument(
+        "--data",
+        action="append",
+        type=Path,
+        metavar="FOLDER",
+        help="the shard (default: LAUNCHER_DATA_DIR); several for a process that trains alone",
+    )
+    given = parser.parse_args()
+    trainer = Trainer(given.data or [passes.DATA], given.learning_rate)
+    trainer.train(given.passes, given.batch_size, given.seed, given.log_period)
+
+
+if __name__ == "__main__":
+    main()

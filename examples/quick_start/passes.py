@@ -1,0 +1,95 @@
+"""What ps.py and collective.py have in common: their flags, the lines that they print, and where models go.
+
+training pass=3 batch=40 loss=0.312345 examples/s=5120           every few batches
+Pass=3 Batch=50 samples=1000 loss=0.305678 examples/s=5087       at the end of a pass, which counts from 0
+seen trainer=1 lines=1000 least=5 most=5 sha256=0f3a...          at the end: how often each line of the shard was
+accuracy=0.917 loss=0.234567 on 600 held-out examples            at the end, by trainer 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from reviews import Reviews
+
+DATA = Path(os.environ.get("LAUNCHER_DATA_DIR", "data"))
+SAVE = Path(os.environ.get("LAUNCHER_SAVE_DIR", "output"))
+MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and what it has of words: a row of two numbers for each
+
+
+def flags(description: str | None) -> argparse.ArgumentParser:
+    """Who the peers are is no flag: the launcher's variables tell."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passes", type=count, default=5, help="how often to go through the shard (default 5)")
+    parser.add_argument("--batch-size", type=count, default=20, help="reviews of a shard in a batch (default 20)")
+    parser.add_argument("--learning-rate", type=float, default=0.5, help="of plain SGD (default 0.5)")
+    parser.add_argument("--seed", type=int, default=1, help="decides the order of the reviews (default 1)")
+    parser.add_argument("--log-period", type=count, default=10, help="batches between lines (default 10)")
+    return parser
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, 1 or more")
+    return int(text)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+class Progress:
+    """Loss and speed of one pass, a line every few batches."""
+
+    def __init__(self, number: int, period: int) -> None:
+        self._number = number
+        self._period = period
+        self._begun = time.monotonic()
+        self._losses: list[float] = []
+        self._examples = 0
+
+    def batch(self, loss: float, examples: int) -> None:
+        """A batch is done: `loss` is the mean of its examples."""
+        self._losses.append(loss)
+        self._examples += examples
+        if len(self._losses) % self._period == 0:
+            recent = float(np.mean(self._losses[-self._period :]))
+            say(f"training pass={self._number} batch={len(self._losses)} loss={recent:.6f} {self._speed()}")
+
+    def end(self) -> None:
+        loss = float(np.mean(self._losses))
+        counted = f"Batch={len(self._losses)} samples={self._examples}"
+        say(f"Pass={self._number} {counted} loss={loss:.6f} {self._speed()}")
+
+    def _speed(self) -> str:
+        return f"examples/s={self._examples / (time.monotonic() - self._begun):.0f}"
+
+
+def say_seen(trainer: int, reviews: Reviews) -> None:
+    """Whether all of the shard was used, and equally often."""
+    least, most = reviews.times_seen.min(), reviews.times_seen.max()
+    say(f"seen trainer={trainer} lines={len(reviews)} least={least} most={most} sha256={reviews.digest}")
+
+
+def say_accuracy(scores: np.ndarray, reviews: Reviews) -> None:
+    """How good the scores of the two labels are, for reviews that nobody trained on."""
+    right = scores[np.arange(len(reviews)), reviews.labels]
+    wrong = scores[np.arange(len(reviews)), 1 - reviews.labels]
+    loss = np.logaddexp(0, wrong - right).mean()
+    say(f"accuracy={(right > wrong).mean():.3f} loss={loss:.6f} on {len(reviews)} held-out examples")
+
+
+@contextmanager
+def model_folder(number: int) -> Iterator[Path]:
+    """Where the model of a pass goes. It counts once it has its `done` file."""
+    folder = SAVE / f"pass-{number:05d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "done").unlink(missing_ok=True)
+    yield folder
+    (folder / "done").touch()

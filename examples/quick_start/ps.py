@@ -1,0 +1,136 @@
+"""Logistic regression over a bag of words, trained through parameter servers by Paddle 2.6.
+
+The same program is a server or a trainer, as TRAINING_ROLE says. Each trainer reads a shard of its own and learns on a
+copy of the words' weights. What it learned goes to the servers every few batches, and what others learned comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+
+os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle logs every connection; errors are still shown
+
+import numpy as np
+import paddle
+import passes
+from paddle.base import core
+from paddle.distributed import fleet
+from reviews import Dictionary, Reviews
+
+
+class Network:
+    """A static graph: words and labels of a batch come in, the scores of both labels and the loss come out."""
+
+    def __init__(self, padding: int, learning_rate: float, exchange: int) -> None:
+        words = paddle.static.data("words", [None, None], "int64")
+        label = paddle.static.data("label", [None], "int64")
+        weights = paddle.static.nn.embedding(
+            words,
+            (padding + 1, 2),
+            is_sparse=True,
+            padding_idx=padding,
+            param_attr=paddle.ParamAttr(passes.WEIGHTS, initializer=paddle.nn.initializer.Constant(0.0)),
+        )
+        self.scores = paddle.sum(weights, axis=1)
+        self.loss = paddle.mean(paddle.nn.functional.cross_entropy(self.scores, label))
+        self.classify = paddle.static.default_main_program().clone(for_test=True)
+        strategy = fleet.DistributedStrategy()
+        strategy.a_sync = True
+        # Without k_steps, Paddle 2.6 updates parameters only under train_from_dataset: here none would ever change.
+        strategy.a_sync_configs = {"k_steps": exchange}
+        fleet.distributed_optimizer(paddle.optimizer.SGD(learning_rate), strategy).minimize(self.loss)
+
+
+class Trainer:
+    """Goes over its shard; trainer 0 also saves the model and tells how good it is."""
+
+    def __init__(self, network: Network, dictionary: Dictionary) -> None:
+        self._network = network
+        self._dictionary = dictionary
+        self._rank, self._count = fleet.worker_index(), fleet.worker_num()
+        self._executor = paddle.static.Executor(paddle.CPUPlace())
+        self._executor.run(paddle.static.default_startup_program())
+
+    def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
+        """All passes, to the model that all trainers made together."""
+        meeting = _meeting(self._rank)
+        reviews = Reviews(passes.DATA / "train.txt", self._dictionary)
+        batches = -(-len(reviews) // batch_size)
+        for number in range(wanted):
+            progress = passes.Progress(number, log_period)
+            for words, labels in reviews.batches(batches, (seed, number, self._rank)):
+                progress.batch(self._learn(words, labels), len(labels))
+            progress.end()
+            if self._rank == 0 and number < wanted - 1:
+                self._save(number)
+        passes.say_seen(self._rank, reviews)
+        meeting.add("trained", 1)
+        if self._rank == 0:
+            while meeting.add("trained", 0) < self._count:
+                time.sleep(0.05)
+            self._save(wanted - 1)
+            self._evaluate()
+
+    def _learn(self, words: np.ndarray, labels: np.ndarray) -> float:
+        (loss,) = self._executor.run(feed={"words": words, "label": labels}, fetch_list=[self._network.loss])
+        return float(loss)
+
+    def _save(self, number: int) -> None:
+        weights = paddle.static.global_scope().find_var(passes.WEIGHTS).get_tensor()
+        with passes.model_folder(number) as folder:
+            paddle.save({passes.WEIGHTS: np.array(weights)}, str(folder / passes.MODEL))
+
+    def _evaluate(self) -> None:
+        reviews = Reviews(passes.DATA / "test.txt", self._dictionary)
+        fed = {"words": reviews.words, "label": reviews.labels}
+        (scores,) = self._executor.run(self._network.classify, feed=fed, fetch_list=[self._network.scores])
+        passes.say_accuracy(scores, reviews)
+
+
+def _meeting(rank: int) -> core.TCPStore:
+    """Where trainers say that they are done: fleet's own barrier is for jobs with gloo."""
+    host, port = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0].rsplit(":", 1)
+    return core.TCPStore(host, int(port), rank == 0, 1)
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Paddle prints dozens of lines about its tables, and warns that gloo is off, as it should be."""
+    warnings.filterwarnings("ignore", "gloo")
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
+def main() -> None:
+    parser = passes.flags(__doc__)
+    parser.add_argument("--exchange", type=passes.count, default=4, help="batches between exchanges (default 4)")
+    given = parser.parse_args()
+    if not hasattr(core, "DistFleetWrapper"):
+        raise SystemExit(
+            f"ps.py: Paddle {paddle.__version__} has no parameter servers: install 2.6.2 (collective.py needs none)"
+        )
+    paddle.enable_static()
+    dictionary = Dictionary(passes.DATA)
+    with _without_chatter():
+        fleet.init(fleet.PaddleCloudRoleMaker(is_collective=False))
+        network = Network(dictionary.padding, given.learning_rate, given.exchange)
+        if fleet.is_server():
+            fleet.init_server()
+        else:
+            trainer = Trainer(network, dictionary)
+            fleet.init_worker()
+    if fleet.is_server():
+        fleet.run_server()  # does not return: the launcher ends it when all have trained
+        return
+    try:
+        trainer.train(given.passes, given.batch_size, given.seed, given.log_period)
+    finally:
+        fleet.stop_worker()  # else Paddle crashes at the exit, and its code is no longer ours
+
+
+if __name__ == "__main__":
+    main()

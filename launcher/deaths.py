@@ -1,0 +1,38 @@
+"""A dead process in words: how it died, why as far as anybody knows, and what to do where its log tells."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from launcher import paddle
+from launcher.model import Cause, Process
+from launcher.supervise.supervisor import Died
+
+
+def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
+    """What the gang is told of a death that ends the job."""
+    process, code = death.process, paddle.true_code(death.code, death.words)
+    what = death.why or _how(process, code)
+    if death.shortage:
+        what = f"{what}: {death.shortage}"
+    if known := paddle.advice(mode, process.role, code, death.words):
+        what = f"{what}: {known}"
+    return Cause(process.role, rank, pod, what, code, paddle.without_environment(death.tail))
+
+
+def _how(process: Process, code: int) -> str:
+    name = f"{process.role} (`{_program(process.argv)}`)"
+    if code > 128:
+        try:
+            return f"{name} was killed by {signal.Signals(code - 128).name} (exit code {code})"
+        except ValueError:
+            pass
+    ended = "ended by itself" if process.role == "pserver" else "ended"
+    return f"{name} {ended} with exit code {code}"
+
+
+def _program(argv: Sequence[str]) -> str:
+    """`paddle train`, `python train.py`, `python -m paddle.distributed.launch`: up to what is no flag."""
+    what = next((place for place, word in enumerate(argv) if place and not word.startswith("-")), 0)
+    return " ".join(argv[: what + 1])

@@ -1,0 +1,152 @@
+"""What is advised, from the last words of real failures (shortened)."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.paddle import advice
+
+NO_SERVER = "AttributeError: module 'paddle.base.libpaddle' has no attribute 'DistFleetWrapper'"
+NO_SERVER_FOR_A_TRAINER = (
+    "    from paddle.base.core import CommContext\n"
+    "ImportError: cannot import name 'CommContext' from 'paddle.base.libpaddle' (/x/paddle/base/libpaddle.so)"
+)
+THROUGH_PIR = """\
+    paddle.static.default_startup_program().clone(
+TypeError: clone(): incompatible function arguments. The following argument types are supported:
+    1. (self: paddle.base.libpaddle.pir.Program) -> object
+
+Invoked with: {
+    () = "builtin.set_parameter" (%3) {parameter_name:"fc_0.w_0"} : (tensor<4x1xf32>) ->
+}
+; kwargs: for_test=False"""
+NEW_PROTOBUF = """\
+    self.a_sync_configs = {"k_steps": 0}
+    raise TypeError(
+TypeError: a_sync_configs is not a attribute of DistributedStrategy"""
+OLD_PROTOBUF = """\
+    from google.protobuf.internal import builder as _builder
+ImportError: cannot import name 'builder' from 'google.protobuf.internal' (/x/google/protobuf/internal/__init__.py)"""
+NEW_NUMPY = "AttributeError: `np.Inf` was removed in the NumPy 2.0 release. Use `np.inf` instead."
+NEWER_NUMPY = "AttributeError: module 'numpy' has no attribute 'in1d'. Did you mean: 'int16'?"
+OLD_NAME = """\
+AttributeError: module 'numpy' has no attribute 'bool'.
+`np.bool` was a deprecated alias for the builtin `bool`. To avoid this error in existing code, use `bool` by itself."""
+NO_DEVICE = (
+    "RuntimeError: [enforce fail at /paddle/third_party/gloo/gloo/transport/tcp/device.cc:83] ifa != nullptr. "
+    "Unable to find address for: nosuch0"
+)
+LOOPBACK = (
+    "RuntimeError: [/paddle/third_party/gloo/gloo/transport/tcp/pair.cc:784] connect [127.0.0.1]:2462: "
+    "Connection refused"
+)
+APART = (
+    "RuntimeError: [/paddle/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:83] TIMEOUT self_rank = none "
+    "pair_rank = -1 peer_str = none"
+)
+PEER_DIED = (
+    "RuntimeError: [/paddle/third_party/gloo/gloo/transport/tcp/pair.cc:587] TIMEOUT self_rank = 0 pair_rank = 1 "
+    "peer_str = [127.0.0.1]:61824"
+)
+IPV6 = """\
+    master_addr, master_port = endpoints.split(":")
+    ^^^^^^^^^^^^^^^^^^^^^^^^
+ValueError: too many values to unpack (expected 2)"""
+PORT_TAKEN = "ValueError: (InvalidArgument) Bind network on IP_ANY:7169 failed."
+PORT_TAKEN_3 = """\
+I1118 18:09:28.624919  4521 tcp_store.cc:336] create libuv server at port: 7169
+python: /paddle/third_party/libuv/src/unix/core.c:314: uv__finish_close: Assertion `handle->flags' failed.
+
+C++ Traceback (most recent call last):"""
+SERVER_PORT_TAKEN = """\
+E1118 18:13:23.779636 20740 server.cpp:1005] Fail to listen 10.0.0.1:7164
+E1118 18:13:23.779722 20740 brpc_ps_server.cc:93] BrpcPsServer start failed, ip_port= 10.0.0.1:7164"""
+NOT_STOPPED = """\
+I1118 17:57:36.574126  8115 brpc_ps_client.cc:684] BrpcPsClient::flush begin
+C++ Traceback (most recent call last):
+0   paddle::distributed::BrpcPsClient::PushDenseTaskConsume()
+FatalError: `Segmentation fault` is detected by the operating system."""
+STOPPED = """\
+I1118 17:57:29.257244  7799 brpc_ps_client.cc:684] BrpcPsClient::flush begin
+I1118 17:57:29.357388  7799 brpc_ps_client.cc:695] BrpcPsClient::flush done
+FatalError: `Segmentation fault` is detected by the operating system."""
+SYNCHRONOUS = """\
+6   paddle::framework::OperatorBase::Run(paddle::framework::Scope const&, phi::Place const&)
+7   paddle::operators::SendBarrierOp::RunImpl(paddle::framework::Scope const&, phi::Place const&) const
+FatalError: `Segmentation fault` is detected by the operating system."""
+ALONE = """\
+    raise RuntimeError("The global group is not initialized.")
+RuntimeError: The global group is not initialized."""
+SHARED_MEMORY = """\
+ERROR: Unexpected BUS error encountered in DataLoader worker. This might be caused by insufficient shared memory (shm)
+SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception."""
+LOG_FOLDER = "FileNotFoundError: [Errno 2] No such file or directory: '/proc/nowhere/workerlog.0'"
+NO_LIBRARY = "ImportError: libgomp.so.1: cannot open shared object file: No such file or directory"
+NO_PADDLE = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'paddle'"
+
+
+def advised(log: str, mode: str = "collective", role: str = "trainer", code: int = 1) -> str | None:
+    return advice(mode, role, code, tuple(log.splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (NO_PADDLE, "install paddlepaddle for it"),
+        (NO_LIBRARY, "install the package libgomp1"),
+        (NEW_PROTOBUF, "'protobuf<7'"),
+        (OLD_PROTOBUF, "'protobuf>=3.20.3"),
+        (NEW_NUMPY, "'numpy<2'"),
+        (NEWER_NUMPY, "'numpy<2'"),
+        (OLD_NAME, "write bool for np.bool"),
+        (NO_DEVICE, "no network device nosuch0"),
+        (LOOPBACK, "listens on loopback"),
+        (APART, "waits 30 s"),
+        (IPV6, "no IPv6"),
+        (PORT_TAKEN, "port 7169 is taken"),
+        (PORT_TAKEN_3, "port 7169 is taken"),
+        (ALONE, "get_world_size() is 1"),
+        (SHARED_MEMORY, "/dev/shm is too small"),
+        (LOG_FOLDER, "--log_dir"),
+    ],
+)
+def test_a_known_failure_says_what_to_do(log: str, expected: str) -> None:
+    assert expected in (advised(f"some words before\n{log}\nI1118 17:58:34 quit from MasterDaemon run loop") or "")
+
+
+@pytest.mark.parametrize("role", ["pserver", "trainer"])
+@pytest.mark.parametrize("log", [NO_SERVER, NO_SERVER_FOR_A_TRAINER])
+def test_paddle_without_the_parameter_server_says_which_has_it(log: str, role: str) -> None:
+    assert "install paddlepaddle 2.6.2 or 3.0.0" in (advised(log, "ps", role) or "")
+
+
+def test_a_parameter_server_program_through_pir_is_told_of_the_flag() -> None:
+    assert "FLAGS_enable_pir_api=0" in (advised(THROUGH_PIR) or "")
+
+
+def test_a_server_whose_port_is_taken_says_so_though_it_ends_with_0() -> None:
+    assert "port 7164 is taken" in (advised(SERVER_PORT_TAKEN, "ps", "pserver", 0) or "")
+
+
+def test_a_trainer_that_does_not_call_stop_worker_is_told_to() -> None:
+    assert "fleet.stop_worker()" in (advised(NOT_STOPPED, "ps", code=139) or "")
+
+
+@pytest.mark.parametrize(
+    ("log", "mode", "code"), [(STOPPED, "ps", 139), (NOT_STOPPED, "ps", 137), (NOT_STOPPED, "collective", 139)]
+)
+def test_a_trainer_that_died_otherwise_is_not_told_to_call_stop_worker(log: str, mode: str, code: int) -> None:
+    assert advised(log, mode, code=code) is None
+
+
+def test_synchronous_training_is_named() -> None:
+    assert "a_sync = True" in (advised(SYNCHRONOUS, "ps", code=139) or "")
+
+
+@pytest.mark.parametrize("log", ["", "ValueError: batch size of 0", PEER_DIED])
+def test_what_is_unknown_or_the_fault_of_another_gets_no_advice(log: str) -> None:
+    assert advised(log) is None
+
+
+def test_of_several_the_last_counts() -> None:
+    assert "no network device" in (advised(f"{NO_PADDLE}\nso it tries another\n{NO_DEVICE}") or "")

@@ -1,0 +1,189 @@
+"""What today's Paddle is told: the variables of servers and trainers, in each mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from launcher import config, gpus, paddle
+from launcher.bootstrap import copies
+from launcher.config import JobConfig
+from launcher.errors import Exit, Failure
+from launcher.model import Member, Plan, Roster
+
+COMMAND = ("python", "train.py", "--passes=3")
+GIVEN = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3", "LAUNCHER_WORKDIR": "/work", "PATH": "/bin"}
+
+
+def job(**variables: str) -> JobConfig:
+    return config.read(GIVEN | variables, {}, check_here=False)
+
+
+def roster(*trainers: int) -> Roster:
+    return Roster(
+        tuple(
+            Member(f"pod-{rank}", f"uid-{rank}", f"10.0.0.{rank}", f"10.1.0.{rank}", rank, trainers=count)
+            for rank, count in enumerate(trainers or (1, 1, 1))
+        )
+    )
+
+
+def plan(rank: int = 1, members: Roster | None = None, **variables: str) -> Plan:
+    return paddle.plan(job(**variables), (), COMMAND, members or roster(), rank)
+
+
+def told(environment: Mapping[str, str], *names: str) -> dict[str, str | None]:
+    return {name: environment.get(name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("variables", "command", "expected"),
+    [
+        ({}, (), "v0"),
+        ({}, COMMAND, "collective"),
+        ({"LAUNCHER_PSERVERS": "2"}, COMMAND, "ps"),
+        ({"LAUNCHER_PSERVERS": "0"}, COMMAND, "collective"),
+        ({"CONF_PADDLE_GRADIENT_NUM": "1"}, COMMAND, "single"),
+        ({"LAUNCHER_MODE": "ps"}, COMMAND, "ps"),
+        ({"LAUNCHER_MODE": "collective", "LAUNCHER_PSERVERS": "2"}, COMMAND, "collective"),
+    ],
+)
+def test_the_mode_follows_from_the_command_and_the_servers(
+    variables: dict[str, str], command: tuple[str, ...], expected: str
+) -> None:
+    assert paddle.mode(job(**variables), command) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "command", "named"),
+    [("ps", (), "expected a command"), ("v0", COMMAND, "`paddle train`"), ("single", COMMAND, "train by itself")],
+)
+def test_a_mode_that_does_not_fit_is_an_error_of_usage(mode: str, command: tuple[str, ...], named: str) -> None:
+    with pytest.raises(Failure, match=named) as caught:
+        paddle.mode(job(LAUNCHER_MODE=mode), command)
+    assert caught.value.code == Exit.USAGE
+
+
+def test_servers_and_trainers_of_parameter_server_mode_know_their_role_and_all_endpoints() -> None:
+    made = plan(LAUNCHER_MODE="ps")
+    (server,), (trainer,) = made.servers, made.trainers
+    assert server.argv == trainer.argv == COMMAND
+    everywhere = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": "10.1.0.0:7164,10.1.0.1:7164,10.1.0.2:7164",
+        "PADDLE_TRAINER_ENDPOINTS": "10.1.0.0:7169,10.1.0.1:7169,10.1.0.2:7169",
+        "PADDLE_TRAINERS_NUM": "3",
+        "PADDLE_TRAINERS": "10.1.0.0,10.1.0.1,10.1.0.2",
+        "PADDLE_WITH_GLOO": "0",
+        "POD_IP": "10.1.0.1",
+        "TRAINERS": "3",
+    }
+    assert told(server.env, *everywhere) == told(trainer.env, *everywhere) == everywhere
+    roles = {"TRAINING_ROLE": "PSERVER", "PADDLE_TRAINING_ROLE": "PSERVER", "PADDLE_PORT": "7164"}
+    assert told(server.env, *roles) == roles
+    roles = {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "1", "TRAINER_ID": "1"}
+    assert told(trainer.env, *roles) == roles
+    assert server.ports == (7164,)
+    assert not made.early
+
+
+def test_fewer_servers_than_nodes_run_on_the_first_of_them() -> None:
+    assert [len(plan(rank, LAUNCHER_PSERVERS="2").servers) for rank in range(3)] == [1, 1, 0]
+    assert (
+        plan(2, LAUNCHER_PSERVERS="2").trainers[0].env["PADDLE_PSERVERS_IP_PORT_LIST"] == "10.1.0.0:7164,10.1.0.1:7164"
+    )
+
+
+def test_with_gloo_on_servers_nobody_waits_for_their_ports() -> None:
+    (server,) = plan(LAUNCHER_MODE="ps", PADDLE_WITH_GLOO="2").servers
+    assert server.ports == ()  # it listens only once all trainers have registered
+    assert server.env["PADDLE_GLOO_RENDEZVOUS"] == "3"
+    assert server.env["PADDLE_GLOO_HTTP_ENDPOINT"] == "10.1.0.0:7165"
+
+
+def test_trainers_of_collective_mode_know_the_first_of_them() -> None:
+    made = plan(1)
+    expected = {
+        "PADDLE_TRAINER_ID": "1",
+        "PADDLE_TRAINERS_NUM": "3",
+        "PADDLE_CURRENT_ENDPOINT": "10.1.0.1:7169",
+        "PADDLE_TRAINER_ENDPOINTS": "10.1.0.0:7169,10.1.0.1:7169,10.1.0.2:7169",
+        "PADDLE_MASTER": "10.1.0.0:7169",
+        "PADDLE_DISTRI_BACKEND": "gloo",
+        "PADDLE_TRAINING_ROLE": "TRAINER",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "NCCL_SOCKET_IFNAME": "eth0",
+    }
+    assert told(made.trainers[0].env, *expected) == expected
+    assert not made.servers
+    assert not made.leads
+    assert plan(0).leads
+    assert plan(0).trainers[0].ports == (7169,)
+
+
+def test_several_trainers_a_node_count_through_all_nodes() -> None:
+    made = plan(1, roster(2, 2, 2), LAUNCHER_TRAINERS_PER_NODE="2")
+    assert [trainer.env["PADDLE_TRAINER_ID"] for trainer in made.trainers] == ["2", "3"]
+    assert [trainer.env["PADDLE_CURRENT_ENDPOINT"] for trainer in made.trainers] == ["10.1.0.1:7169", "10.1.0.1:7170"]
+    assert [trainer.log for trainer in made.trainers] == ["train.log", "train_1.log"]
+    assert [trainer.env["LAUNCHER_DATA_DIR"] for trainer in made.trainers] == ["/work/data_0", "/work/data_1"]
+    assert made.trainers[0].env["TRAINERS"] == "6"
+    config = job(LAUNCHER_TRAINERS_PER_NODE="2", JOB_PATH="/mnt")
+    assert [copy.source for copy in copies(config, 1)] == ["/mnt/job/2/data", "/mnt/job/3/data"]
+
+
+def test_another_number_of_trainers_on_another_node_is_refused() -> None:
+    with pytest.raises(Failure, match=r"rank 2 \(pod pod-2\) runs 1 trainers, this member 2"):
+        plan(1, roster(2, 2, 1), LAUNCHER_TRAINERS_PER_NODE="2")
+
+
+def test_a_job_of_one_looks_for_nobody() -> None:
+    made = paddle.plan(job(CONF_PADDLE_GRADIENT_NUM="1"), (), COMMAND, None, 0)
+    (trainer,) = made.trainers
+    assert told(trainer.env, "TRAINER_ID", "TRAINERS", "PADDLE_TRAINERS_NUM", "PADDLE_MASTER") == {
+        "TRAINER_ID": "0",
+        "TRAINERS": "1",
+        "PADDLE_TRAINERS_NUM": "1",
+        "PADDLE_MASTER": None,
+    }
+
+
+def test_peers_are_never_reached_through_a_proxy() -> None:
+    env = plan(HTTP_PROXY="http://proxy:3128", no_proxy="example.org").trainers[0].env
+    assert env["no_proxy"].split(",") == ["example.org", "10.1.0.0", "10.1.0.1", "10.1.0.2", "localhost", "127.0.0.1"]
+    assert env["NO_PROXY"].split(",")[:3] == ["10.1.0.0", "10.1.0.1", "10.1.0.2"]
+
+
+def test_what_the_user_set_is_kept_or_its_replacement_is_said() -> None:
+    given = {"GLOO_SOCKET_IFNAME": "eth7", "PADDLE_TRAINERS_NUM": "9", "PADDLE_TRAINER_ID": "1"}
+    made = plan(1, None, **given)
+    assert made.trainers[0].env["GLOO_SOCKET_IFNAME"] == "eth7"
+    assert paddle.replaced(job(**given), made) == ["PADDLE_TRAINERS_NUM: '9' is replaced by '3' for the trainer"]
+
+
+def test_where_data_is_and_where_to_save_is_told() -> None:
+    env = plan(JOB_PATH="/mnt").trainers[0].env
+    assert told(env, "LAUNCHER_DATA_DIR", "LAUNCHER_SAVE_DIR") == {
+        "LAUNCHER_DATA_DIR": "/work/data",
+        "LAUNCHER_SAVE_DIR": "/mnt/job/output",
+    }
+
+
+def test_the_code_behind_paddles_own_launcher_is_seen() -> None:
+    tail = (
+        "LAUNCH ERROR Container failed !!!",
+        "Container rank 0 status failed cmd ['python'] code 3 log log/workerlog.0",
+    )
+    assert paddle.true_code(241, tail) == 3
+    assert paddle.true_code(247, ("Container rank 1 status failed cmd ['python'] code -9 log x",)) == 137
+    assert paddle.true_code(5, ("something else",)) == 5
+
+
+@pytest.mark.parametrize(("listed", "count"), [("0,1,3", 3), ("", 0), ("-1", 0), (None, 2)])
+def test_visible_gpus_are_those_listed_or_those_given_to_the_container(
+    listed: str | None, count: int, tmp_path: Path
+) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "null"):
+        (tmp_path / name).touch()
+    assert gpus.visible({} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}, str(tmp_path)) == count
