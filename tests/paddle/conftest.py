@@ -1,0 +1,66 @@
+"""What the tests with real wheels start from: two Pythons that have Paddle, and the quick start on a volume."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gangs import JOB, Job, fresh, make_volume
+from tests.nodes import Nodes
+from tests.paddle.outcome import EXAMPLES, PASSES, accuracy
+
+
+def _python(variable: str, version: str) -> str:
+    """The absolute name of a virtual environment's Python, which must stay a link: beside it are its packages."""
+    given = os.environ.get(variable)
+    if not given:
+        pytest.fail(f"{variable} must name a Python that has Paddle {version}: `make test-paddle` makes one", False)
+    return os.path.abspath(given)
+
+
+@pytest.fixture(scope="session")
+def paddle_2() -> str:
+    """A Python with Paddle 2.6.2."""
+    return _python("PADDLE_2", "2.6.2")
+
+
+@pytest.fixture(scope="session")
+def paddle_3() -> str:
+    """A Python with Paddle 3.3.1."""
+    return _python("PADDLE_3", "3.3.1")
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quick start's volume with the shards of three trainers. Not to be written to."""
+    return make_volume(tmp_path_factory.mktemp("reviews"), lines=EXAMPLES)
+
+
+@pytest.fixture(scope="session")
+def loss_of_one(paddle_3: str, reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """What one process that learns from all shards comes to, on the held-out reviews."""
+    shards = [f"--data={reviews / JOB / str(number) / 'data'}" for number in range(3)]
+    alone = subprocess.run(
+        [paddle_3, "collective.py", f"--passes={PASSES}", *shards],
+        cwd=reviews / JOB / "quick_start",
+        env={"PATH": os.environ["PATH"], "LAUNCHER_SAVE_DIR": str(tmp_path_factory.mktemp("alone"))},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return accuracy(alone.stdout)[1]
+
+
+@pytest.fixture
+def job(three_nodes: Nodes, reviews: Path, tmp_path: Path) -> Job:
+    """The quick start on three nodes, on a volume of its own."""
+    return Job(three_nodes, fresh(reviews, tmp_path), tmp_path)
+
+
+@pytest.fixture
+def small_job(three_nodes: Nodes, tmp_path: Path) -> Job:
+    """Two nodes without a volume."""
+    return Job(three_nodes, None, tmp_path, size=2)

@@ -1,0 +1,93 @@
+"""Parameter servers of Paddle 2.6.2: the quick start on three nodes, each with a server and a trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gangs import Job, make_volume
+from tests.paddle.outcome import (
+    EXAMPLES,
+    FOR_EVER,
+    PASSES,
+    PROGRAMS,
+    WITHIN,
+    accuracy,
+    assert_each_shard_was_seen,
+    assert_models,
+    listens,
+    log,
+    process,
+)
+
+TOLERANCE = 0.03  # as the quick start's README says
+
+
+def start(job: Job, python: str, *words: str) -> Job:
+    job.environment["LAUNCHER_MODE"] = "ps"
+    return job.start(flags=("--", python, *words))
+
+
+def loss_of_one_node(job: Job, python: str, folder: Path) -> float:
+    """Of a job that has all data in one shard."""
+    alone = Job(job.nodes, make_volume(folder, nodes=1, lines=EXAMPLES), folder, size=1)
+    assert start(alone, python, "ps.py", f"--passes={PASSES}").codes(WITHIN) == [0], alone.stderr()
+    return accuracy(log(alone, 0))[1]
+
+
+def test_three_nodes_learn_as_much_as_one_node_would(job: Job, paddle_2: str, tmp_path: Path) -> None:
+    start(job, paddle_2, "ps.py", f"--passes={PASSES}")
+    process(job, 2, "TRAINER")
+    for rank in range(3):
+        server = process(job, rank, "PSERVER")
+        assert listens(server, int(server.environ()["PADDLE_PORT"]))  # before trainers start, which else crash
+    assert job.codes(WITHIN) == [0, 0, 0], job.stderr()
+    assert job.nothing_left()
+    assert_models(job, PASSES)
+    assert_each_shard_was_seen(job, PASSES)
+    assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one_node(job, paddle_2, tmp_path / "alone"), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(("role", "kind"), [("TRAINER", "trainer"), ("PSERVER", "pserver")])
+def test_a_killed_process_ends_all_with_the_cause_named(job: Job, paddle_2: str, role: str, kind: str) -> None:
+    start(job, paddle_2, "ps.py", FOR_EVER).until_training(WITHIN)
+    process(job, 1, role).kill()
+    assert job.codes(WITHIN) == [69, 137, 69], job.stderr()
+    for rank in (0, 2):
+        assert f"rank 1 (pod-1): {kind} (" in job.termination(rank)
+        assert "was killed by SIGKILL" in job.termination(rank)
+    assert job.nothing_left()
+
+
+def test_sigterm_at_one_launcher_ends_all(job: Job, paddle_2: str) -> None:
+    start(job, paddle_2, "ps.py", FOR_EVER).until_training(WITHIN)
+    job.launchers[1].terminate()
+    assert job.codes(WITHIN) == [69, 143, 69], job.stderr()
+    assert "rank 1 (pod-1): was told to stop" in job.termination(0)
+    assert job.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("flag", "advice"),
+    [("--no-stop", "a trainer must call fleet.stop_worker()"), ("--sync", "set strategy.a_sync = True")],
+)
+def test_a_crash_of_paddle_ends_with_what_to_change(small_job: Job, paddle_2: str, flag: str, advice: str) -> None:
+    small_job.size = 1
+    start(small_job, paddle_2, str(PROGRAMS / "server_and_trainer.py"), flag)
+    assert small_job.codes(WITHIN) == [139], small_job.stderr()
+    assert advice in small_job.termination(0)
+    assert small_job.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("program", "advice"), [("server_and_trainer.py", "install paddlepaddle 2.6.2"), ("ps.py", "install 2.6.2")]
+)
+def test_a_paddle_without_parameter_servers_is_told_as_such(job: Job, paddle_3: str, program: str, advice: str) -> None:
+    job.size = 1
+    own = PROGRAMS / program
+    start(job, paddle_3, str(own) if own.exists() else program)
+    assert job.codes(WITHIN) == [1], job.stderr()
+    assert advice in job.termination(0)
+    assert not (job.output / "node_0" / "train.log").exists()  # the server has failed before
+    assert job.nothing_left()
