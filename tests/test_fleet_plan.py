@@ -66,6 +66,11 @@ def test_a_mode_that_does_not_fit_is_an_error_of_usage(mode: str, command: tuple
     assert caught.value.code == Exit.USAGE
 
 
+def test_parameter_server_mode_without_servers_is_refused() -> None:
+    with pytest.raises(Failure, match="LAUNCHER_PSERVERS: 0"):
+        plan(LAUNCHER_MODE="ps", LAUNCHER_PSERVERS="0")
+
+
 def test_servers_and_trainers_of_parameter_server_mode_know_their_role_and_all_endpoints() -> None:
     made = plan(LAUNCHER_MODE="ps")
     (server,), (trainer,) = made.servers, made.trainers

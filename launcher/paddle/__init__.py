@@ -31,6 +31,10 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
             f"LAUNCHER_MODE: 'single': each of the {config.size} trainers would train by itself: expected ps or "
             "collective, or CONF_PADDLE_GRADIENT_NUM=1",
         )
+    if told == "ps" and config.pservers == 0:
+        raise Failure(
+            Exit.USAGE, "LAUNCHER_PSERVERS: 0: expected 1 or more in mode ps: leave it out for one beside each trainer"
+        )
     if told:
         return told
     if config.pservers:
