@@ -22,7 +22,7 @@ import yaml
 
 from tests.e2e.cluster import kubectl
 from tests.e2e.manifests import claimed
-from tests.gangs import STANDIN
+from tests.gangs import MAKE_DATA
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "kubernetes.md"
@@ -122,8 +122,7 @@ def reader(tmp_path: Path, namespace: str) -> Reader:
     for name in ("docker", "k8s"):
         shutil.copytree(ROOT / name, folder / "paddle-launcher" / name)
     shutil.copy(ROOT / "Makefile", folder / "paddle-launcher")
-    dataset = [sys.executable, str(STANDIN / "dataset.py"), str(folder / "reviews"), "--lines=300", "--seed=1"]
-    subprocess.run(dataset, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, MAKE_DATA, folder / "reviews", "--examples=300", "--seed=1"], check=True)
     (tools / "docker").write_text(DOCKER)
     (tools / "docker").chmod(0o755)
     (tools / "volume.yaml").write_text(yaml.safe_dump_all(claimed(volume, namespace)))
