@@ -22,10 +22,10 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from bench.cluster import batch, core, demand, namespace, told_of_itself
+from bench.cluster import batch, core, demand, told_of_itself
 from bench.counting import Count, Proxy
 from launcher.peers.cluster import Cluster as Finder
-from tests.e2e.cluster import Cluster, Json, kubectl, until
+from tests.e2e.cluster import Cluster, Json, kubectl, namespace, until
 from tests.e2e.training import Training
 from tests.peering import settings
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from kubernetes import client, config, watch
 from urllib3.exceptions import HTTPError
 
 from bench.jobs import now
-from tests.e2e.cluster import Cluster, Json, kubectl, rights
+from tests.e2e.cluster import Json
 
 SERVICE = "paddle"
 _NEEDED = {
@@ -30,18 +28,6 @@ def demand() -> None:
         missing.append("kubectl must be on PATH")
     if missing:
         raise SystemExit(f"this benchmark runs on a cluster: {', '.join(missing)}")
-
-
-@contextmanager
-def namespace() -> Iterator[Cluster]:
-    """A fresh namespace with the accounts of the end-to-end tests; deleted at the end."""
-    made = Cluster(f"launcher-{uuid.uuid4().hex[:8]}", os.environ["E2E_IMAGE"])
-    kubectl("create", "namespace", made.namespace)
-    try:
-        made.create(*rights(made.namespace))
-        yield made
-    finally:
-        kubectl("delete", "namespace", made.namespace, "--wait=false")
 
 
 def told_of_itself(job: Json) -> None:

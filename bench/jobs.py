@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+import psutil
+
 from tests.gangs import Job, fresh, make_volume
 from tests.nodes import Nodes
 
 MANY = ("--config=trainer_config.lr.py", "--num_passes=100000", "--log_period=1")
+_QUIET = 20  # percent of the processors
 _TICK = 0.01  # seconds: /proc counts a process's start in these
 
 
@@ -37,3 +40,12 @@ def started(pid: int) -> float:
 
 def shown(values: list[float]) -> str:
     return f"median {median(values):.2f} s, worst {max(values):.2f} s, {len(values)} runs"
+
+
+def until_quiet() -> None:
+    """Wait up to a minute for a second in which the machine has little to do: what else runs is in the figures."""
+    for _ in range(60):
+        busy = psutil.cpu_percent(interval=1)
+        if busy < _QUIET:
+            return
+    print(f"# going on although {busy:.0f} % of the processors are busy", flush=True)

@@ -21,17 +21,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
-
-from bench.cluster import Events, batch, core, demand, found_by_name, namespace, service, slices, told_of_itself
-from bench.jobs import now
+from bench.cluster import Events, batch, core, demand, found_by_name, service, slices, told_of_itself
+from bench.jobs import now, until_quiet
 from bench.processes import Ends, Process, Watch, listening
-from tests.e2e.cluster import SIZE, Cluster, Json, until
+from tests.e2e.cluster import SIZE, Cluster, Json, namespace, until
 from tests.e2e.training import SLOW, Training
 from tests.gangs import fresh, make_volume
 
 RUNS = 10
-QUIET = 20  # percent of the processors
 TRAINS = "first trainer is created"
 PSERVER_PORTS = set(range(7164, 7168))
 Times = dict[str, float]
@@ -89,7 +86,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         original = make_volume(Path(name))
         for way in given.ways:
             for run in range(given.runs):
-                _until_quiet()
+                until_quiet()
                 folder = Path(name) / f"{way}-{run}"
                 folder.mkdir()
                 training = Training(cluster, f"{way}-{run}", fresh(original, folder))
@@ -107,15 +104,6 @@ def main(arguments: Sequence[str] = ()) -> None:
         show(f"start, discovery by {way}, from the creation of the last launcher's process", rows)
     for how, rows in ends.items():
         show(how, rows)
-
-
-def _until_quiet() -> None:
-    """Wait up to a minute for a second in which the machine has little to do: what else runs is in the figures."""
-    for _ in range(60):
-        busy = psutil.cpu_percent(interval=1)
-        if busy < QUIET:
-            return
-    print(f"# going on although {busy:.0f} % of the processors are busy")
 
 
 def measure(cluster: Cluster, training: Training, way: str, how: str) -> tuple[Times, Times]:

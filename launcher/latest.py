@@ -56,19 +56,15 @@ class LatestFile:
                 self._complained = True
 
     def _replace(self, data: bytes) -> None:
-        if self._written and _read(self._path) not in (None, *self._written):
+        if self._written and self._content() not in (None, *self._written):
             raise Failure(Exit.CANNOT_WRITE, f"{self._path} is left to a later run of this job, which has written it")
         volume.make_folder(os.path.dirname(self._path))
         self._written.add(data)
         volume.write_atomically(self._path, data)
         self._written = {data}
 
-
-def _read(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise volume.cannot_read(path, error) from None
+    def _content(self) -> bytes | None:
+        try:
+            return volume.content(self._path)
+        except OSError as error:
+            raise volume.cannot_read(self._path, error) from None

@@ -80,13 +80,13 @@ def create_once(path: str, data: bytes) -> bytes:
     instant, they may be given different contents.
     """
     with _failing(path):
-        there = _read(path)
+        there = content(path)
         if there is not None:
             return there
         temporary = _write_beside(path, data)
         try:
             _settle(temporary, path)
-            there = _read(path)
+            there = content(path)
         finally:
             _remove(temporary)
         _sync_folder(path)
@@ -179,7 +179,8 @@ def _settle_by_claim(temporary: str, path: str) -> None:
             _remove(claim)
 
 
-def _read(path: str) -> bytes | None:
+def content(path: str) -> bytes | None:
+    """What a file holds; None where there is none."""
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -14,7 +14,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import Member, Plan, Roster
 
 COMMAND = ("python", "train.py", "--passes=3")
-GIVEN = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3", "LAUNCHER_WORKDIR": "/work", "PATH": "/bin"}
+GIVEN = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3", "LAUNCHER_WORKDIR": "/workdir", "PATH": "/bin"}
 
 
 def job(**variables: str) -> JobConfig:
@@ -132,7 +132,7 @@ def test_several_trainers_a_node_count_through_all_nodes() -> None:
     assert [trainer.env["PADDLE_TRAINER_ID"] for trainer in made.trainers] == ["2", "3"]
     assert [trainer.env["PADDLE_CURRENT_ENDPOINT"] for trainer in made.trainers] == ["10.1.0.1:7169", "10.1.0.1:7170"]
     assert [trainer.log for trainer in made.trainers] == ["train.log", "train_1.log"]
-    assert [trainer.env["LAUNCHER_DATA_DIR"] for trainer in made.trainers] == ["/work/data_0", "/work/data_1"]
+    assert [trainer.env["LAUNCHER_DATA_DIR"] for trainer in made.trainers] == ["/workdir/data_0", "/workdir/data_1"]
     assert made.trainers[0].env["TRAINERS"] == "6"
     config = job(LAUNCHER_TRAINERS_PER_NODE="2", JOB_PATH="/mnt")
     assert [copy.source for copy in copies(config, 1)] == ["/mnt/job/2/data", "/mnt/job/3/data"]
@@ -170,7 +170,7 @@ def test_what_the_user_set_is_kept_or_its_replacement_is_said() -> None:
 def test_where_data_is_and_where_to_save_is_told() -> None:
     env = plan(JOB_PATH="/mnt").trainers[0].env
     assert told(env, "LAUNCHER_DATA_DIR", "LAUNCHER_SAVE_DIR") == {
-        "LAUNCHER_DATA_DIR": "/work/data",
+        "LAUNCHER_DATA_DIR": "/workdir/data",
         "LAUNCHER_SAVE_DIR": "/mnt/job/output",
     }
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +145,18 @@ def until(holds: Callable[[], object], shown: Callable[[], object] = str, within
     while not holds():
         assert time.monotonic() < deadline, shown()
         time.sleep(0.05)
+
+
+@contextmanager
+def namespace() -> Iterator[Cluster]:
+    """A fresh namespace with the accounts of the end-to-end tests; deleted at the end."""
+    made = Cluster(f"launcher-{uuid.uuid4().hex[:8]}", os.environ["E2E_IMAGE"])
+    kubectl("create", "namespace", made.namespace)
+    try:
+        made.create(*rights(made.namespace))
+        yield made
+    finally:
+        kubectl("delete", "namespace", made.namespace, "--wait=false")
 
 
 def rights(namespace: str) -> list[Json]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import table
-from tests.e2e.cluster import Cluster, kubectl, rights
+from tests.e2e.cluster import Cluster, kubectl, namespace
 from tests.e2e.manifests import apply, claimed, pod_security
 from tests.e2e.training import Training
 from tests.gangs import make_volume
@@ -22,13 +21,8 @@ from tests.gangs import make_volume
 def cluster() -> Iterator[Cluster]:
     assert os.environ.get("KUBECONFIG"), "KUBECONFIG must name a cluster's configuration"
     assert os.environ.get("E2E_IMAGE"), "E2E_IMAGE must name an image with this package that the cluster's nodes have"
-    made = Cluster(f"launcher-{uuid.uuid4().hex[:8]}", os.environ["E2E_IMAGE"])
-    kubectl("create", "namespace", made.namespace)
-    try:
-        made.create(*rights(made.namespace))
+    with namespace() as made:
         yield made
-    finally:
-        kubectl("delete", "namespace", made.namespace, "--wait=false")
 
 
 @pytest.fixture

@@ -1,0 +1,50 @@
+"""A worker below a launcher: `worker.py FOLDER HOW`. It leaves in FOLDER when it began, and when it has met the others.
+
+begins    nothing more, without an import
+stubborn  sleeps without an import, and ignores SIGTERM
+meets     finds the others
+waits     finds the others, then sleeps
+adds      finds the others, then adds numbers with them for ever
+a number  finds the others, then adds, but rank 1 ends with this exit code
+"""
+
+import os
+import sys
+import time
+
+BEGAN = time.clock_gettime(time.CLOCK_BOOTTIME)
+RANK = os.environ.get("PADDLE_TRAINER_ID", "0")
+FOLDER, HOW = sys.argv[1:3]
+
+
+def leave(name: str, at: float) -> None:
+    """Complete or not there: readers do not wait for more."""
+    with open(f"{FOLDER}/{name}-{RANK}.part", "w") as file:
+        file.write(str(at))
+    os.rename(f"{FOLDER}/{name}-{RANK}.part", f"{FOLDER}/{name}-{RANK}")
+
+
+def meet_and_go_on() -> None:
+    import paddle
+    from paddle import distributed
+
+    distributed.init_parallel_env()
+    leave("met", time.clock_gettime(time.CLOCK_BOOTTIME))
+    if HOW == "waits":
+        time.sleep(300)
+    if HOW.isdecimal() and RANK == "1":
+        sys.exit(int(HOW))
+    while HOW != "meets":
+        distributed.all_reduce(paddle.to_tensor([1.0]))
+        time.sleep(0.05)
+
+
+if HOW == "stubborn":
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+leave("began", BEGAN)
+if HOW == "stubborn":
+    time.sleep(300)
+elif HOW != "begins":
+    meet_and_go_on()
