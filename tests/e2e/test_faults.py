@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.cluster import Json, kubectl
+from tests.e2e.cluster import Json
+from tests.e2e.pods import delete_pod
 from tests.e2e.training import SLOW, Training, ignore_consequences
 
 PACE = "0.05"  # seconds a batch: training goes on until the test ends it
@@ -36,7 +37,7 @@ def test_a_killed_pserver_is_named_though_the_trainers_die_with_it(training: Tra
 
 def test_a_deleted_pod_fails_a_job_that_may_lose_none(training: Training) -> None:
     members = training.submit(*SLOW, STANDIN_BATCH_SECONDS=PACE).until_training()
-    delete(training, members[1]["pod"])
+    delete_pod(training, members[1]["pod"])
     codes = training.exits()
     assert codes[1] == 143
     assert set(codes) <= {69, 143}  # Kubernetes stops the others of a failed Job, if they have not ended by then
@@ -50,7 +51,7 @@ def test_a_deleted_pod_is_named_and_the_whole_gang_comes_again_where_that_does_n
     config.write_text(f"import os\nos.environ['STANDIN_BATCH_SECONDS'] = '0.3'\n{fast}")
     first = training.submit("--num_passes=30", mode="Indexed", change=ignore_consequences).until_training()
     config.write_text(fast)  # the next attempt will not have to be interrupted
-    delete(training, first[1]["pod"])
+    delete_pod(training, first[1]["pod"])
     training.until_complete()
     assert training.passes_done() == 30
     second = training.status()
@@ -65,10 +66,6 @@ def test_a_deleted_pod_is_named_and_the_whole_gang_comes_again_where_that_does_n
         assert end["exitCode"] == 69
         for told in (end["message"], training.cluster.log(pod)):
             assert f"ended because of a peer: rank 1 ({first[1]['pod']}): was told to stop (SIGTERM)" in told
-
-
-def delete(training: Training, pod: str) -> None:
-    kubectl("-n", training.cluster.namespace, "delete", "pod", pod, "--wait=false")
 
 
 @pytest.mark.parametrize("folder", ["", "output"])
