@@ -19,13 +19,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from launcher import peers
+from launcher import identity, peers
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
+from launcher.failures import Failures
 from launcher.gang import Gang, LookAgain
 from launcher.model import Peers, Roster
+from launcher.other_role import OtherRole
 from launcher.processes import off_loop
 from launcher.record import MAX_ATTEMPTS, Record
+from launcher.roles import BOTH, PSERVER, called
 from launcher.staging import Copy, Staging
 
 _PROGRESS_EVERY = 30.0
@@ -83,6 +86,8 @@ class Way:
         self._environment = environment
         self._deadline = 0.0
         self._staging: Staging | None = None
+        self._controller: str | None = None  # of the own role, where the identity is agreed at the join
+        self._other_role: OtherRole | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
@@ -115,24 +120,44 @@ class Way:
         await self._finder.start()
         await self._gang.listen()
         record = await self._open_record(await self._finder.identity())
-        if await self._from_volume(record.is_complete):
+        earlier = await self._from_volume(record.earlier)
+        if await self._from_volume(earlier.is_complete):
             self._events(Already())
             return
         if others := await self._from_volume(record.completed_before):
             self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
-        failed_attempts = await self._count_attempts(record)
+        failed_attempts = await self._count_attempts(earlier)
         self.stage(self._config.rank)
-        found = await self._finder.find()
-        self.stage(found.rank)
-        roster, rank = await self._join(found, await self._secret(record))
+        way = self._find_and_join(record)
+        roster, rank = await (self._other_role.unless_it_fails(way) if self._other_role else way)
+        if self._controller:
+            record = record.agreed(identity.joint(roster))
         self._events(Joined(roster, rank, record, failed_attempts))
         await self._finder.close()
 
-    async def _open_record(self, identity: str | None) -> Record:
-        record = Record(self._config.output, identity)
+    async def _find_and_join(self, record: Record) -> tuple[Roster, int]:
+        found = await self._finder.find()
+        self.stage(found.rank)
+        return await self._join(found, await self._secret(record))
+
+    async def tell_failed_for_good(self, why: str) -> None:
+        """For members of the other role that wait for this one, now or later."""
+        if self._other_role is not None:
+            await self._other_role.tell(why)
+
+    async def _open_record(self, told: str | None) -> Record:
+        config = self._config
+        if config.role != BOTH:
+            self._controller = told
+        record = Record(config.output, None if self._controller else told, self._controller)
         if self._config.job_path:
             await self._from_volume(partial(_see_volume, self._config.job_path))
         await self._from_volume(record.open)
+        if self._controller:
+            place = config.own_name if config.rank is None else str(config.shape.number(config.rank))
+            failures = Failures(config.output, self._controller, f"{config.role}-{place}")
+            await self._from_volume(failures.begin)
+            self._other_role = OtherRole(config.role, self._finder, failures, self._say)
         return record
 
     async def _count_attempts(self, record: Record) -> int:
@@ -147,7 +172,7 @@ class Way:
         return failed
 
     async def _secret(self, record: Record) -> bytes | None:
-        if self._config.size == 1:
+        if self._config.members == 1:
             return None
         if self._config.secret_file:
             return await self._from_volume(partial(_read_secret, self._config.secret_file))
@@ -163,8 +188,10 @@ class Way:
             while True:
                 hub = (found.hub, self._config.gang_port) if found.hub else None
                 patience = self._deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
-                me = replace(found.me, trainers=self._config.trainers_per_node)
-                joining = self._gang.join(me, hub, job=found.identity or "", secret=secret)
+                trainers, controller = trainers_here(self._config), self._controller or ""
+                me = replace(found.me, role=self._config.role, trainers=trainers, controller=controller)
+                job = "" if controller else found.identity or ""
+                joining = self._gang.join(me, hub, job=job, secret=secret)
                 try:
                     return await asyncio.wait_for(joining, max(patience, 0))
                 except LookAgain as again:
@@ -190,8 +217,7 @@ class Way:
         missing = self._gang.missing()
         if missing is None:
             return f"the hub has not been reached; {self._finder.missing(())}"
-        ranks = ", ".join(map(str, missing.ranks))
-        absent = f" (not yet: rank {ranks})" if ranks else ""
+        absent = f" (not yet: {self._config.shape.names(missing.ranks)})" if missing.ranks else ""
         known = self._finder.missing(self._gang.joined())
         return f"{missing.joined} of {missing.size} have joined{absent}; {known}"
 
@@ -225,7 +251,8 @@ def finder_settings(config: JobConfig, environment: Mapping[str, str]) -> peers.
     """What finding peers needs of the configuration; `environment` is for a child that asks."""
     return peers.Settings(
         discovery=config.discovery,
-        size=config.size,
+        role=config.role,
+        shape=config.shape,
         job_name=config.job_name,
         namespace=config.namespace,
         selector=config.selector,
@@ -244,6 +271,11 @@ def finder_settings(config: JobConfig, environment: Mapping[str, str]) -> peers.
     )
 
 
+def trainers_here(config: JobConfig) -> int:
+    """How many trainers this member runs: none where it is a server only."""
+    return 0 if config.role == PSERVER else config.trainers_per_node
+
+
 def copies(config: JobConfig, rank: int | str) -> list[Copy]:
     """What goes from the volume into the work directory, in the order of start.sh."""
     job = config.job_folder
@@ -254,11 +286,11 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
         source = os.path.join(job, config.train_config_dir)
         wanted.append(Copy(source, config.workdir, "configuration", job))
     each = config.trainers_per_node
-    for number in range(each):
+    for number in range(trainers_here(config)):
         trainer = rank * each + number if isinstance(rank, int) else rank
         source = os.path.join(job, str(trainer), "data")
-        what = f"shard of rank {rank}" if each == 1 else f"shard of trainer {trainer}"
-        wanted.append(Copy(source, config.data_folder(number), what, job, config.size * each))
+        what = f"shard of {called(config.role, rank)}" if each == 1 else f"shard of trainer {trainer}"
+        wanted.append(Copy(source, config.data_folder(number), what, job, config.trainers))
     return wanted
 
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher import alive, deaths, paddle, report, tolerance
+from launcher import alive, deaths, paddle, report, roles, tolerance
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way
 from launcher.config import JobConfig
-from launcher.errors import Exit, Failure
+from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.gang import Finish, Gang, HubLost, Lead, Settings, Stop, Train
 from launcher.journal import Journal
 from launcher.model import Cause, Outcome, Roster
@@ -53,9 +53,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
     heed_all_signals()
     tag = secrets.token_hex(8)
     guardian = None if os.getpid() == 1 else Guardian(tag)
-    say = Say()
-    if config.rank is not None:
-        say.set_rank(config.rank)
+    say = Say(name=roles.called(config.role, "?") if config.rank is None else config.shape.name(config.rank))
     for warning in (*config.warnings, *paddle.warnings(flags, command)):
         say(f"warning: {warning}")
     if attempts := tolerance.said(config):
@@ -113,7 +111,7 @@ class Conductor:
         events = self._queue.put_nowait
         listen = (config.pod_ip,) if config.pod_ip else None
         self._gang = Gang(
-            Settings(config.size, config.gang_port, listen, silence=config.silence),
+            Settings(config.members, config.gang_port, listen, silence=config.silence, pservers=config.shape.pservers),
             events,
             say,
             complete=self._mark_complete,
@@ -189,9 +187,11 @@ class Conductor:
         self._rank = rank
         self._name = me.pod
         self._record = joined.record
-        self._say.set_rank(rank)
-        if config.size > 1:
-            self._say(f"the gang is complete: this is rank {rank} of {config.size}, the hub is {roster.members[0].pod}")
+        name = config.shape.name(rank)
+        self._say.set_name(name)
+        if config.members > 1:
+            of = f"{name} of {config.shape.count(config.role)}"
+            self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
         counted = joined.record.identified and self._plan.shows_passes
         self._journal = Journal(
             config.job_name or "",
@@ -200,6 +200,7 @@ class Conductor:
             me,
             joined.record.attempts_file if counted else None,
             joined.failed_attempts,
+            config.shape,
             self._say,
         )
         self._supervisor.place_logs(self._journal.folder, f"attempt {self._journal.attempt}, pod {me.pod}")
@@ -266,10 +267,12 @@ class Conductor:
         if not self._planned or self._signals:
             return
         self._say("every server serves and everything is copied: training")
-        self._enter("training")
+        self._enter("training" if self._plan.trainers else "serving")
         self._make_plan()  # again: what was copied meanwhile says which configuration there is
         for trainer in self._plan.trainers[1 if self._led else 0 :]:
             self._supervisor.start(trainer)
+        if not self._plan.trainers:
+            self._gang.trained()  # the others decide; from now on the mark of completion says whether they have
 
     def _died(self, death: Died) -> None:
         if death.process.role == "trainer" and death.code == 0:
@@ -325,7 +328,7 @@ class Conductor:
         self._enter("finishing")
         await self._end_children(self._config.stop_grace)
         self._gang.stopped()
-        return report.outcome(None, self._rank, told_to_stop=self._signals > 0)
+        return report.outcome(None, self._rank, told_to_stop=self._signals > 0, shape=self._config.shape)
 
     async def _stop(self, cause: Cause) -> Outcome:
         """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
@@ -336,7 +339,7 @@ class Conductor:
         self._gang.stopped()
         if self._journal and cause.rank != self._rank:
             await self._until_finish()
-        return report.outcome(cause, self._rank, told_to_stop=self._signals > 0)
+        return report.outcome(cause, self._rank, told_to_stop=self._signals > 0, shape=self._config.shape)
 
     async def _explained(self, cause: Cause) -> Cause:
         """A lost peer cannot say what happened to it: one member asks those who may know."""
@@ -379,11 +382,13 @@ class Conductor:
         else:
             self._supervisor.place_logs(self._folder_without_rank(), f"pod {self._config.own_name}, never joined")
         message = report.termination_message(result)
+        for_good = result.code in FOR_GOOD
         farewells = [
             self._gang.close(),
             self._supervisor.close(_FAREWELL),
             off_loop(report.write_termination_message, self._config.termination_log, message),
             *([off_loop(self._journal.flush, _FAREWELL)] if self._journal else []),
+            *([self._way.tell_failed_for_good(f"exit code {result.code}: {result.text}")] if for_good else []),
         ]
         await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=_FAREWELL + 0.5)
 

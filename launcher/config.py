@@ -17,7 +17,8 @@ from typing import Any
 from launcher import gpus
 from launcher.addresses import device_address, device_names
 from launcher.errors import ConfigProblems, Exit, Failure
-from launcher.variables import EACH_GPU, SERVICE_ACCOUNT, TERMINATION_LOG, VARIABLES, Variable
+from launcher.roles import BOTH, PSERVER, TRAINER, Shape
+from launcher.variables import BY_ROLE, EACH_GPU, SERVICE_ACCOUNT, TERMINATION_LOG, VARIABLES, Variable
 
 _ALIKE = 0.87  # of 1: a letter or two of a name
 
@@ -34,14 +35,15 @@ class JobConfig:
     port: int
     ports_num: int
     ports_num_sparse: int
-    size: int
+    role: str  # "both" unless told
+    shape: Shape
     trainer_count: int | None
     discovery: str
-    peers: tuple[str, ...]
+    peers: tuple[str, ...]  # in rank order
     service: str | None
     selector: str
     job_id: str | None
-    rank: int | None
+    rank: int | None  # in the gang: of all members
     peer_timeout: float
     gang_port: int
     silence: float
@@ -67,6 +69,16 @@ class JobConfig:
     warnings: tuple[str, ...]
 
     @property
+    def members(self) -> int:
+        """How many launchers make the gang."""
+        return self.shape.size
+
+    @property
+    def trainers(self) -> int:
+        """How many trainers there are, on all nodes."""
+        return self.shape.trainers * self.trainers_per_node
+
+    @property
     def job_folder(self) -> str | None:
         """Where the job lives on the volume, if there is one."""
         return os.path.join(self.job_path, self.job_name or "") if self.job_path else None
@@ -86,6 +98,11 @@ class JobConfig:
         return self.pod_name or self.host_name
 
 
+_COUNTED = {
+    BOTH: "CONF_PADDLE_GRADIENT_NUM",
+    TRAINER: "CONF_PADDLE_GRADIENT_NUM",
+    PSERVER: "LAUNCHER_PSERVERS",
+}
 _DISCOVERY = ("LAUNCHER_DISCOVERY", "LAUNCHER_PEERS", "LAUNCHER_SERVICE", "LAUNCHER_SELECTOR")
 
 
@@ -105,7 +122,7 @@ def read(
     values: dict[str, Any] = {}
     for variable in VARIABLES:
         values[variable.name] = _value(variable, given, problems)
-    single = not given.get("JOB_NAME") and not any(given.get(name) for name in _DISCOVERY)
+    single = not any(given.get(name) for name in ("JOB_NAME", "LAUNCHER_ROLE", *_DISCOVERY))
     _fill_in(values, given, single)
     problems += _contradictions(values, given, single)
     training_address = ""
@@ -114,6 +131,7 @@ def read(
         problems += [_missing_program(name, environment) for name in programs if not _is_program(name, environment)]
     if problems:
         raise ConfigProblems(problems)
+    role, shape = values["LAUNCHER_ROLE"] or BOTH, _shape(values)
     return JobConfig(
         job_name=values["JOB_NAME"],
         job_path=values["JOB_PATH"],
@@ -123,14 +141,15 @@ def read(
         port=values["CONF_PADDLE_PORT"],
         ports_num=values["CONF_PADDLE_PORTS_NUM"],
         ports_num_sparse=values["CONF_PADDLE_PORTS_NUM_SPARSE"],
-        size=values["CONF_PADDLE_GRADIENT_NUM"],
+        role=role,
+        shape=shape,
         trainer_count=values["TRAINER_COUNT"],
         discovery=values["LAUNCHER_DISCOVERY"],
-        peers=values["LAUNCHER_PEERS"],
+        peers=_in_rank_order(values["LAUNCHER_PEERS"] or {}),
         service=values["LAUNCHER_SERVICE"],
         selector=values["LAUNCHER_SELECTOR"],
         job_id=values["LAUNCHER_JOB_ID"],
-        rank=values["LAUNCHER_RANK"],
+        rank=None if values["LAUNCHER_RANK"] is None else shape.rank(role, values["LAUNCHER_RANK"]),
         peer_timeout=values["LAUNCHER_PEER_TIMEOUT"],
         gang_port=values["LAUNCHER_GANG_PORT"],
         silence=values["LAUNCHER_SILENCE"],
@@ -229,6 +248,15 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
             values["LAUNCHER_WORKDIR"] = "."  # found wanting with all the rest
 
 
+def _shape(values: Mapping[str, Any]) -> Shape:
+    """Servers of their own count only where there are roles."""
+    return Shape(values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_PSERVERS"] if values["LAUNCHER_ROLE"] else 0)
+
+
+def _in_rank_order(peers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(peer for role in (BOTH, TRAINER, PSERVER) for peer in peers.get(role, ()))
+
+
 def _last_port(values: Mapping[str, Any]) -> int:
     ports: int = values["CONF_PADDLE_PORTS_NUM"] + values["CONF_PADDLE_PORTS_NUM_SPARSE"]
     first: int = values["CONF_PADDLE_PORT"]
@@ -253,28 +281,29 @@ def _contradictions(values: Mapping[str, Any], given: Mapping[str, str], single:
         problems.append(
             "JOB_NAME: unset: expected a name, since JOB_PATH is set: the job's folder is JOB_PATH/JOB_NAME"
         )
-    gang = size is None or size > 1
+    role, servers = values["LAUNCHER_ROLE"], values["LAUNCHER_PSERVERS"]
+    problems += _against_roles(values, given)
+    gang = size is None or size > 1 or role is not None
     by_name = discovery == "kubernetes" and "LAUNCHER_SELECTOR" not in given
-    if gang and by_name and "JOB_NAME" not in given and not values["JOB_PATH"]:
+    if role and by_name:
+        problems.append("LAUNCHER_SELECTOR: unset: expected labels that the pods of both roles have")
+    elif gang and by_name and "JOB_NAME" not in given and not values["JOB_PATH"]:
         problems.append("JOB_NAME: unset: expected the Job's name, to find its pods by the label job-name")
     if gang and discovery == "static" and not values["LAUNCHER_PEERS"] and "LAUNCHER_PEERS" not in given:
         problems.append("LAUNCHER_PEERS: unset: expected addresses in rank order, since LAUNCHER_DISCOVERY is static")
     if gang and discovery == "dns" and not values["LAUNCHER_SERVICE"] and "LAUNCHER_SERVICE" not in given:
         problems.append("LAUNCHER_SERVICE: unset: expected a headless Service, since LAUNCHER_DISCOVERY is dns")
-    if size and gang and discovery == "static" and values["LAUNCHER_PEERS"] and len(values["LAUNCHER_PEERS"]) != size:
-        problems.append(
-            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected {size} addresses (CONF_PADDLE_GRADIENT_NUM), "
-            f"found {len(values['LAUNCHER_PEERS'])}"
-        )
-    twice = sorted({peer for peer in values["LAUNCHER_PEERS"] if values["LAUNCHER_PEERS"].count(peer) > 1})
-    if twice:
+    if gang and discovery == "static":
+        problems += _wrong_numbers_of_peers(values, given)
+    peers = [peer for part in (values["LAUNCHER_PEERS"] or {}).values() for peer in part]
+    if twice := sorted({peer for peer in peers if peers.count(peer) > 1}):
         problems.append(f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected each address once: {', '.join(twice)}")
-    rank = values["LAUNCHER_RANK"]
-    if size and rank is not None and rank >= size:
+    rank, counted = values["LAUNCHER_RANK"], _COUNTED[role or BOTH]
+    most = values[counted]
+    if most and rank is not None and rank >= most:
         name = "LAUNCHER_RANK" if "LAUNCHER_RANK" in given else "JOB_COMPLETION_INDEX"
-        problems.append(f"{name}: {given[name]!r}: expected 0 to {size - 1}, since CONF_PADDLE_GRADIENT_NUM is {size}")
-    servers = values["LAUNCHER_PSERVERS"]
-    if size and servers and servers > size:
+        problems.append(f"{name}: {given[name]!r}: expected 0 to {most - 1}, since {counted} is {most}")
+    if size and servers and servers > size and not role:
         problems.append(f"LAUNCHER_PSERVERS: {servers}: expected at most {size}, one a node (CONF_PADDLE_GRADIENT_NUM)")
     last = _last_port(values)
     if last > 65535:
@@ -289,6 +318,37 @@ def _contradictions(values: Mapping[str, Any], given: Mapping[str, str], single:
     return problems
 
 
+def _against_roles(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    """Each role needs its number of pods, and whoever looks for the others must know who is what."""
+    role, peers, service = values["LAUNCHER_ROLE"], values["LAUNCHER_PEERS"], values["LAUNCHER_SERVICE"] or ""
+    problems = []
+    if role and not values["LAUNCHER_PSERVERS"]:
+        told = "unset" if values["LAUNCHER_PSERVERS"] is None else "0"
+        problems.append(f"LAUNCHER_PSERVERS: {told}: expected how many pods serve, since LAUNCHER_ROLE is {role}")
+    if role and values["LAUNCHER_MODE"] not in (None, "ps"):
+        problems.append(f"LAUNCHER_MODE: {values['LAUNCHER_MODE']!r}: expected ps, since LAUNCHER_ROLE is {role}")
+    if peers and bool(role) == (BOTH in peers):
+        problems.append(
+            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected trainer=ADDRESSES;pserver=ADDRESSES where "
+            "LAUNCHER_ROLE is set, and addresses alone where it is not"
+        )
+    if service and bool(role) != service.startswith(BY_ROLE):
+        problems.append(
+            f"LAUNCHER_SERVICE: {service!r}: expected {BY_ROLE}NAME.SERVICE where LAUNCHER_ROLE is set, with the NAME "
+            "of the trainers' Job or StatefulSet, and the Service alone where it is not"
+        )
+    return problems
+
+
+def _wrong_numbers_of_peers(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    return [
+        f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected {values[_COUNTED[role]]} addresses"
+        f"{'' if role == BOTH else f' of the role {role}'} ({_COUNTED[role]}), found {len(addresses)}"
+        for role, addresses in (values["LAUNCHER_PEERS"] or {}).items()
+        if values[_COUNTED[role]] and len(addresses) != values[_COUNTED[role]]
+    ]
+
+
 def _check_here(values: Mapping[str, Any], problems: list[str]) -> str:
     """What this pod must have. Gives the training address."""
     workdir = values["LAUNCHER_WORKDIR"]
@@ -296,10 +356,10 @@ def _check_here(values: Mapping[str, Any], problems: list[str]) -> str:
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that exists")
     elif values["JOB_PATH"] and not os.access(workdir, os.W_OK | os.X_OK):
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that uid {os.getuid()} can write to")
-    if not values["LAUNCHER_TRAINERS_PER_NODE"]:
+    if not values["LAUNCHER_TRAINERS_PER_NODE"] and values["LAUNCHER_ROLE"] != PSERVER:
         problems.append("LAUNCHER_TRAINERS_PER_NODE: 'gpus': expected GPUs here, but none is visible")
     nic = values["CONF_PADDLE_NIC"]
-    if (values["CONF_PADDLE_GRADIENT_NUM"] or 2) == 1:
+    if values["CONF_PADDLE_GRADIENT_NUM"] == 1 and not values["LAUNCHER_ROLE"]:
         return values["POD_IP"] or "127.0.0.1"
     address = device_address(nic)
     if address is None:

@@ -23,6 +23,9 @@ class Exit(IntEnum):
     STOPPED = 143
 
 
+FOR_GOOD = frozenset({Exit.USAGE, Exit.NO_INPUT, Exit.GIVEN_UP, Exit.DENIED, Exit.CONFIG})  # no new attempt mends it
+
+
 class Failure(Exception):
     """Ends what this launcher does, with an exit code and a message for the user: never shown as a traceback."""
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from launcher.addresses import sort_key
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Roster
+from launcher.roles import PSERVER
 
 
 def are_numbered(members: Collection[Member]) -> bool:
@@ -18,7 +19,7 @@ def are_numbered(members: Collection[Member]) -> bool:
         raise Failure(
             Exit.CONFIG,
             f"some pods of this job have a number and others have none ({_some(without)}): "
-            "run all of them from one Indexed Job, one StatefulSet or one plain Job",
+            "run all of them from Indexed Jobs or StatefulSets, or all from plain Jobs",
         )
     return not without
 
@@ -26,7 +27,7 @@ def are_numbered(members: Collection[Member]) -> bool:
 def roster(members: Collection[Member]) -> Roster:
     """The members in rank order. Give all of them: without numbers, ranks depend on who else is there."""
     if not are_numbered(members):
-        in_order = sorted(members, key=lambda member: sort_key(member.address))
+        in_order = sorted(members, key=lambda member: (member.role == PSERVER, sort_key(member.address)))
         _refuse_twins("address", [member.address for member in members])
         return Roster(tuple(replace(member, rank=rank) for rank, member in enumerate(in_order)))
     ranks = [member.rank for member in members if member.rank is not None]
@@ -36,6 +37,11 @@ def roster(members: Collection[Member]) -> Roster:
             Exit.CONFIG, f"the pods of this job have the numbers {_some(sorted(ranks))}: expected 0 to {len(ranks) - 1}"
         )
     return Roster(tuple(sorted(members, key=lambda member: -1 if member.rank is None else member.rank)))
+
+
+def joint(roster: Roster) -> str:
+    """The identity of a job whose roles have controllers of their own: all of them, the trainers' first."""
+    return "+".join(dict.fromkeys(member.controller for member in roster.members))
 
 
 def _refuse_twins(what: str, values: Collection[str | int]) -> None:

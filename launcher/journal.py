@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
-from launcher import report
+from launcher import report, roles
 from launcher.errors import Exit
 from launcher.latest import LatestFile
 from launcher.model import Cause, Member, Outcome, Roster
@@ -29,13 +29,16 @@ class Journal:
         me: Member,
         attempts_file: str | None,
         failed: int,
+        shape: roles.Shape,
         say: Callable[[str], None],
     ) -> None:
-        self.folder = os.path.join(output, f"node_{me.rank}")
+        assert me.rank is not None
+        self.folder = os.path.join(output, roles.folder(me.role, shape.number(me.rank)))
         self.attempt = failed + 1
         self._job = job
         self._roster = roster
         self._me = me
+        self._shape = shape
         self._since = report.now()
         self._started = self._since
         self._phase = ""
@@ -89,7 +92,8 @@ class Journal:
             self._attempts.put({"without_progress": without_progress})
 
     def _write_status(self) -> None:
-        self._status.put(report.status(self._job, self._me, self._phase, self._since, self._last_pass, self._result))
+        content = (self._job, self._me, self._phase, self._since, self._last_pass, self._result, self._shape)
+        self._status.put(report.status(*content))
 
     def _write_summary(self) -> None:
         if not self._hub:
@@ -97,11 +101,14 @@ class Journal:
         self._summary.put(
             {
                 "job": self._job,
-                "members": [dataclasses.asdict(member) for member in self._roster.members],
+                "members": [
+                    {**dataclasses.asdict(member), **report.place(member.rank, self._shape)}
+                    for member in self._roster.members
+                ],
                 "attempt": self.attempt,
                 "started": self._started,
                 "ended": None if self._result is None else report.now(),
                 "exit_code": None if self._result is None else report.job_code(self._result),
-                "first_cause": report.cause_in_words(self._result),
+                "first_cause": report.cause_in_words(self._result, self._shape),
             }
         )

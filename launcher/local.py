@@ -17,7 +17,7 @@ from launcher.errors import Exit
 from launcher.processes import own_module
 
 MOST_NODES = 200
-NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR"))
+NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
 _LAST_LINES = 2.0  # seconds for standard output to take what is left: its reader may have stopped
 _PR_SET_PDEATHSIG = 1
 
@@ -45,6 +45,7 @@ def _one_job(given: Mapping[str, str], places: Sequence[tuple[str, str]], folder
     told = {
         **given,
         "CONF_PADDLE_GRADIENT_NUM": str(len(places)),
+        "LAUNCHER_ROLE": "",
         "LAUNCHER_JOB_ID": given.get("LAUNCHER_JOB_ID") or f"local-{secrets.token_hex(4)}",
         "LAUNCHER_WORKDIR": given.get("LAUNCHER_WORKDIR") or os.getcwd(),
         "LAUNCHER_TERMINATION_LOG": os.path.join(folder, "termination-log"),

@@ -17,6 +17,7 @@ class Member:
     rank: int | None = None
     role: str = "both"
     trainers: int = 1  # that it runs
+    controller: str = ""  # where each role has one of its own: its identity
 
 
 @dataclass(frozen=True)

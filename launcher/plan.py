@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from launcher import identity, paddle, peers
+from launcher import identity, paddle, peers, report, roles
 from launcher.bootstrap import copies, finder_settings
 from launcher.config import JobConfig
 from launcher.model import Member, Process, Roster
@@ -24,17 +24,18 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
     """The plan as text or JSON, with placeholders for what only the peers can tell."""
     rank, roster, job = asyncio.run(_asked(config)) if discover else _known(config)
     plan = paddle.plan(config, flags, command, roster, rank)
-    shown_rank = "<rank>" if rank is None else str(rank)
+    shown_rank = "<rank>" if rank is None else str(config.shape.number(rank))
     content = {
         "job": config.job_name,
         "identity": job,
-        "rank": rank,
-        "nodes": config.size,
-        "discovery": config.discovery if config.size > 1 else None,
-        "roster": [asdict(member) for member in roster.members] if roster else None,
+        "role": config.role,
+        "rank": None if rank is None else config.shape.number(rank),
+        "nodes": config.members,
+        "discovery": config.discovery if config.members > 1 else None,
+        "roster": [_member(config, member) for member in roster.members] if roster else None,
         "work_directory": config.workdir,
         "copies": [asdict(copy) for copy in copies(config, shown_rank)],
-        "logs": os.path.join(config.output, f"node_{shown_rank}"),
+        "logs": os.path.join(config.output, roles.folder(config.role, shown_rank)),
         "processes": [_process(process) for process in (*plan.servers, *plan.trainers)],
         "warnings": [*config.warnings, *paddle.warnings(flags, command)],
     }
@@ -43,15 +44,20 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
 
 def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
     """What the configuration alone tells: with static peers all of it, else the own number at best."""
-    if config.size == 1:
+    if config.members == 1:
         return 0, None, config.job_id
     if config.discovery != "static":
         return config.rank, None, config.job_id
+    shape = config.shape
     members = [
-        Member(f"rank {rank}", "", address, address, rank, trainers=config.trainers_per_node)
+        Member(shape.name(rank), "", address, address, rank, shape.role(rank), config.trainers_per_node)
         for rank, address in enumerate(config.peers)
     ]
     return config.rank, Roster(tuple(members)), config.job_id
+
+
+def _member(config: JobConfig, member: Member) -> dict[str, Any]:
+    return {**asdict(member), **report.place(member.rank, config.shape)}
 
 
 async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
@@ -62,7 +68,7 @@ async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | No
         members = finder.members()
     finally:
         await finder.close()
-    roster = identity.roster(members) if len(members) == config.size else None
+    roster = identity.roster(members) if len(members) == config.members else None
     ranks = [member.rank for member in roster.members if member.pod == found.me.pod] if roster else []
     return (ranks[0] if ranks else found.rank), roster, found.identity
 
@@ -83,9 +89,11 @@ def _process(process: Process) -> dict[str, Any]:
 
 def _text(content: Mapping[str, Any]) -> str:
     rank = "not known before peers are found, one" if content["rank"] is None else content["rank"]
+    alike = content["role"] == roles.BOTH
+    own = f"{rank} of {content['nodes']}" if alike else f"{content['role']} {rank}, one of {content['nodes']} members"
     lines = [
         f"job        {content['job'] or '-'}, identity {content['identity'] or 'not known yet'}",
-        f"rank       {rank} of {content['nodes']}, peers by {content['discovery'] or 'nobody: a job of one'}",
+        f"rank       {own}, peers by {content['discovery'] or 'nobody: a job of one'}",
         f"directory  {content['work_directory']}",
         f"logs       {content['logs']}",
     ]
@@ -93,7 +101,8 @@ def _text(content: Mapping[str, Any]) -> str:
         f"copy       {copy['source']}/* to {copy['destination']}/  ({copy['what']})" for copy in content["copies"]
     ]
     for member in content["roster"] or []:
-        lines.append(f"member     {member['rank']}  {member['pod']}  {member['training_address']}")
+        place = member["rank"] if alike else roles.called(member["role"], member["rank"])
+        lines.append(f"member     {place}  {member['pod']}  {member['training_address']}")
     for process in content["processes"]:
         lines.append(f"{process['role']:<10} {shlex.join(process['argv'])}")
         for name, value in process["environment"].items():

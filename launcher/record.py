@@ -1,6 +1,8 @@
 """What the volume remembers of one job: its secret, its failed attempts, its mark of completion.
 
-It lives in output/.launcher/<identity>/. Everything here blocks as long as the volume does: call it off the loop.
+It lives in output/.launcher/<identity>/. Where each role has pods of its own, the job's identity is that of both
+together, `<trainers'>+<pservers'>`, which nobody knows before the join: until then there is only the secret, one
+for all jobs of this folder. Everything here blocks as long as the volume does: call it off the loop.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ MAX_ATTEMPTS = 5  # without progress
 
 
 class Record:
-    """One job's memory. A job without an identity has a secret only: nothing could tell it from another of its name."""
+    """One job's memory. A job without an identity has a secret only: nothing could tell it from another of its name.
 
-    def __init__(self, output: str, identity: str | None) -> None:
+    `controller` is what controls the pods of the own role, where the identity is still to be agreed.
+    """
+
+    def __init__(self, output: str, identity: str | None, controller: str | None = None) -> None:
+        self._output = output
         self._identity = identity
-        self._folder = os.path.join(output, ".launcher", identity or "unidentified")
+        self._controller = controller
+        name = identity or ("roles" if controller else "unidentified")
+        self._folder = os.path.join(output, ".launcher", name)
 
     def open(self) -> None:
         """Make the folder and see that it can be written: what is wrong with the volume is said before all else."""
@@ -27,6 +35,18 @@ class Record:
         probe = self._path(f"probe.{secrets.token_hex(8)}")
         volume.write_atomically(probe, bytes(4096))
         os.unlink(probe)
+
+    def agreed(self, identity: str) -> Record:
+        """The same once the identity is known. Its folder is made by the first who writes there."""
+        return Record(self._output, identity)
+
+    def earlier(self) -> Record:
+        """What an earlier attempt has left of this job: before the identity is known, of that with this controller."""
+        if not self._controller:
+            return self
+        names = os.listdir(os.path.dirname(self._folder))
+        mine = [Record(self._output, name) for name in names if self._controller in name.split("+")]
+        return max(mine, key=lambda record: (record.is_complete(), os.path.getmtime(record._folder)), default=self)
 
     def secret(self) -> bytes:
         """The same for all members: made by whoever comes first."""
@@ -43,6 +63,7 @@ class Record:
 
     def mark_complete(self) -> None:
         if self._identity is not None:
+            volume.make_folder(self._folder)
             volume.write_atomically(self._path("complete"), b"all members have trained\n")
 
     def failed_attempts(self) -> int:

@@ -10,16 +10,17 @@ from typing import Any
 
 from launcher.errors import Exit
 from launcher.model import Cause, Member, Outcome
+from launcher.roles import Shape
 
 _OWN_CODES = frozenset(int(code) for code in Exit)
 _STOPPED = "told to stop (SIGTERM) and stopped in order"
 _TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts what is longer
 
 
-def outcome(cause: Cause | None, rank: int | None, *, told_to_stop: bool) -> Outcome:
+def outcome(cause: Cause | None, rank: int | None, *, told_to_stop: bool, shape: Shape) -> Outcome:
     """How this launcher ends, from the first cause (None: the job is complete) and its own part in it."""
     code = _exit_code(cause, rank, told_to_stop)
-    return Outcome(code=code, cause=cause, text=_text(cause, rank, code))
+    return Outcome(code=code, cause=cause, text=_text(cause, rank, code, shape))
 
 
 def job_code(result: Outcome) -> int:
@@ -50,10 +51,10 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
     return cause.code
 
 
-def _text(cause: Cause | None, rank: int | None, code: int) -> str:
+def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str:
     if cause is None:
         return "the job is complete" if code == Exit.COMPLETE else _STOPPED
-    first = f"{whose(cause.rank, cause.pod)}{cause.what}"
+    first = f"{'' if cause.rank is None else whose(shape.name(cause.rank), cause.pod)}{cause.what}"
     if code == Exit.STOPPED and (cause.kind != "stopped" or cause.rank != rank):
         return f"{_STOPPED}; first cause: {first}"
     if code == Exit.STOPPED:
@@ -67,9 +68,9 @@ def _text(cause: Cause | None, rank: int | None, code: int) -> str:
     return first
 
 
-def whose(rank: object, pod: object) -> str:
-    """The beginning of a sentence about a cause, where it is somebody's in particular."""
-    return "" if rank is None else f"rank {rank} ({pod}): "
+def whose(name: str, pod: object) -> str:
+    """The beginning of a sentence about a cause that is somebody's in particular."""
+    return f"{name} ({pod}): "
 
 
 def termination_message(result: Outcome) -> bytes:
@@ -100,22 +101,31 @@ def now() -> str:
 
 
 def status(
-    job: str, member: Member, phase: str, since: str, last_pass: int | None, result: Outcome | None
+    job: str, member: Member, phase: str, since: str, last_pass: int | None, result: Outcome | None, shape: Shape
 ) -> Mapping[str, Any]:
     """One member's status file."""
     return {
         "job": job,
-        "rank": member.rank,
+        **place(member.rank, shape),
         "pod": member.pod,
         "uid": member.uid,
         "phase": phase,
         "since": since,
         "last_pass": last_pass,
         "exit_code": None if result is None else int(result.code),
-        "first_cause": cause_in_words(result),
+        "first_cause": cause_in_words(result, shape),
         "written": now(),
     }
 
 
-def cause_in_words(result: Outcome | None) -> Mapping[str, Any] | None:
-    return None if result is None or result.cause is None else asdict(result.cause)
+def cause_in_words(result: Outcome | None, shape: Shape) -> Mapping[str, Any] | None:
+    if result is None or result.cause is None:
+        return None
+    return {**asdict(result.cause), **place(result.cause.rank, shape)}
+
+
+def place(rank: int | None, shape: Shape) -> Mapping[str, Any]:
+    """A member's role and its rank within that, as files have them."""
+    if rank is None:
+        return {"role": None, "rank": None}
+    return {"role": shape.role(rank), "rank": shape.number(rank)}

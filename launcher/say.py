@@ -1,4 +1,4 @@
-"""The launcher's own messages on standard error, a line each with time and rank, never holding up who speaks."""
+"""The launcher's own messages on standard error, a line each with time and who says it, never holding up who speaks."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ _KEPT = 1000  # lines that may wait while standard error takes none
 class Say:
     """Call it with a message, from any thread. A thread writes; when too much waits, the oldest lines are dropped."""
 
-    def __init__(self, fd: int = 2) -> None:
+    def __init__(self, fd: int = 2, name: str = "rank ?") -> None:
         self._fd = fd
-        self._rank: int | None = None
+        self._name = name
         self._lines: deque[bytes] = deque()
         self._dropped = 0
         self._closing = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def set_rank(self, rank: int) -> None:
-        """From now on the lines carry this rank."""
-        self._rank = rank
+    def set_name(self, name: str) -> None:
+        """From now on the lines carry this name."""
+        self._name = name
 
     def __call__(self, text: str) -> None:
-        rank = "?" if self._rank is None else self._rank
-        head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [rank {rank}]"
+        head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{self._name}]"
         with self._changed:
             for line in text.splitlines() or [""]:
                 self._lines.append(f"{head} {line}\n".encode(errors="backslashreplace"))

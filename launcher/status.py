@@ -10,6 +10,7 @@ from typing import Any
 
 from launcher.errors import Exit, Failure
 from launcher.report import whose
+from launcher.roles import BOTH, called, folder
 from launcher.volume import cannot_read, shown
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
@@ -36,24 +37,30 @@ def _members(output: str) -> list[Mapping[str, Any]]:
         ) from None
     found = {}
     for name in names:
-        if match := re.fullmatch(r"node_([0-9]+)", name):
-            found[int(match.group(1))] = _read(os.path.join(output, name, "status.json"))
+        if match := re.fullmatch(r"(node|pserver)_([0-9]+)", name):
+            found[match.group(1), int(match.group(2))] = _read(os.path.join(output, name, "status.json"))
     job = _read(os.path.join(output, "job.json"))
     pods = _pods(job)
     members: list[Mapping[str, Any]] = []
-    for rank in sorted(set(found) | set(range(len(pods)))):
-        if pods and rank >= len(pods) and str(found[rank].get("since")) < str(job.get("started")):
+    for place in sorted(set(found) | set(pods)):
+        if pods and place not in pods and str(found[place].get("since")) < str(job.get("started")):
             continue  # of an earlier run with more members
-        silent = {"rank": rank, "pod": pods[rank] if rank < len(pods) else None, "phase": "no word"}
-        members.append(found.get(rank) or silent)
+        role, pod = pods.get(place, (None, None))
+        silent = {"role": role, "rank": place[1], "pod": pod, "phase": "no word"}
+        members.append(found.get(place) or silent)
     return members
 
 
-def _pods(job: Mapping[str, Any]) -> list[Any]:
+def _pods(job: Mapping[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:
+    """Role and pod of each member that the hub knew, by the name and number of its folder."""
     members = job.get("members")
-    if not isinstance(members, list):
-        return []
-    return [member.get("pod") if isinstance(member, dict) else None for member in members]
+    found: dict[tuple[str, int], tuple[Any, Any]] = {}
+    for place, member in enumerate(members if isinstance(members, list) else []):
+        known = member if isinstance(member, dict) else {}
+        rank, role = known.get("rank", place), known.get("role")
+        name, _, _ = folder(str(role), "").rpartition("_")
+        found[name, rank if isinstance(rank, int) else place] = (role, known.get("pod"))
+    return found
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -71,9 +78,16 @@ def _row(member: Mapping[str, Any]) -> tuple[str, ...]:
     cause = member.get("first_cause")
     words = None
     if isinstance(cause, dict):
-        words = f"{whose(cause.get('rank'), cause.get('pod'))}{cause.get('what')}"
-    plain = (member.get(key) for key in ("rank", "pod", "phase", "since", "last_pass", "exit_code"))
-    return tuple("-" if value is None else shown(str(value)) for value in (*plain, words))
+        words = str(cause.get("what"))
+        if cause.get("rank") is not None:
+            words = whose(_called(cause), cause.get("pod")) + words
+    rank = member.get("rank") if member.get("role") in (None, BOTH) else _called(member)
+    plain = (member.get(key) for key in ("pod", "phase", "since", "last_pass", "exit_code"))
+    return tuple("-" if value is None else shown(str(value)) for value in (rank, *plain, words))
+
+
+def _called(somebody: Mapping[str, Any]) -> str:
+    return called(str(somebody.get("role") or BOTH), somebody.get("rank"))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -7,10 +7,10 @@ from launcher.config import JobConfig
 
 def said(config: JobConfig) -> str | None:
     """None where no Job of Kubernetes counts."""
-    limit, pods = config.backoff_limit, 1 if config.failure_policy else config.size
+    limit, pods = config.backoff_limit, 1 if config.failure_policy else config.shape.count(config.role)
     counts = f"counts {pods} pods" if pods > 1 else "counts 1 pod"
     if limit is None:
-        if config.stay or config.size == 1 or config.discovery == "static":
+        if config.stay or config.members == 1 or config.discovery == "static":
             return None
         return f"a failed attempt {counts} of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT"
     taken = limit // pods

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.roles import BOTH, PSERVER, TRAINER
+
 TERMINATION_LOG = "/dev/termination-log"
+BY_ROLE = f"{TRAINER}="  # how LAUNCHER_SERVICE begins where there are roles
 EACH_GPU = 0  # the number of trainers where there is to be one for each GPU
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts it
 
@@ -101,6 +104,17 @@ def _addresses(value: str) -> tuple[str, ...]:
     return addresses
 
 
+def _by_role(value: str) -> dict[str, tuple[str, ...]]:
+    """`a,b` for members that all do the same; `trainer=a,b;pserver=c` where there are roles."""
+    if "=" not in value:
+        return {BOTH: _addresses(value)}
+    parts = [part.strip().partition("=") for part in value.split(";") if part.strip()]
+    found = {role.strip(): _addresses(addresses) for role, _, addresses in parts}
+    if set(found) != {TRAINER, PSERVER} or len(parts) != len(found):
+        raise ValueError
+    return found
+
+
 _PORT = "a port, 1 to 65535"
 _COUNT = _whole(1, 100_000)
 
@@ -125,9 +139,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("CONF_PADDLE_PORT", _whole(1, 65535), 7164, _PORT, "the first port of the pserver (--port)"),
     Variable("CONF_PADDLE_PORTS_NUM", _whole(1, 1000), 2, "a number, 1 to 1000", "ports for dense parameters"),
     Variable("CONF_PADDLE_PORTS_NUM_SPARSE", _whole(0, 1000), 2, "a number, 0 to 1000", "ports for sparse parameters"),
-    Variable(
-        "CONF_PADDLE_GRADIENT_NUM", _COUNT, None, "the number of nodes, 1 or more", "N: how many pods make the job"
-    ),
+    Variable("CONF_PADDLE_GRADIENT_NUM", _COUNT, None, "the number of nodes, 1 or more", "N: how many pods train"),
     Variable("TRAINER_COUNT", _COUNT, None, "a number, 1 or more", "threads or GPUs of a trainer (--trainer_count)"),
     Variable("POD_NAME", _text, None, "the pod's name", "by fieldRef metadata.name; default: the host name"),
     Variable("POD_IP", _text, None, "the pod's address", "by fieldRef status.podIP"),
@@ -142,17 +154,18 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         "LAUNCHER_PEERS",
-        _addresses,
-        (),
-        "addresses in rank order, separated by commas",
+        _by_role,
+        None,
+        "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C",
         "all members' addresses, for static discovery",
     ),
     Variable(
         "LAUNCHER_SERVICE",
-        _matching(r"[a-z0-9]([-a-z0-9.]*[a-z0-9.])?"),
+        _matching(r"(trainer=[a-z0-9]([-a-z0-9]*[a-z0-9])?\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9.])?"),
         None,
-        "the name of a headless Service",
-        "the pods' headless Service, for discovery by DNS",
+        "the name of a headless Service; with roles trainer=NAME.SERVICE",
+        "the pods' headless Service, for discovery by DNS; with roles that of the trainers, and the NAME of their Job "
+        "or StatefulSet",
     ),
     Variable(
         "LAUNCHER_SELECTOR",
@@ -173,7 +186,8 @@ VARIABLES: tuple[Variable, ...] = (
         _whole(0, 99_999),
         None,
         "a number from 0 to N-1",
-        "this member's rank; default: Job index, StatefulSet ordinal or order of addresses",
+        "this member's rank, with LAUNCHER_ROLE within its role; default: Job index, StatefulSet ordinal or order of "
+        "addresses",
     ),
     Variable("LAUNCHER_PEER_TIMEOUT", _seconds, 900.0, "seconds, above 0", "how long to wait for peers before exit 75"),
     Variable(
@@ -244,8 +258,16 @@ VARIABLES: tuple[Variable, ...] = (
         "LAUNCHER_PSERVERS",
         _whole(0, 100_000),
         None,
-        "a number, 0 to N",
-        "how many of the nodes run a parameter server beside their trainer, in mode ps; default: all",
+        "a number, 0 to N; with roles 1 or more",
+        "how many of the nodes run a parameter server beside their trainer, in mode ps; default: all. With "
+        "LAUNCHER_ROLE how many pods are parameter servers, besides the N that train",
+    ),
+    Variable(
+        "LAUNCHER_ROLE",
+        _matching("trainer|pserver"),
+        None,
+        "trainer or pserver",
+        "this pod has one role only, in mode ps: N pods train, LAUNCHER_PSERVERS others serve; default: each does both",
     ),
     Variable(
         "LAUNCHER_TRAINERS_PER_NODE",

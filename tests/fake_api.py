@@ -270,7 +270,7 @@ def matches(selector: str, pod: Json) -> bool:
 
 
 def pod(name: str, address: str = "", *, job: str = "x", uid: str = "", owner: str = "job-uid", **more: Any) -> Json:
-    """A pod of a Job: running if it has an address, else Pending. `index` makes it one of an Indexed Job."""
+    """A pod of a Job: running if it has an address, else Pending. `index` is of an Indexed Job, `role` a variable."""
     labels = {"job-name": job}
     if "index" in more:
         labels["batch.kubernetes.io/job-completion-index"] = str(more["index"])
@@ -291,6 +291,8 @@ def pod(name: str, address: str = "", *, job: str = "x", uid: str = "", owner: s
     }
     if address:
         made["status"]["podIP"] = address
+    if "role" in more:
+        made["spec"]["containers"][0]["env"] = [{"name": "LAUNCHER_ROLE", "value": more["role"]}]
     return made
 
 

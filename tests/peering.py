@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from launcher.peers import Settings
+from launcher.roles import BOTH, Shape
 
 
 def settings(**more: Any) -> Settings:
-    """A job of three called x in namespace ns; what is given here goes first."""
+    """A job of three called x in namespace ns; what is given here goes first, `size` and `pservers` for its shape."""
     given: dict[str, Any] = {
-        "size": 3,
+        "role": BOTH,
+        "shape": Shape(more.pop("size", 3), more.pop("pservers", 0)),
         "job_name": "x",
         "namespace": "ns",
         "selector": "",

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from launcher import config, peers
-from launcher.bootstrap import Joined, Way
+from launcher.bootstrap import Already, Joined, Way
 from launcher.gang import Gang
 from launcher.gang import Settings as GangSettings
+from launcher.model import Peers
 from launcher.peers.alone import Alone
+from launcher.peers.own import own_member
+from tests.gang_nodes import until
 
 
 class Lingering(Alone):
@@ -50,6 +53,67 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
 
     monkeypatch.setattr(peers, "finder", finder)
     asyncio.run(test())
+
+
+class OfARole(Alone):
+    """A member whose own role's controller is known, and where the hub is."""
+
+    def __init__(self, settings: peers.Settings) -> None:
+        super().__init__(settings)
+        self._settings = settings
+
+    async def identity(self) -> str:
+        return f"{self._settings.role}-uid"
+
+    async def find(self) -> Peers:
+        rank = self._settings.shape.rank(self._settings.role, 0)
+        return Peers(own_member(self._settings, rank, "127.0.0.1"), "127.0.0.1" if rank else None, "own-uid", rank)
+
+
+def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_by_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(role: str, hub_port: int) -> tuple[Way, Gang, asyncio.Queue[object]]:
+        given = {
+            "LAUNCHER_ROLE": role,
+            "LAUNCHER_PSERVERS": "1",
+            "LAUNCHER_SELECTOR": "app=x",
+            "CONF_PADDLE_GRADIENT_NUM": "1",
+            "LAUNCHER_WORKDIR": str(tmp_path),
+            "LAUNCHER_GANG_PORT": str(hub_port or 7168),
+        }
+        events: asyncio.Queue[object] = asyncio.Queue()
+        settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
+        gang = Gang(settings, events.put_nowait, print, complete=nothing, judge=lambda cause: cause)
+        way = Way(config.read(given, {}, check_here=False), gang, print, events.put_nowait, {})
+        way.begin()
+        await until(lambda: gang.port, "it listens")
+        return way, gang, events
+
+    async def both(kind: type) -> list[object]:
+        trainer = await start("trainer", 0)
+        members = [trainer, await start("pserver", trainer[1].port)]
+        found = [await until_event(events, kind) for _, _, events in members]
+        for way, gang, _ in members:
+            await way.end()
+            await gang.close()
+        return found
+
+    async def test() -> None:
+        records = [joined.record for joined in await both(Joined) if isinstance(joined, Joined)]
+        folder = tmp_path / "output" / ".launcher" / "trainer-uid+pserver-uid"
+        assert [record.attempts_file for record in records] == [str(folder / "attempts.json")] * 2
+        records[0].mark_complete()
+        await both(Already)
+
+    monkeypatch.setattr(peers, "finder", lambda settings, say: OfARole(settings))
+    asyncio.run(test())
+
+
+async def until_event(events: asyncio.Queue[object], kind: type) -> object:
+    while not isinstance(event := await asyncio.wait_for(events.get(), 10), kind):
+        pass
+    return event
 
 
 async def nothing() -> None:

@@ -37,7 +37,7 @@ def problems(environment: dict[str, str], **own: str) -> list[str]:
 
 def test_the_environment_of_the_seeds_is_enough() -> None:
     job = read(SEED_001)
-    assert (job.size, job.nic, job.port, job.ports_num, job.ports_num_sparse) == (3, "eth0", 7164, 2, 2)
+    assert (job.members, job.nic, job.port, job.ports_num, job.ports_num_sparse) == (3, "eth0", 7164, 2, 2)
     assert (job.discovery, job.selector, job.gang_port) == ("kubernetes", "job-name=paddle-cluster-job", 7168)
     assert job.output == "/home/jobpath/paddle-cluster-job/output"
 
@@ -50,7 +50,7 @@ def test_what_the_yaml_leaves_out_has_the_defaults_of_the_seeds() -> None:
 
 def test_a_job_without_a_name_and_discovery_is_a_job_of_one() -> None:
     job = read({"LAUNCHER_WORKDIR": "/root"})
-    assert (job.size, job.job_folder, job.output) == (1, None, "/root/output")
+    assert (job.members, job.job_folder, job.output) == (1, None, "/root/output")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,53 @@ def test_discovery_is_what_the_other_variables_imply(given: dict[str, str], disc
 )
 def test_contradictions_name_the_variable_to_change(given: dict[str, str], begins: str) -> None:
     assert [line for line in problems({**SEED_001, **given}) if line.startswith(begins)]
+
+
+ROLES = {**SEED_001, "LAUNCHER_ROLE": "pserver", "LAUNCHER_PSERVERS": "2", "LAUNCHER_SELECTOR": "app=j"}
+
+
+def test_with_roles_servers_come_after_the_trainers_and_numbers_count_within_a_role() -> None:
+    peers = {"LAUNCHER_PEERS": "pserver=10.0.0.4, 10.0.0.5; trainer=10.0.0.1,10.0.0.2,10.0.0.3"}
+    job = read({**ROLES, **peers, "JOB_COMPLETION_INDEX": "1"})
+    assert (job.members, job.rank, job.role) == (5, 4, "pserver")
+    assert job.peers == ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+    assert read({**ROLES, **peers, "LAUNCHER_ROLE": "trainer", "LAUNCHER_RANK": "1"}).rank == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "begins"),
+    [
+        ({"LAUNCHER_PSERVERS": ""}, "LAUNCHER_PSERVERS: unset: expected how many pods serve"),
+        ({"LAUNCHER_PSERVERS": "0"}, "LAUNCHER_PSERVERS: 0: expected how many pods serve"),
+        ({"LAUNCHER_MODE": "collective"}, "LAUNCHER_MODE: 'collective': expected ps"),
+        ({"JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX: '2': expected 0 to 1, since LAUNCHER_PSERVERS is 2"),
+        ({"LAUNCHER_PEERS": "a,b,c"}, "LAUNCHER_PEERS: 'a,b,c': expected trainer=ADDRESSES;pserver=ADDRESSES"),
+        ({"LAUNCHER_PEERS": "trainer=a,b,c"}, "LAUNCHER_PEERS: 'trainer=a,b,c': expected addresses"),
+        (
+            {"LAUNCHER_PEERS": "trainer=a,b,c;pserver=d"},
+            "LAUNCHER_PEERS: 'trainer=a,b,c;pserver=d': expected 2 addresses of the role pserver (LAUNCHER_PSERVERS)",
+        ),
+        ({"LAUNCHER_SERVICE": "paddle"}, "LAUNCHER_SERVICE: 'paddle': expected trainer=NAME.SERVICE"),
+        (
+            {"LAUNCHER_ROLE": "", "LAUNCHER_SERVICE": "trainer=worker.paddle"},
+            "LAUNCHER_SERVICE: 'trainer=worker.paddle': expected",
+        ),
+        ({"LAUNCHER_SELECTOR": ""}, "LAUNCHER_SELECTOR: unset: expected labels that the pods of both roles have"),
+        ({"LAUNCHER_ROLE": "worker"}, "LAUNCHER_ROLE: 'worker': expected trainer or pserver"),
+    ],
+)
+def test_contradictions_of_roles_name_the_variable_to_change(given: dict[str, str], begins: str) -> None:
+    assert [line for line in problems({**ROLES, **given}) if line.startswith(begins)]
+
+
+def test_more_servers_than_trainers_are_no_contradiction_where_they_have_pods_of_their_own() -> None:
+    assert read({**ROLES, "LAUNCHER_PSERVERS": "7"}).members == 10
+
+
+def test_a_job_of_roles_is_never_a_job_of_one() -> None:
+    one = {"LAUNCHER_ROLE": "trainer", "LAUNCHER_PSERVERS": "1", "CONF_PADDLE_GRADIENT_NUM": "1"}
+    assert any(line.startswith("LAUNCHER_SELECTOR: unset") for line in problems(one))
+    assert read({**one, "JOB_NAME": "j", "LAUNCHER_SELECTOR": "app=j"}).members == 2
 
 
 def test_an_empty_value_counts_as_unset() -> None:

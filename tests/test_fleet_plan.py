@@ -100,6 +100,65 @@ def test_fewer_servers_than_nodes_run_on_the_first_of_them() -> None:
     )
 
 
+ROLES = {"LAUNCHER_PSERVERS": "2", "LAUNCHER_SELECTOR": "app=j"}
+
+
+def with_roles(trainers: int = 1) -> Roster:
+    members = [
+        Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.1.0.{rank}", rank, "trainer", trainers) for rank in range(3)
+    ]
+    servers = [Member(f"ps-{rank}", "", f"10.0.0.{rank}", f"10.1.0.{rank}", rank, "pserver", 0) for rank in (3, 4)]
+    return Roster((*members, *servers))
+
+
+def test_a_pod_of_one_role_runs_that_and_counts_within_it() -> None:
+    served = plan(4, with_roles(), **ROLES, LAUNCHER_ROLE="pserver")
+    trained = plan(2, with_roles(), **ROLES, LAUNCHER_ROLE="trainer")
+    assert (len(served.servers), len(served.trainers)) == (1, 0)
+    assert (len(trained.servers), len(trained.trainers)) == (0, 1)
+    everywhere = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": "10.1.0.3:7164,10.1.0.4:7164",
+        "PADDLE_TRAINER_ENDPOINTS": "10.1.0.0:7169,10.1.0.1:7169,10.1.0.2:7169",
+        "PADDLE_TRAINERS_NUM": "3",
+        "PADDLE_TRAINERS": "10.1.0.0,10.1.0.1,10.1.0.2",
+        "no_proxy": "10.1.0.0,10.1.0.1,10.1.0.2,10.1.0.3,10.1.0.4,localhost,127.0.0.1",
+    }
+    server, trainer = served.servers[0].env, trained.trainers[0].env
+    assert told(server, *everywhere) == told(trainer, *everywhere) == everywhere
+    own = {"PADDLE_TRAINER_ID": "1", "POD_IP": "10.1.0.4", "PADDLE_CURRENT_ENDPOINT": "10.1.0.4:7164"}
+    assert told(server, *own) == own
+    own = {"PADDLE_TRAINER_ID": "2", "POD_IP": "10.1.0.2", "PADDLE_CURRENT_ENDPOINT": "10.1.0.2:7169"}
+    assert told(trainer, *own) == own
+
+
+def test_servers_take_the_number_of_trainers_from_the_trainers_nodes() -> None:
+    (server,) = plan(3, with_roles(2), **ROLES, LAUNCHER_ROLE="pserver").servers
+    assert told(server.env, "PADDLE_TRAINERS_NUM", "TRAINERS") == {"PADDLE_TRAINERS_NUM": "6", "TRAINERS": "6"}
+
+
+def test_servers_get_the_configuration_and_no_shard() -> None:
+    given = {**ROLES, "JOB_PATH": "/mnt", "TRAIN_CONFIG_DIR": "source"}
+    assert [copy.what for copy in copies(job(**given, LAUNCHER_ROLE="pserver"), 3)] == ["configuration"]
+    assert [copy.what for copy in copies(job(**given, LAUNCHER_ROLE="trainer"), 1)] == [
+        "configuration",
+        "shard of trainer 1",
+    ]
+
+
+def test_v0_has_no_roles() -> None:
+    with pytest.raises(Failure, match="v0 runs a server and a trainer in each pod") as caught:
+        paddle.mode(job(**ROLES, LAUNCHER_ROLE="trainer"), ())
+    assert caught.value.code == Exit.USAGE
+
+
+def test_before_the_peers_are_known_the_plan_has_the_processes_and_placeholders() -> None:
+    for rank, servers in ((0, 1), (1, 1), (2, 0)):
+        made = paddle.plan(job(LAUNCHER_PSERVERS="2"), (), COMMAND, None, rank)
+        assert (len(made.servers), len(made.trainers)) == (servers, 1)
+        listed = made.trainers[0].env["PADDLE_PSERVERS_IP_PORT_LIST"]
+        assert listed == "<known once the gang is complete>:7164"
+
+
 def test_with_gloo_on_servers_nobody_waits_for_their_ports() -> None:
     (server,) = plan(LAUNCHER_MODE="ps", PADDLE_WITH_GLOO="2").servers
     assert server.ports == ()  # it listens only once all trainers have registered

@@ -19,6 +19,7 @@ from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
 from launcher.gang.words import Papers
 from launcher.model import Cause
+from launcher.roles import Shape
 from tests.gang_nodes import SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
 # ---- joining and the good way ----------------------------------------------------------------------------------------
@@ -842,7 +843,7 @@ async def test_who_left_before_it_had_heard_its_welcome_is_no_lost_member() -> N
         reader, writer = await asyncio.open_connection(*hub.place)
         theirs = protocol.read_challenge(protocol.decode(await reader.readline()))
         papers = Papers(Node(1, config).me, "incarnation", "job", SECRET, 0)
-        writer.write(encode(protocol.hello(papers, 2, None, theirs, "mine")))
+        writer.write(encode(protocol.hello(papers, Shape(2), None, theirs, "mine")))
         writer.write(encode(protocol.failed(replace(died("stopped", 1, 143), rank=None), 0.0)))
         writer.write_eof()
         await joining

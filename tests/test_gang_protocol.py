@@ -13,6 +13,7 @@ from launcher.gang.protocol import Malformed
 from launcher.gang.verdict import first_cause
 from launcher.gang.words import Papers
 from launcher.model import Cause, Member, Roster
+from launcher.roles import Shape
 from tests.gang_nodes import died
 
 ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)
@@ -23,7 +24,7 @@ ROSTER = Roster(
 
 
 def hello(papers: Papers = PAPERS, **changes: Any) -> protocol.Message:
-    return {**protocol.hello(papers, 3, None, "theirs", "mine"), **changes}
+    return {**protocol.hello(papers, Shape(3, 1), None, "theirs", "mine"), **changes}
 
 
 def read(line: bytes) -> protocol.Message:
@@ -34,9 +35,11 @@ def read(line: bytes) -> protocol.Message:
 @pytest.mark.parametrize("rank", [None, 1])
 def test_a_hello_arrives_as_it_was_said(gang: str | None, rank: int | None) -> None:
     papers = replace(PAPERS, me=replace(ME, rank=rank))
-    said = protocol.read_hello(read(protocol.encode(protocol.hello(papers, 3, gang, "theirs", "mine"))))
+    said = protocol.read_hello(read(protocol.encode(protocol.hello(papers, Shape(3, 1), gang, "theirs", "mine"))))
     assert said.member == papers.me
-    assert (said.job, said.size, said.gang, said.incarnation, said.nonce) == ("job", 3, gang, "incarnation", "mine")
+    assert (said.job, said.shape, said.gang, said.incarnation, said.nonce) == (
+        *("job", Shape(3, 1), gang, "incarnation", "mine"),
+    )
     assert protocol.answered(said, b"secret", "theirs")
 
 
@@ -44,7 +47,10 @@ def test_a_hello_arrives_as_it_was_said(gang: str | None, rank: int | None) -> N
     ("field", "value"),
     [
         ("job", "other"),
-        ("size", 4),
+        ("trainers", 4),
+        ("pservers", 0),
+        ("runs", 2),
+        ("controller", "other"),
         ("gang", "gang"),
         ("incarnation", "other"),
         ("role", "pserver"),
@@ -82,7 +88,7 @@ def test_a_welcome_arrives_as_it_was_said() -> None:
         ("gang", "other"),
         ("generation", 8),
         ("rank", 2),
-        ("roster", json.dumps([["pod", "", "a", None, "both", 1]] * 3)),
+        ("roster", json.dumps([["pod", "", "a", None, "both", 1, ""]] * 3)),
     ],
 )
 def test_the_hubs_proof_covers_everything(field: str, value: object) -> None:
@@ -146,9 +152,9 @@ def test_what_is_no_message_is_malformed(line: bytes) -> None:
         ("word", "staged"),
         ("job", None),
         ("job", ["job"]),
-        ("size", "3"),
-        ("size", True),
-        ("size", 1 << 40),
+        ("trainers", "3"),
+        ("trainers", True),
+        ("pservers", 1 << 40),
         ("gang", 1),
         ("rank", -1),
         ("rank", 1.0),

@@ -15,6 +15,7 @@ import pytest
 from launcher.gang import Finish, LookAgain, Train, protocol
 from launcher.gang.words import Papers
 from launcher.model import Roster
+from launcher.roles import Shape
 from tests.gang_nodes import REPOSITORY, SECRET, Node, Scene, in_loop, settings, until
 
 Place = tuple[str, int]
@@ -46,7 +47,7 @@ class Stranger:
     async def says_hello(self, rank: int = 2, secret: bytes | None = SECRET, job: str = "job", **changes: Any) -> None:
         theirs = protocol.read_challenge(await self.line())
         papers = Papers(Node(rank, settings(3)).me, "stranger", job, secret, 0)
-        hello = protocol.hello(papers, 3, None, theirs, protocol.new_nonce())
+        hello = protocol.hello(papers, Shape(3), None, theirs, protocol.new_nonce())
         self.writer.write(protocol.encode({**hello, **changes}))
 
     async def is_told(self) -> str:
@@ -355,7 +356,7 @@ async def test_nobody_returns_to_a_gang_in_anothers_name() -> None:
             stranger = await Stranger.connect(nodes[0].place)
             theirs = protocol.read_challenge(await stranger.line())
             papers = Papers(nodes[1].me, "another incarnation", "job", SECRET, 0)
-            hello = protocol.hello(papers, 2, gang, theirs, protocol.new_nonce())
+            hello = protocol.hello(papers, Shape(2), gang, theirs, protocol.new_nonce())
             stranger.writer.write(protocol.encode(hello))
             assert "runs without pod pod-1" in await stranger.is_told()
             await stranger.until_dropped()

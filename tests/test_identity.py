@@ -7,7 +7,7 @@ import random
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.identity import roster
+from launcher.identity import joint, roster
 from launcher.model import Member
 
 
@@ -35,6 +35,17 @@ def test_without_numbers_the_numeric_order_of_addresses_decides() -> None:
 def test_numbers_decide_where_there_are_any() -> None:
     members = [member(f"10.0.0.{99 - rank}", rank) for rank in range(12)]
     assert order(*members)[10] == "10.0.0.89"
+
+
+def test_with_roles_trainers_come_first_and_all_controllers_together_are_the_identity() -> None:
+    members = [
+        Member("s", "", "10.0.0.1", "", role="pserver", controller="s-uid"),
+        Member("t-b", "", "10.0.0.3", "", role="trainer", controller="t-uid"),
+        Member("t-a", "", "10.0.0.2", "", role="trainer", controller="t-uid"),
+    ]
+    made = roster(members)
+    assert [each.pod for each in made.members] == ["t-a", "t-b", "s"]
+    assert joint(made) == "t-uid+s-uid"
 
 
 @pytest.mark.parametrize(

@@ -479,7 +479,7 @@ def test_messages_carry_time_and_rank_and_never_hold_up_who_speaks() -> None:
     reading, writing = os.pipe()
     say = Say(writing)
     say("first\nin two lines")
-    say.set_rank(3)
+    say.set_name("rank 3")
     say("second")
     say.close(10)
     lines = os.read(reading, 65536).decode().splitlines()

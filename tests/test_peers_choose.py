@@ -8,7 +8,7 @@ import pytest
 
 from launcher.errors import Exit, Failure
 from launcher.peers import Settings, explain
-from launcher.peers.choose import choose, complete, missing, there
+from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
 from launcher.peers.pods import ENDED, LEAVING, LIVE, View
 from tests import peering
 from tests.fake_api import Json, ended, member_of_set, pod
@@ -270,3 +270,72 @@ def test_what_became_of_a_pod() -> None:
     silent["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     assert explain.silent_node(silent) == "its node node-1 does not answer"
     assert explain.silent_node(pod("x-b", "10.0.0.2")) == ""
+
+
+TRAINERS = [pod(f"t-{i}", f"10.0.0.{20 + i}", index=i, owner="t-uid", role="trainer") for i in range(3)]
+SERVERS = [pod(f"s-{i}", f"10.0.0.{10 + i}", index=i, owner="s-uid", role="pserver") for i in range(2)]
+
+
+def of_role(role: str, **more: Any) -> Settings:
+    return settings(role=role, pservers=2, **more)
+
+
+def test_the_pods_of_two_jobs_are_one_gang_whose_hub_is_trainer_0() -> None:
+    for me, role, rank in (("t-0", "trainer", 0), ("t-2", "trainer", 2), ("s-0", "pserver", 3), ("s-1", "pserver", 4)):
+        whole = view(me, *SERVERS, *TRAINERS)
+        peers = choose(whole, of_role(role))
+        assert peers is not None
+        assert (peers.rank, peers.me.rank, peers.hub) == (rank, rank, None if rank == 0 else "10.0.0.20")
+        assert (peers.me.role, peers.identity) == (role, f"{me[0]}-uid")
+        assert complete(whole, of_role(role))
+        assert sorted(member.rank or 0 for member in there(whole, of_role(role))) == [0, 1, 2, 3, 4]
+
+
+def test_a_server_needs_the_first_trainer_only() -> None:
+    assert choose(view("s-1", SERVERS[1], TRAINERS[0]), of_role("pserver")) is not None
+    assert choose(view("s-1", *SERVERS, *TRAINERS[1:]), of_role("pserver")) is None
+    assert "no pod with number 0 of the trainers" in missing(view("s-1", *SERVERS, *TRAINERS[1:]), of_role("pserver"))
+    assert "no pod with number 1 of the pservers" in missing(view("t-0", SERVERS[0], *TRAINERS), of_role("trainer"))
+
+
+def test_without_numbers_all_of_both_roles_must_be_there_and_a_trainer_leads() -> None:
+    trainers = [pod(f"t-{i}", f"10.0.0.{20 + i}", owner="t-uid", role="trainer") for i in range(3)]
+    servers = [pod(f"s-{i}", f"10.0.0.{10 + i}", owner="s-uid", role="pserver") for i in range(2)]
+    peers = choose(view("s-0", *trainers, *servers), of_role("pserver"))
+    assert peers is not None
+    assert (peers.hub, peers.rank) == ("10.0.0.20", None)
+    assert choose(view("s-0", *trainers, servers[0]), of_role("pserver")) is None
+    assert "1 more pservers must still be created" in missing(view("s-0", *trainers, servers[0]), of_role("pserver"))
+    third = pod("s-2", "10.0.0.12", owner="s-uid", role="pserver")
+    two = [*trainers[:2], *servers, third]
+    assert choose(view("s-0", *two), of_role("pserver")) is None  # five pods, but not of the right roles
+    assert "3 live pods for 2 pservers" in missing(view("s-0", *two), of_role("pserver"))
+
+
+def test_of_the_other_role_only_the_newest_job_that_lives_counts() -> None:
+    old = [pod(f"o-{i}", f"10.0.1.{i}", index=i, owner="old-uid", role="trainer") for i in range(3)]
+    new = [
+        pod(f"t-{i}", f"10.0.0.{20 + i}", index=i, owner="t-uid", role="trainer", created="2026-01-02T00:00:00Z")
+        for i in range(3)
+    ]
+    for found in ([*old, *new], [*new, *map(leaving, old)]):
+        peers = choose(view("s-1", *SERVERS, *found), of_role("pserver"))
+        assert peers is not None
+        assert peers.hub == "10.0.0.20"
+    newer_but_ended = [ended(pod("n-0", "10.0.2.0", index=0, owner="n", role="trainer", created="2027"), 0)]
+    assert other_job(view("s-1", *SERVERS, *TRAINERS, *newer_but_ended), of_role("pserver")) == "t-uid"
+
+
+@pytest.mark.parametrize(("code", "final"), [(66, True), (71, True), (78, True), (69, False), (3, False), (0, False)])
+def test_a_pod_of_the_other_role_that_ended_for_good_is_known(code: int, final: bool) -> None:
+    over = ended(pod("s-1", "10.0.0.11", index=1, owner="s-uid", role="pserver"), code, phase="Failed")
+    said = failed_for_good(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"))
+    assert said == (f"pod s-1 has ended: Error, exit code {code}" if final else "")
+    assert failed_for_good(view("s-0", *TRAINERS, SERVERS[0], over), of_role("pserver")) == ""
+    again = pod("s-1-again", "10.0.0.12", index=1, owner="s-uid", role="pserver", created="2026-01-02T00:00:00Z")
+    assert failed_for_good(view("t-0", *TRAINERS, SERVERS[0], over, again), of_role("trainer")) == ""
+
+
+def test_a_number_that_its_role_does_not_have_is_an_error() -> None:
+    with pytest.raises(Failure, match="has number 2, but the job has 2 pservers: make LAUNCHER_PSERVERS"):
+        choose(view("s-2", pod("s-2", "10.0.0.1", index=2, role="pserver")), of_role("pserver"))

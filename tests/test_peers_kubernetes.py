@@ -319,6 +319,52 @@ def test_a_numbered_member_reads_two_pods_and_needs_only_the_hub(api: FakeApi, s
     run(test())
 
 
+def of_role(role: str, name: str, index: int, address: str = "10.0.0.1", code: int | None = None) -> dict[str, Any]:
+    made = pod(name, address, job=role, owner=f"{role}-uid", index=index, role=role)
+    made["metadata"]["labels"]["app"] = "x"
+    return made if code is None else ended(made, code, phase="Failed")
+
+
+def test_members_of_two_jobs_find_trainer_0_and_see_the_other_job_fail_until_they_have_joined(
+    api: FakeApi, settings: Make
+) -> None:
+    api.put(*(of_role("trainer", f"t-{i}", i, f"10.0.0.{20 + i}") for i in range(3)))
+    api.put(*(of_role("pserver", f"s-{i}", i, f"10.0.0.{10 + i}") for i in range(2)))
+    roles: dict[str, Any] = {"selector": "app=x", "pservers": 2}
+
+    async def test() -> None:
+        async with (
+            searching(settings("t-0", role="trainer", **roles)) as hub,
+            searching(settings("s-1", role="pserver", **roles)) as server,
+        ):
+            peers = await server.task
+            assert (peers.rank, peers.hub, peers.identity) == (4, "10.0.0.20", "pserver-uid")
+            known = {member.pod for member in server.finder.members()}
+            assert known == {"t-0", "s-0", "t-1", "s-1"}  # by the numbers 0 and its own, of both roles
+            assert (await hub.task).hub is None
+            assert (hub.finder.other(), server.finder.other()) == (("pserver-uid", ""), ("trainer-uid", ""))
+            api.put(of_role("pserver", "s-1", 1, code=66))
+            await until(lambda: hub.finder.other()[1] == "pod s-1 has ended: Error, exit code 66")
+        assert children() == []
+
+    run(test())
+
+
+def test_a_member_of_a_stateful_set_that_has_only_names_for_numbers_finds_the_other_sets_first(
+    api: FakeApi, settings: Make
+) -> None:
+    for name, role in (("t-0", "trainer"), ("s-0", "pserver"), ("s-1", "pserver")):
+        made = of_role(role, name, 0)
+        made["metadata"]["labels"] = {"app": "x", "statefulset.kubernetes.io/pod-name": name}
+        api.put(made)
+
+    async def test() -> None:
+        peers = await found(settings("s-1", role="pserver", selector="app=x", pservers=2))
+        assert (peers.rank, peers.hub) == (4, "10.0.0.1")
+
+    run(test())
+
+
 def test_the_hub_watches_on_until_all_are_seen_and_knows_who_has_not_joined(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", index=1))
 

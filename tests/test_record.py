@@ -30,6 +30,25 @@ def test_what_another_job_of_the_name_completed_is_known_and_not_taken_for_this_
     assert (old.completed_before(), old.is_complete()) == ([], True)
 
 
+def test_a_role_finds_what_its_job_has_left_by_the_uid_of_its_own_controller(tmp_path: Path) -> None:
+    trainers, servers = Record(str(tmp_path), None, "t-uid"), Record(str(tmp_path), None, "s-uid")
+    for record in (trainers, servers):
+        record.open()
+    assert trainers.secret() == servers.secret()
+    assert not trainers.earlier().is_complete()
+    joint = trainers.agreed("t-uid+s-uid")
+    assert joint.identified
+    Path(joint.attempts_file).parent.mkdir()
+    Path(joint.attempts_file).write_text('{"without_progress": 3}')
+    assert [record.earlier().failed_attempts() for record in (trainers, servers)] == [3, 3]
+    joint.mark_complete()
+    assert trainers.earlier().is_complete()
+    assert servers.earlier().is_complete()
+    later = Record(str(tmp_path), None, "s-uid-2")
+    assert not later.earlier().is_complete()
+    assert later.completed_before() == ["t-uid+s-uid"]
+
+
 def test_attempts_are_read_as_they_were_written(tmp_path: Path) -> None:
     record = Record(str(tmp_path), "job-1")
     record.open()

@@ -9,6 +9,7 @@ import pytest
 from launcher import report
 from launcher.errors import Exit
 from launcher.model import Cause, Outcome
+from launcher.roles import Shape
 
 
 def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: object) -> Cause:
@@ -38,20 +39,20 @@ def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: ob
     ],
 )
 def test_each_member_ends_with_the_code_of_its_part(first: Cause | None, rank: int, code: int) -> None:
-    assert report.outcome(first, rank, told_to_stop=False).code == code
+    assert report.outcome(first, rank, told_to_stop=False, shape=Shape(3)).code == code
 
 
 def test_whoever_got_sigterm_ends_with_143_whatever_else_it_heard() -> None:
     for first in (None, cause(), cause("lost", 0, code=76), cause(final=True)):
-        assert report.outcome(first, 1, told_to_stop=True).code == Exit.STOPPED
+        assert report.outcome(first, 1, told_to_stop=True, shape=Shape(3)).code == Exit.STOPPED
 
 
 def test_a_masked_code_stands_in_the_message() -> None:
-    assert "exit code 69" in report.outcome(cause(code=69), 1, told_to_stop=False).text
+    assert "exit code 69" in report.outcome(cause(code=69), 1, told_to_stop=False, shape=Shape(3)).text
 
 
 def test_those_who_follow_name_rank_and_pod_of_the_first_cause() -> None:
-    text = report.outcome(cause(), 0, told_to_stop=False).text
+    text = report.outcome(cause(), 0, told_to_stop=False, shape=Shape(3)).text
     assert "rank 1" in text
     assert "pod-1" in text
 
@@ -80,4 +81,6 @@ def test_words_that_are_no_utf_8_can_be_told() -> None:
 
 
 def test_a_fault_of_the_launcher_is_not_shown_as_a_masked_code() -> None:
-    assert "is shown as" not in report.outcome(cause("peers", None, code=70), 1, told_to_stop=False).text
+    assert (
+        "is shown as" not in report.outcome(cause("peers", None, code=70), 1, told_to_stop=False, shape=Shape(3)).text
+    )

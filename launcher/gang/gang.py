@@ -228,8 +228,9 @@ class Gang:
             return
         assert self._roster is not None
         pod = self._roster.members[0].pod
+        hub = self._settings.shape.name(0)
         what = (
-            f"the hub, rank 0 (pod {pod}), was lost without a word: {why}; was its pod deleted, out of memory, or is "
+            f"the hub, {hub} (pod {pod}), was lost without a word: {why}; was its pod deleted, out of memory, or is "
             f"its node gone? `kubectl describe pod {pod}` may tell"
         )
         lost = Cause("lost", 0, pod, what, Exit.PEER_LOST)

@@ -20,6 +20,7 @@ from launcher.gang.strangers import Refusal
 from launcher.gang.verdict import first_cause, handicap
 from launcher.gang.words import LookAgain, Missing, Papers, Settings
 from launcher.model import Cause, Member, Roster
+from launcher.roles import PSERVER, Shape
 
 _MISSING_SHOWN = 20
 
@@ -41,10 +42,6 @@ class Seat:
     def rank(self) -> int:
         assert self.member.rank is not None
         return self.member.rank
-
-    @property
-    def name(self) -> str:
-        return f"rank {self.rank} (pod {self.member.pod})"
 
 
 class Hub:
@@ -127,15 +124,17 @@ class Hub:
                 "run the same image in all pods",
             )
         hello = protocol.read_hello(message)
+        roles = self._settings.pservers or hello.shape.pservers
         if hello.job != self._papers.job:
             raise Refusal("another job", f"the hub is of job {self._papers.job!r}, this member of job {hello.job!r}")
         if not protocol.answered(hello, self._papers.secret, nonce):
             raise Refusal("wrong proof", "the secret of this member is not the one of the hub")
-        if hello.size != self._settings.size:
+        if hello.shape != self._settings.shape:
             raise Refusal(
                 "another size",
-                f"the hub expects {self._settings.size} members, pod {hello.member.pod} expects {hello.size}: "
-                "CONF_PADDLE_GRADIENT_NUM must be the same in all pods",
+                f"the hub expects {_counted(self._settings.shape)}, pod {hello.member.pod} expects "
+                f"{_counted(hello.shape)}: CONF_PADDLE_GRADIENT_NUM{' and LAUNCHER_PSERVERS' if roles else ''} must be "
+                "the same in all pods",
             )
         return hello
 
@@ -147,7 +146,7 @@ class Hub:
         key = self._key(member)
         holder = self._waiting.get(key)
         if holder and holder.incarnation != hello.incarnation and not _same_pod(holder.member, member):
-            place = f"rank {key}" if self._numbered else f"address {key}"
+            place = f"address {key}" if member.rank is None else self._settings.shape.name(member.rank)
             raise Refusal("a place that is held", f"{place} is held by pod {holder.member.pod}, not by {member.pod}")
         seat = Seat(member, hello.incarnation)
         self._waiting[key] = seat
@@ -160,6 +159,8 @@ class Hub:
             self._begin()
 
     def _check_place(self, member: Member) -> None:
+        shape = self._settings.shape
+        self._refuse_other_controllers(member)
         if (member.rank is not None) != self._numbered:
             these, those = ("a number", "none") if self._numbered else ("no number", "one")
             raise Refusal(
@@ -172,11 +173,38 @@ class Hub:
                     f"pod {member.pod} has rank {member.rank}, but there are only {self._settings.size} members: "
                     "is CONF_PADDLE_GRADIENT_NUM less than the number of pods?",
                 )
-        elif _by_address(member) < _by_address(self._papers.me):
+            if member.role != shape.role(member.rank):
+                raise Refusal("another role", f"pod {member.pod} is no {shape.role(member.rank)}: see LAUNCHER_ROLE")
+        elif self._is_full(member):
+            raise Refusal(
+                "a role that is full", f"there are {shape.count(member.role)} members of the role {member.role} already"
+            )
+        elif _order(member) < _order(self._papers.me):
             reason = f"pod {member.pod} has a lower address, {member.address}"
             if not self._full.done():
                 self._full.set_exception(LookAgain(f"not the hub: {reason}"))
             raise Refusal("a lower address", f"{reason}, than this launcher: it is the hub")
+
+    def _refuse_other_controllers(self, member: Member) -> None:
+        """Pods of an older job of the other role may still be there, and even know the secret of this job's folder."""
+        if not self._settings.pservers:
+            return
+        for seat in self._waiting.values():
+            other = seat.member
+            one_is_unknown = bool(other.controller) != bool(member.controller)
+            if one_is_unknown or (other.role == member.role and other.controller != member.controller):
+                raise Refusal(
+                    "another job",
+                    f"pod {other.pod}, which has joined, is controlled by {other.controller or 'nobody known'}, "
+                    f"pod {member.pod} by {member.controller or 'nobody known'}",
+                )
+
+    def _is_full(self, member: Member) -> bool:
+        """Without roles the gang begins when it is full."""
+        if not self._settings.pservers:
+            return False
+        others = [seat.member for seat in self._waiting.values() if seat.member.address != member.address]
+        return sum(other.role == member.role for other in others) >= self._settings.shape.count(member.role)
 
     def _key(self, member: Member) -> int | str:
         return member.address if member.rank is None else member.rank
@@ -275,9 +303,10 @@ class Hub:
         if seat.ended_at != ended_at or seat.lost:
             return
         seat.lost = True
+        name = self._settings.shape.name(seat.rank)
         what = (
-            f"{seat.name} was lost without a word: {why}; was its pod deleted, out of memory, or is its node gone? "
-            f"`kubectl describe pod {seat.member.pod}` may tell"
+            f"{name} (pod {seat.member.pod}) was lost without a word: {why}; was its pod deleted, out of memory, or is "
+            f"its node gone? `kubectl describe pod {seat.member.pod}` may tell"
         )
         self._report(ended_at, Cause("lost", seat.rank, seat.member.pod, what, Exit.PEER_LOST))
 
@@ -412,15 +441,18 @@ class Hub:
         await settle(self._connections(), within)
 
 
-def _by_address(member: Member) -> tuple[int, int]:
+def _order(member: Member) -> tuple[bool, int, int]:
+    """By rank, where there are numbers; else by address, and trainers first."""
+    if member.rank is not None:
+        return False, 0, member.rank
     try:
-        return sort_key(member.address)
+        return member.role == PSERVER, *sort_key(member.address)
     except ValueError as error:
         raise Malformed("address") from error
 
 
-def _order(member: Member) -> tuple[int, int]:
-    return _by_address(member) if member.rank is None else (0, member.rank)
+def _counted(shape: Shape) -> str:
+    return f"{shape.trainers} trainers and {shape.pservers} pservers" if shape.pservers else f"{shape.size} members"
 
 
 def _same_pod(one: Member, other: Member) -> bool:

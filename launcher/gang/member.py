@@ -105,7 +105,7 @@ class Link:
             mine = protocol.new_nonce()
             connection.limit = protocol.KNOWN_LIMIT
             connection.send(
-                protocol.encode(protocol.hello(self._papers, self._settings.size, self._gang, theirs, mine))
+                protocol.encode(protocol.hello(self._papers, self._settings.shape, self._gang, theirs, mine))
             )
             try:
                 welcome = await self._welcomed(connection, inbox, within)

@@ -1,4 +1,4 @@
-"""The gang's protocol, version 1: JSON objects over TCP, a line a message, in UTF-8.
+"""The gang's protocol: JSON objects over TCP, a line a message, in UTF-8.
 
 Every launcher listens on the gang port. The launcher of rank 0 is the hub; every other one keeps one connection to it.
 Each message has a "word"; the others of its fields are given here in parentheses.
@@ -14,15 +14,18 @@ Hub to member
                 Sent at once, then in the place of alive.
     welcome     (gang, generation, rank, proof, roster) the roster is complete; `rank` is the receiver's. The roster is
                 text, so that everybody can take the same digest of it: JSON, a list in rank order of
-                [pod, uid, address, training address or null where it is the same, role, trainers].
+                [pod, uid, address, training address or null where it is the same, role, trainers, controller].
     train       everybody has said staged and serving.
     stop        (cause) the first cause of a failure or a stop. Said once, never changed.
     finish      the job is complete; after a stop: the culprit has gone, everybody may go.
 
 Member to hub
-    hello       (version, job, size, gang, incarnation, role, rank, pod, uid, address, training, trainers, nonce,
-                answer)
-                `rank` is null where members have no numbers; `gang` is null unless the member returns.
+    hello       (version, job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
+                controller, nonce, answer)
+                `rank` is null where members have no numbers; `gang` is null unless the member returns. `trainers` and
+                `pservers` count members, the latter 0 where each does both; `runs` counts this member's trainers.
+                `controller` is empty but where each role has its own, and no identity was told: then all members of a
+                role must have the same, and those of the roster together are the job's identity.
     staged, serving, trained
     failed      (cause, age) `age` is the time since the death in seconds, when this was sent. Also the last word of
                 one that gives up before its welcome has come; its rank is then null.
@@ -52,8 +55,9 @@ from typing import Any
 
 from launcher.gang.words import Missing, Papers
 from launcher.model import Cause, Member, Roster
+from launcher.roles import Shape
 
-VERSION = 2
+VERSION = 3
 UNKNOWN_LIMIT = 64 * 1024
 KNOWN_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes a member
 _TEXT_LIMIT = 1024
@@ -72,7 +76,7 @@ class Hello:
     """A member introduces itself; `gang` is named by one that returns."""
 
     job: str
-    size: int
+    shape: Shape
     gang: str | None
     incarnation: str
     member: Member
@@ -129,13 +133,14 @@ def read_challenge(message: Message) -> str:
     return _text(message, "nonce")
 
 
-def hello(papers: Papers, size: int, gang: str | None, theirs: str, mine: str) -> Message:
+def hello(papers: Papers, shape: Shape, gang: str | None, theirs: str, mine: str) -> Message:
     """`theirs` is the hub's nonce, `mine` the member's."""
     me = papers.me
     claims = {
         "version": VERSION,
         "job": papers.job,
-        "size": size,
+        "trainers": shape.trainers,
+        "pservers": shape.pservers,
         "gang": gang,
         "incarnation": papers.incarnation,
         "role": me.role,
@@ -144,7 +149,8 @@ def hello(papers: Papers, size: int, gang: str | None, theirs: str, mine: str) -
         "uid": me.uid,
         "address": me.address,
         "training": me.training_address,
-        "trainers": me.trainers,
+        "runs": me.trainers,
+        "controller": me.controller,
     }
     return {"word": "hello", **claims, "nonce": mine, "answer": _proof(papers.secret, "hello", theirs, mine, claims)}
 
@@ -165,11 +171,12 @@ def read_hello(message: Message) -> Hello:
         training_address=_text(message, "training"),
         rank=None if message.get("rank") is None else _number(message, "rank"),
         role=_text(message, "role"),
-        trainers=_number(message, "trainers"),
+        trainers=_number(message, "runs"),
+        controller=_text(message, "controller"),
     )
     return Hello(
         job=_text(message, "job"),
-        size=_number(message, "size"),
+        shape=Shape(_number(message, "trainers"), _number(message, "pservers")),
         gang=None if message.get("gang") is None else _text(message, "gang"),
         incarnation=_text(message, "incarnation"),
         member=member,
@@ -181,7 +188,7 @@ def read_hello(message: Message) -> Hello:
 def answered(said: Hello, secret: bytes | None, nonce: str) -> bool:
     """Whether this hello answers the hub's challenge `nonce` with the job's secret."""
     papers = Papers(said.member, said.incarnation, said.job, secret, 0)
-    return _same(hello(papers, said.size, said.gang, nonce, said.nonce)["answer"], said.answer)
+    return _same(hello(papers, said.shape, said.gang, nonce, said.nonce)["answer"], said.answer)
 
 
 def again(reason: str, retry: bool = False) -> Message:
@@ -286,7 +293,7 @@ def _same(right: str, given: str) -> bool:
 
 def _row(member: Member) -> list[object]:
     training = None if member.training_address == member.address else member.training_address
-    return [member.pod, member.uid, member.address, training, member.role, member.trainers]
+    return [member.pod, member.uid, member.address, training, member.role, member.trainers, member.controller]
 
 
 @lru_cache(maxsize=1)
@@ -303,8 +310,8 @@ def _read_roster(text: str) -> Roster:
 
 def _member(row: object, rank: int) -> Member:
     match row:
-        case [str(pod), str(uid), str(address), None | str() as training, str(role), int(trainers)]:
-            return Member(pod, uid, address, training or address, rank, role, trainers)
+        case [str(pod), str(uid), str(address), None | str() as training, str(role), int(trainers), str(controller)]:
+            return Member(pod, uid, address, training or address, rank, role, trainers, controller)
     raise Malformed("roster")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launcher.model import Cause, Member
+from launcher.roles import Shape
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ class Settings:
     verdict_within: float = 1.5  # must exceed collect + return_within; then a member stops by its own report
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
     complete_within: float = 5.0  # for the mark of completion
+    pservers: int = 0  # of `size`: the last ranks, which serve only; 0 where all do both
+
+    @property
+    def shape(self) -> Shape:
+        """How the ranks are called."""
+        return Shape(self.size - self.pservers, self.pservers)
 
 
 @dataclass(frozen=True)

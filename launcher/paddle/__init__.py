@@ -9,6 +9,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import Plan, Roster
 from launcher.paddle import fleet, v0
 from launcher.paddle.advice import advice
+from launcher.roles import BOTH
 
 __all__ = ["advice", "mode", "plan", "programs", "replaced", "true_code", "warnings", "without_environment"]
 
@@ -16,6 +17,12 @@ __all__ = ["advice", "mode", "plan", "programs", "replaced", "true_code", "warni
 def mode(config: JobConfig, command: Sequence[str]) -> str:
     """v0, ps, collective or single: as told, else what the command and LAUNCHER_PSERVERS imply."""
     told = config.mode
+    if not command and config.role != BOTH:
+        raise Failure(
+            Exit.USAGE,
+            f"LAUNCHER_ROLE: {config.role!r}: v0 runs a server and a trainer in each pod: expected a command after --, "
+            "as in `run -- python train.py`",
+        )
     if not command:
         if told not in (None, "v0"):
             raise Failure(
@@ -25,10 +32,10 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
         return "v0"
     if told == "v0":
         raise Failure(Exit.USAGE, f"-- {command[0]}: v0 runs `paddle train`: leave the command or LAUNCHER_MODE=v0 out")
-    if told == "single" and config.size > 1:
+    if told == "single" and config.members > 1:
         raise Failure(
             Exit.USAGE,
-            f"LAUNCHER_MODE: 'single': each of the {config.size} trainers would train by itself: expected ps or "
+            f"LAUNCHER_MODE: 'single': each of the {config.members} trainers would train by itself: expected ps or "
             "collective, or CONF_PADDLE_GRADIENT_NUM=1",
         )
     if told == "ps" and config.pservers == 0:
@@ -39,7 +46,7 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
         return told
     if config.pservers:
         return "ps"
-    return "single" if config.size == 1 else "collective"
+    return "single" if config.members == 1 else "collective"
 
 
 def programs(command: Sequence[str]) -> tuple[str, ...]:

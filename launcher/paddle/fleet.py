@@ -15,6 +15,7 @@ from launcher.addresses import host_port
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Plan, Process, Roster
+from launcher.roles import BOTH, PSERVER, called
 
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
@@ -30,8 +31,9 @@ class Layout:
 
     servers: tuple[str, ...]
     trainers: tuple[str, ...]
-    hosts: tuple[str, ...]
-    first_trainer: int | None  # the own ones begin here
+    hosts: tuple[str, ...]  # of the trainers
+    everywhere: tuple[str, ...]  # the hosts of all
+    own: int | None  # the number of this member, within its role
     own_host: str
 
     @property
@@ -46,16 +48,23 @@ def plan(config: JobConfig, command: Sequence[str], mode: str, roster: Roster | 
     layout = _layout(config, mode, roster, rank)
     common = _common(config, layout)
     server = []
-    if mode == "ps" and (rank is None or rank < len(layout.servers)):
-        server = [_server(config, command, {**common, **_ps(config, layout)}, rank, layout)]
+    if mode == "ps" and _serves(config, layout):
+        server = [_server(config, command, {**common, **_ps(config, layout)}, layout)]
     kind = {"ps": _ps, "collective": _collective, "single": _single}[mode]
     variables = {**common, **kind(config, layout)}
     leads = mode == "collective" and rank == 0 and len(layout.trainers) > 1
     trainers = [
         _trainer(config, command, variables, layout, number, leads and number == 0)
-        for number in range(config.trainers_per_node)
+        for number in range(0 if config.role == PSERVER else config.trainers_per_node)
     ]
     return Plan(tuple(server), tuple(trainers), shows_passes=False, early=False, leads=leads)
+
+
+def _serves(config: JobConfig, layout: Layout) -> bool:
+    """Whether there is a server here: where each member does both, on the first of them."""
+    if config.role != BOTH:
+        return config.role == PSERVER
+    return layout.own is None or layout.own < (config.pservers or config.shape.trainers)
 
 
 def true_code(code: int, tail: Sequence[str]) -> int:
@@ -94,36 +103,39 @@ def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) 
 
 def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | None) -> Layout:
     """Endpoints in rank order. Ports are the same on every member; what is not known yet has placeholders."""
-    if mode == "single" or config.size == 1:
+    if mode == "single" or config.members == 1:
         address = config.training_address
         alone = Member(config.own_name, "", address, address, 0, trainers=config.trainers_per_node)
         roster, rank = Roster((alone,)), 0
     members = roster.members if roster else ()
-    _refuse_other_numbers(config, members)
-    hosts = tuple(member.training_address for member in members) or (_UNKNOWN,)
+    training = [member for member in members if member.role != PSERVER]
+    serving = [member for member in members if member.role == PSERVER] or training[: config.pservers or len(training)]
+    _refuse_other_numbers(config, training)
     trainers = [
         host_port(member.training_address, _port_of(config, number))
-        for member in members
-        for number in range(config.trainers_per_node)
+        for member in training
+        for number in range(member.trainers)
     ]
-    servers = [host_port(host, config.port) for host in hosts[: config.pservers or config.size]]
+    servers = [host_port(member.training_address, config.port) for member in serving]
     return Layout(
-        servers=tuple(servers) if mode == "ps" else (),
+        servers=(tuple(servers) or (host_port(_UNKNOWN, config.port),)) if mode == "ps" else (),
         trainers=tuple(trainers) or (_UNKNOWN,),
-        hosts=hosts,
-        first_trainer=None if rank is None else rank * config.trainers_per_node,
-        own_host=_UNKNOWN if rank is None or not members else hosts[rank],
+        hosts=tuple(member.training_address for member in training) or (_UNKNOWN,),
+        everywhere=tuple(member.training_address for member in members) or (_UNKNOWN,),
+        own=None if rank is None else config.shape.number(rank),
+        own_host=_UNKNOWN if rank is None or not members else members[rank].training_address,
     )
 
 
 def _refuse_other_numbers(config: JobConfig, members: Sequence[Member]) -> None:
-    """Numbers of shards and ranks follow from what is the same on all."""
+    """Numbers of shards and ranks follow from what is the same on all that train."""
     for member in members:
-        if member.trainers != config.trainers_per_node:
+        if config.role != PSERVER and member.trainers != config.trainers_per_node:
             raise Failure(
                 Exit.CONFIG,
-                f"LAUNCHER_TRAINERS_PER_NODE: rank {member.rank} (pod {member.pod}) runs {member.trainers} trainers, "
-                f"this member {config.trainers_per_node}: expected the same number on all nodes",
+                f"LAUNCHER_TRAINERS_PER_NODE: {called(member.role, member.rank)} (pod {member.pod}) runs "
+                f"{member.trainers} trainers, this member {config.trainers_per_node}: expected the same number on all "
+                "nodes",
             )
 
 
@@ -151,7 +163,7 @@ def _common(config: JobConfig, layout: Layout) -> dict[str, str]:
 
 def _without_proxy(given: str | None, layout: Layout) -> str:
     """Peers are always reached directly: a proxy between them has hung Paddle's rendezvous."""
-    return ",".join(dict.fromkeys([*(given.split(",") if given else []), *layout.hosts, "localhost", "127.0.0.1"]))
+    return ",".join(dict.fromkeys([*(given.split(",") if given else []), *layout.everywhere, "localhost", "127.0.0.1"]))
 
 
 def _ps(config: JobConfig, layout: Layout) -> dict[str, str]:
@@ -177,7 +189,7 @@ def _collective(config: JobConfig, layout: Layout) -> dict[str, str]:
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",
         "PADDLE_MASTER": layout.trainers[0],
-        "PADDLE_NNODES": str(config.size),
+        "PADDLE_NNODES": str(config.shape.trainers),
         "PADDLE_GLOBAL_SIZE": layout.count,
         "PADDLE_LOCAL_SIZE": str(config.trainers_per_node),
         **backend,
@@ -189,13 +201,11 @@ def _single(config: JobConfig, layout: Layout) -> dict[str, str]:
     return {}
 
 
-def _server(
-    config: JobConfig, command: Sequence[str], variables: Mapping[str, str], rank: int | None, layout: Layout
-) -> Process:
+def _server(config: JobConfig, command: Sequence[str], variables: Mapping[str, str], layout: Layout) -> Process:
     told = {
         "TRAINING_ROLE": "PSERVER",
         "PADDLE_TRAINING_ROLE": "PSERVER",
-        "PADDLE_TRAINER_ID": _shown(rank),
+        "PADDLE_TRAINER_ID": _shown(layout.own),
         "PADDLE_PORT": str(config.port),
         "PADDLE_CURRENT_ENDPOINT": host_port(layout.own_host, config.port),
     }
@@ -221,8 +231,7 @@ def _trainer(
     leads: bool,
 ) -> Process:
     """The member's trainer, or the one of this number where it has several."""
-    first = layout.first_trainer
-    rank = None if first is None else first + number
+    rank = None if layout.own is None else layout.own * config.trainers_per_node + number
     port = _port_of(config, number)
     told = {
         "TRAINER_ID": _shown(rank),

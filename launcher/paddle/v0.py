@@ -35,11 +35,11 @@ def plan(config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: i
     addresses = _training_addresses(config, roster)
     owned = _owned_values(config, addresses, rank)
     _refuse_other_values(config, flags, owned)
-    if config.size == 1:
+    if config.members == 1:
         return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1"]),))
     small = f"--small_messages={_last(flags, 'small_messages') or '1'}"
     network = [f"--{name}={owned[name]}" for name in ("nics", "port", "ports_num", "ports_num_for_sparse")]
-    network += [f"--num_gradient_servers={config.size}", f"--comment={_COMMENT}", small]
+    network += [f"--num_gradient_servers={config.members}", f"--comment={_COMMENT}", small]
     ranked = [f"--pservers={owned['pservers']}", f"--trainer_id={owned['trainer_id']}", "--local=0"]
     return Plan(servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, []),))
 
@@ -95,7 +95,7 @@ def _training_addresses(config: JobConfig, roster: Roster | None) -> list[str] |
     if roster is None:
         return None
     for member in roster.members:
-        if ":" in member.training_address and config.size > 1:
+        if ":" in member.training_address and config.members > 1:
             raise Failure(
                 Exit.CONFIG,
                 f"CONF_PADDLE_NIC: rank {member.rank} ({member.pod}) has the address {member.training_address} on its "
@@ -112,7 +112,7 @@ def _owned_values(config: JobConfig, addresses: Sequence[str] | None, rank: int 
         "ports_num_for_sparse": str(config.ports_num_sparse),
         "pservers": ",".join(addresses) if addresses else _UNKNOWN_PSERVERS,
         "trainer_id": _UNKNOWN_RANK if rank is None else str(rank),
-        "num_gradient_servers": str(config.size),
+        "num_gradient_servers": str(config.members),
     }
 
 
@@ -125,9 +125,9 @@ def _refuse_other_values(config: JobConfig, flags: Sequence[str], owned: Mapping
                 f"--{name}: {value!r}: the launcher gives this flag the value {owned[name]!r}: leave it out, "
                 f"or set {_OWNED[name]}"
             )
-        if name == "local" and config.size > 1 and value.lower() in _TRUE:
+        if name == "local" and config.members > 1 and value.lower() in _TRUE:
             problems.append(
-                f"--local: {value!r}: each of the {config.size} trainers would train by itself: leave it out, "
+                f"--local: {value!r}: each of the {config.members} trainers would train by itself: leave it out, "
                 "or set CONF_PADDLE_GRADIENT_NUM to 1"
             )
     if problems:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Protocol
 
 from launcher.model import Member, Peers
+from launcher.roles import Shape
 from launcher.variables import SERVICE_ACCOUNT
 
 WAYS = {
@@ -22,7 +23,8 @@ class Settings:
     """What finding peers needs to know. `rank` is a number given from outside, `env` is for a child process."""
 
     discovery: str
-    size: int
+    role: str
+    shape: Shape
     job_name: str | None
     namespace: str
     selector: str
@@ -40,6 +42,11 @@ class Settings:
     env: Mapping[str, str]
     service_account: str = SERVICE_ACCOUNT
 
+    @property
+    def size(self) -> int:
+        """How many members the gang has."""
+        return self.shape.size
+
 
 class Finder(Protocol):
     """One way to find peers. `close()` is due once the member has joined; `ask` works after it, too."""
@@ -48,7 +55,10 @@ class Finder(Protocol):
         """Begin with what takes long, to be ready for `find`."""
 
     async def identity(self) -> str | None:
-        """The job's identity, before anybody else needs to be there. The same deadline and failures as of `find`."""
+        """The job's identity, before anybody else needs to be there. The same deadline and failures as of `find`.
+
+        With roles: that of the own role's pods.
+        """
 
     async def find(self) -> Peers:
         """Who is there, once enough is known to join; again to look again. Raises Failure: 75, 77 or 78.
@@ -61,6 +71,9 @@ class Finder(Protocol):
 
     def missing(self, present: Collection[str]) -> str:
         """Who is not there and why, as far as is known. `present` has pod names or uids of those who have joined."""
+
+    def other(self) -> tuple[str | None, str]:
+        """With roles: the other role's identity, and why that has failed for good, as far as both are known."""
 
     async def ask(self, pod: str) -> str:
         """What became of a peer, by its pod's name or uid: a fresh look of at most 5 s. Empty where nobody knows."""

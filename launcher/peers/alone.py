@@ -34,6 +34,10 @@ class Alone:
         """Nobody is."""
         return ""
 
+    def other(self) -> tuple[str | None, str]:
+        """There is none."""
+        return None, ""
+
     async def ask(self, pod: str) -> str:
         """There is nobody to ask about."""
         return ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from launcher.errors import Exit, Failure
+from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.identity import are_numbered, roster
 from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.pods import ENDED, LEAVING, LIVE, Pod, View
+from launcher.roles import BOTH, OTHER, PSERVER, TRAINER
 
 _SHOWN = 5  # pods that one message names
 
@@ -19,7 +20,7 @@ def choose(view: View, settings: Settings) -> Peers | None:
     me = _own(view, settings)
     if me is None or not view.listed:
         return None
-    _check_number(me, settings)
+    _check_number(me, view.pods[me.uid].number, settings)
     pods = [pod for pod in _of_the_job(view, settings, me) if _counts(pod)]
     numbered = are_numbered([_member(pod, settings) for pod in [*pods, me]])
     hub = _numbered_hub(pods, me) if numbered else _first_of_all(pods, settings)
@@ -31,6 +32,31 @@ def choose(view: View, settings: Settings) -> Peers | None:
         identity=me.job,
         rank=me.number,
     )
+
+
+def other_job(view: View, settings: Settings) -> str | None:
+    """What controls the pods of the other role: of several the newest that has live pods; an older one is leaving."""
+    if settings.role == BOTH:
+        return None
+    jobs: dict[str, list[Pod]] = {}
+    for pod in view.pods.values():
+        if pod.role == OTHER[settings.role] and pod.job:
+            jobs.setdefault(pod.job, []).append(pod)
+
+    def age(job: str) -> tuple[bool, str]:
+        return any(pod.state == LIVE for pod in jobs[job]), min(pod.created for pod in jobs[job])
+
+    return max(jobs, key=age, default=None)
+
+
+def failed_for_good(view: View, settings: Settings) -> str:
+    """Whether a pod of the other role has ended so that no new attempt would mend it, in words."""
+    me = _own(view, settings)
+    others = _of_the_job(view, settings, me) if me and view.listed else []
+    over = [
+        pod for pod in _winners(others) if pod.state == ENDED and pod.code in FOR_GOOD and pod.role != settings.role
+    ]
+    return f"pod {over[0].name} has ended: {over[0].why}" if over else ""
 
 
 def there(view: View, settings: Settings) -> list[Member]:
@@ -71,6 +97,7 @@ def _own(view: View, settings: Settings) -> Pod | None:
     me = view.pods.get(view.me or "")
     if me is None:
         return None
+    me = _placed(me, settings, settings.role)
     address = settings.pod_ip or me.address
     if me.number is not None:  # then the address orders nothing, and the device's will do
         address = address or settings.training_address
@@ -79,8 +106,27 @@ def _own(view: View, settings: Settings) -> Pod | None:
 
 def _of_the_job(view: View, settings: Settings, me: Pod) -> list[Pod]:
     """The pods of this very job: not those of an older one of the same name, nor of another revision."""
-    pods = [me if pod.uid == me.uid else pod for pod in view.pods.values() if pod.job == me.job]
-    return [pod for pod in pods if pod.number is None or pod.number < settings.size]
+    jobs = {settings.role: me.job}
+    if settings.role != BOTH:
+        jobs[OTHER[settings.role]] = other_job(view, settings)
+    found = []
+    for pod in view.pods.values():
+        role = settings.role if pod.uid == me.uid or settings.role == BOTH else pod.role
+        if role not in jobs or pod.job != jobs[role]:
+            continue
+        if pod.number is None or pod.number < settings.shape.count(role):
+            found.append(me if pod.uid == me.uid else _placed(pod, settings, role))
+    return found
+
+
+def _placed(pod: Pod, settings: Settings, role: str) -> Pod:
+    """With the rank in the gang as its number: a pod's own counts within its role."""
+    return replace(pod, role=role, number=None if pod.number is None else settings.shape.rank(role, pod.number))
+
+
+def _said_number(number: int, settings: Settings) -> str:
+    role, within = settings.shape.role(number), settings.shape.number(number)
+    return f"number {within}" if role == BOTH else f"number {within} of the {role}s"
 
 
 def _counts(pod: Pod) -> bool:
@@ -99,22 +145,25 @@ def _there(view: View, settings: Settings) -> list[Pod]:
 
 def _member(pod: Pod, settings: Settings, me: str | None = None) -> Member:
     training = settings.training_address if pod.uid == me else ""
-    return Member(pod.name, pod.uid, pod.address, training or pod.address, pod.number)
+    return Member(pod.name, pod.uid, pod.address, training or pod.address, pod.number, pod.role)
 
 
-def _check_number(me: Pod, settings: Settings) -> None:
-    if me.number is not None and me.number >= settings.size:
+def _check_number(me: Pod, number: int | None, settings: Settings) -> None:
+    count = settings.shape.count(settings.role)
+    if number is not None and number >= count:
+        members = "members" if settings.role == BOTH else f"{settings.role}s"
+        variable = "LAUNCHER_PSERVERS" if settings.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
         raise Failure(
             Exit.CONFIG,
-            f"pod {me.name} has number {me.number}, but the job has {settings.size} members: "
-            "make CONF_PADDLE_GRADIENT_NUM equal to the number of pods",
+            f"pod {me.name} has number {number}, but the job has {count} {members}: "
+            f"make {variable} equal to the number of pods",
         )
     if settings.rank is not None and settings.rank != me.number:
-        has = "no number" if me.number is None else f"number {me.number}"
+        has = "no number" if number is None else f"number {number}"
         raise Failure(
             Exit.CONFIG,
-            f"LAUNCHER_RANK is {settings.rank}, but for Kubernetes pod {me.name} has {has}, which all others go by: "
-            "leave LAUNCHER_RANK out, or use LAUNCHER_DISCOVERY=dns or static",
+            f"LAUNCHER_RANK is {settings.shape.number(settings.rank)}, but for Kubernetes pod {me.name} has {has}, "
+            "which all others go by: leave LAUNCHER_RANK out, or use LAUNCHER_DISCOVERY=dns or static",
         )
 
 
@@ -132,9 +181,15 @@ def _numbered_hub(pods: list[Pod], me: Pod) -> str | None:
 
 
 def _first_of_all(pods: list[Pod], settings: Settings) -> str | None:
-    if len(pods) != settings.size:
+    if any(len(of_role) != count for of_role, count in _by_role(pods, settings).values()):
         return None
     return roster([_member(pod, settings) for pod in pods]).members[0].uid
+
+
+def _by_role(pods: list[Pod], settings: Settings) -> dict[str, tuple[list[Pod], int]]:
+    """The pods of each role, and how many there should be."""
+    roles = [BOTH] if settings.role == BOTH else [TRAINER, PSERVER]
+    return {role: ([pod for pod in pods if pod.role == role], settings.shape.count(role)) for role in roles}
 
 
 def _unknown(view: View, settings: Settings) -> str:
@@ -154,26 +209,34 @@ def _by_number(pods: list[Pod], me: Pod, settings: Settings, is_there: Callable[
     known = {pod.number: pod for pod in _winners(pods)}
     newer = known[me.number]
     if newer.uid != me.uid:
-        return [f"pod {newer.name} is newer and has this pod's number {me.number}: this one is being replaced"]
+        own = _said_number(me.number or 0, settings)
+        return [f"pod {newer.name} is newer and has this pod's {own}: this one is being replaced"]
     older = [pod for pod in pods if pod.state == LIVE and pod != known[pod.number]]
-    said = [f"{known[pod.number].name} replaces {pod.name}, which still runs as number {pod.number}" for pod in older]
+    said = [
+        f"{known[pod.number].name} replaces {pod.name}, which still runs as {_said_number(pod.number or 0, settings)}"
+        for pod in older
+    ]
     for number in range(settings.size if whole else 1):
         pod = known.get(number)
         if pod is None:
-            said.append(f"there is no pod with number {number}")
+            said.append(f"there is no pod with {_said_number(number, settings)}")
         elif not is_there(pod):
             said.append(_why(pod))
     return said
 
 
 def _by_count(pods: list[Pod], settings: Settings, is_there: Callable[[Pod], bool]) -> list[str]:
-    live = [pod for pod in pods if pod.state == LIVE]
-    if len(live) > settings.size:
-        names = ", ".join(sorted(pod.name for pod in live)[: settings.size + _SHOWN])
-        return [f"{len(live)} live pods for N={settings.size}, one may be about to be replaced: {names}"]
+    live = _by_role([pod for pod in pods if pod.state == LIVE], settings)
+    for role, (found, count) in live.items():
+        if len(found) > count:
+            names = ", ".join(sorted(pod.name for pod in found)[: count + _SHOWN])
+            expected = f"pods for N={count}" if role == BOTH else f"pods for {count} {role}s"
+            return [f"{len(found)} live {expected}, one may be about to be replaced: {names}"]
     said = [_why(pod) for pod in sorted(pods, key=lambda pod: (pod.state != LIVE, pod.name)) if not is_there(pod)]
-    unborn = settings.size - len(live)
-    return said + ([f"{unborn} more must still be created"] if unborn else [])
+    for role, (found, count) in live.items():
+        if unborn := count - len(found):
+            said.append(f"{unborn} more{'' if role == BOTH else f' {role}s'} must still be created")
+    return said
 
 
 def _why(pod: Pod) -> str:

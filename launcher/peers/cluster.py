@@ -10,9 +10,10 @@ from typing import Any
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers
 from launcher.peers import Settings
-from launcher.peers.choose import choose, complete, missing, there
+from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
 from launcher.peers.pods import Pod, View
 from launcher.peers.waiting import Waiting
+from launcher.roles import BOTH
 from launcher.worker import Worker
 
 _CHILD = "launcher.peers.kubernetes"
@@ -63,7 +64,7 @@ class Cluster:
         # Whoever sees all pods goes on until they run: one that is held up may have an address, and has to be named.
         # Whoever looks again has not joined, and may have to look once more.
         self._follows_on = self._finds == 1 and self._view.whole
-        if self._finds == 1 and (not self._view.whole or complete(self._view, self._settings)):
+        if self._finds == 1 and (not self._view.whole or self._is_enough()):
             await self._end()
         return peers
 
@@ -74,6 +75,11 @@ class Cluster:
     def missing(self, present: Collection[str]) -> str:
         """As far as the child has told so far. Only the hub knows who has joined: for others running is enough."""
         return missing(self._view, self._settings, present or None)
+
+    def other(self) -> tuple[str | None, str]:
+        """As far as the child has told. Where identities are given, nobody tells that of the other role."""
+        known = None if self._settings.job_id else other_job(self._view, self._settings)
+        return known, failed_for_good(self._view, self._settings)
 
     async def ask(self, pod: str) -> str:
         """Look at one pod again, in a child of its own."""
@@ -95,6 +101,10 @@ class Cluster:
     def _choice(self) -> Peers | None:
         self._raise_what_failed()
         return choose(self._view, self._settings)
+
+    def _is_enough(self) -> bool:
+        """With roles it never is before the join: pods of the other role may still fail for good."""
+        return self._settings.role == BOTH and complete(self._view, self._settings)
 
     def _is_known(self) -> bool:
         self._raise_what_failed()
@@ -121,7 +131,7 @@ class Cluster:
                 async for message in worker.messages():
                     self._take(message)
                     pause = 1.0
-                    if self._follows_on and "pod" in message and complete(self._view, self._settings):
+                    if self._follows_on and "pod" in message and self._is_enough():
                         return
             finally:
                 await worker.close()
@@ -172,6 +182,7 @@ class Cluster:
         request = {
             "namespace": settings.namespace,
             "selector": settings.selector,
+            "role": settings.role,
             "job_id": settings.job_id,
             "pod_name": settings.pod_name,
             "pod_uid": settings.pod_uid,

@@ -16,6 +16,7 @@ from launcher.peers import Settings
 from launcher.peers.own import ordinal, own_member
 from launcher.peers.waiting import Waiting
 from launcher.processes import off_loop
+from launcher.variables import BY_ROLE
 
 _RESOLVER = "/etc/resolv.conf"
 _FIRST = 1.2  # seconds of this process's life: until then come the names of pods that start together (a kubelet looks
@@ -59,6 +60,10 @@ class Dns:
         """How the hub's name stands."""
         return self._state
 
+    def other(self) -> tuple[str | None, str]:
+        """Nobody tells before the join."""
+        return None, ""
+
     async def ask(self, pod: str) -> str:
         """There is nobody to ask."""
         return ""
@@ -67,16 +72,17 @@ class Dns:
         """Nothing runs."""
 
     def _rank(self) -> int:
-        settings = self._settings
-        rank = settings.rank if settings.rank is not None else ordinal(settings)
-        if rank is None or rank >= settings.size:
-            found = "no number is known" if rank is None else f"{rank} is not a number from 0 to {settings.size - 1}"
+        settings, shape = self._settings, self._settings.shape
+        of = shape.count(settings.role)
+        number = ordinal(settings) if settings.rank is None else shape.number(settings.rank)
+        if number is None or number >= of:
+            found = "no number is known" if number is None else f"{number} is not a number from 0 to {of - 1}"
             raise Failure(
                 Exit.CONFIG,
                 f"this member's number: {found}. Names need one: use an Indexed Job or a StatefulSet of "
-                f"{settings.size} pods, set LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=kubernetes",
+                f"{of} pods, set LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=kubernetes",
             )
-        return rank
+        return shape.rank(settings.role, number)
 
     async def _hub(self, rank: int) -> str:
         name = await off_loop(hub_name, self._settings, rank)
@@ -106,7 +112,7 @@ class Dns:
             await self._waiting.pause(self._state, left, never)
 
     def _advice(self) -> str:
-        service = self._settings.service
+        _, service = _workload(self._settings, 0)
         return (
             f"Look whether pod 0 runs, whether the pods have `subdomain: {service}`, and whether a Service {service} "
             "with `clusterIP: None` and `publishNotReadyAddresses: true` selects them"
@@ -120,18 +126,27 @@ def make(settings: Settings, say: Callable[[str], None]) -> Dns:
 
 def hub_name(settings: Settings, rank: int) -> str:
     """The name of pod 0; with a final dot wherever the full name is known."""
-    suffix = f"-{rank}"
-    names = (settings.host_name.partition(".")[0], settings.pod_name or "")
-    base = next((name[: -len(suffix)] for name in names if name.endswith(suffix)), settings.job_name)
-    if not base or not settings.service:
+    base, service = _workload(settings, rank)
+    if not base or not service:
         raise Failure(Exit.CONFIG, "LAUNCHER_DISCOVERY=dns needs LAUNCHER_SERVICE, the name of the headless Service")
-    name = f"{base}-0.{settings.service}"
+    name = f"{base}-0.{service}"
     if name.endswith("."):
         return name
-    if ".svc." in settings.service:
+    if ".svc." in service:
         return f"{name}."
-    domain = _service_domain() if "." not in settings.service else None
+    domain = _service_domain() if "." not in service else None
     return f"{name}.{domain}." if domain else name
+
+
+def _workload(settings: Settings, rank: int) -> tuple[str | None, str]:
+    """The name of the Job or StatefulSet that the hub is of, and its Service. With roles both are told."""
+    service = settings.service or ""
+    if service.startswith(BY_ROLE):
+        base, _, service = service.removeprefix(BY_ROLE).partition(".")
+        return base, service
+    suffix = f"-{rank}"
+    names = (settings.host_name.partition(".")[0], settings.pod_name or "")
+    return next((name[: -len(suffix)] for name in names if name.endswith(suffix)), settings.job_name), service
 
 
 def process_age() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from launcher.peers.pods import ENDED, LEAVING, LIVE, Pod
+from launcher.roles import BOTH
 
 Json = dict[str, Any]
 
@@ -30,6 +31,8 @@ def pod(seen: Json, job_id: str | None) -> Pod:
         job=job_id or controller(seen),
         created=meta.get("creationTimestamp") or "",
         why=became(seen) if state == ENDED else waits_for(seen),
+        role=role(seen),
+        code=((own_container(seen).get("state") or {}).get("terminated") or {}).get("exitCode"),
     )
 
 
@@ -60,6 +63,12 @@ def number(seen: Json) -> int | None:
     stateful = given.get(STATEFUL_NAME) == name or by.get("kind") == "StatefulSet"
     digits = name.rpartition("-")[2]
     return int(digits) if stateful and digits.isdigit() else None
+
+
+def role(seen: Json) -> str:
+    """What LAUNCHER_ROLE says in the own container's own variables; what a ConfigMap gives cannot be seen here."""
+    given = own_container_spec(seen).get("env") or []
+    return next((each.get("value") for each in given if each["name"] == "LAUNCHER_ROLE" and each.get("value")), BOTH)
 
 
 def labels(seen: Json) -> dict[str, str]:
@@ -113,10 +122,16 @@ def silent_node(seen: Json) -> str:
     return f"its node {seen['spec'].get('nodeName')} does not answer" if lost and fine else ""
 
 
+def own_container_spec(seen: Json) -> Json:
+    """The launcher's container: the pod's main one, as kubectl chooses it. Sidecars do not count."""
+    containers: list[Json] = (seen.get("spec") or {}).get("containers") or [{}]
+    name = (seen["metadata"].get("annotations") or {}).get(_MAIN)
+    return next((container for container in containers if container.get("name") == name), containers[0])
+
+
 def own_container(seen: Json) -> Json:
-    """The status of the launcher's container: the pod's main one, as kubectl chooses it. Sidecars do not count."""
-    containers = (seen.get("spec") or {}).get("containers") or [{}]
-    name = (seen["metadata"].get("annotations") or {}).get(_MAIN) or containers[0].get("name")
+    """The status of the launcher's container."""
+    name = own_container_spec(seen).get("name")
     statuses = (seen.get("status") or {}).get("containerStatuses") or []
     return next((status for status in statuses if status["name"] == name), {})
 

@@ -17,6 +17,7 @@ from launcher.answering import Answers, request
 from launcher.errors import Exit, Failure
 from launcher.peers import explain
 from launcher.peers.pods import LIVE, Pod
+from launcher.roles import BOTH
 
 gc.disable()  # it would look through the client's 700 modules again and again while they load: a quarter of the time
 from launcher.peers.api import Api, Expired, Passing  # noqa: E402
@@ -47,7 +48,7 @@ class Following:
     def run(self) -> None:
         """Until the launcher ends this process."""
         self._own = self._api.patiently(self._own_pod)
-        self._selector, whole = _narrowed(self._selector, self._own)
+        self._selector, whole = _narrowed(self._selector, self._own, self._asked["role"])
         self._tell({"whole": whole})
         while True:
             self._api.patiently(self._step)
@@ -144,18 +145,16 @@ class Following:
         )
 
 
-def _narrowed(selector: str, own: Json | None) -> tuple[str, bool]:
-    """A numbered member needs number 0 and itself: 1,000 members that all read 1,000 pods would hurt the API server."""
+def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
+    """Numbered members need number 0 of each role and themselves: 1,000 that read 1,000 pods hurt the API server."""
     number = explain.number(own) if own else None
     if not own or not number:
         return selector, True
     has = explain.labels(own)
     name = own["metadata"]["name"]
-    first = {
-        explain.INDEX: "0",
-        explain.ORDINAL: "0",
-        explain.STATEFUL_NAME: f"{name.rpartition('-')[0]}-0",
-    }
+    first = {explain.INDEX: "0", explain.ORDINAL: "0"}
+    if role == BOTH:  # else the hub's name may be another
+        first[explain.STATEFUL_NAME] = f"{name.rpartition('-')[0]}-0"
     for label, hub in first.items():
         if label in has:
             return f"{selector},{label} in ({hub},{has[label]})", False

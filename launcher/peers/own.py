@@ -14,7 +14,7 @@ def own_member(settings: Settings, rank: int, address: str | None = None) -> Mem
     if not known:
         raise Failure(Exit.CONFIG, "this pod has no network address but loopback: set POD_IP (fieldRef status.podIP)")
     name = settings.pod_name or settings.host_name
-    return Member(name, settings.pod_uid or "", known, settings.training_address or known, rank)
+    return Member(name, settings.pod_uid or "", known, settings.training_address or known, rank, settings.role)
 
 
 def ordinal(settings: Settings) -> int | None:

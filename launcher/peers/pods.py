@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from launcher.roles import BOTH
+
 LIVE = "live"  # its own container runs, is about to, or will be started again
 LEAVING = "leaving"  # being deleted
 ENDED = "ended"  # its own container is over for good, whatever sidecars do
@@ -21,6 +23,8 @@ class Pod:
     job: str | None
     created: str
     why: str
+    role: str = BOTH  # as its own container is told
+    code: int | None = None  # with which its own container has ended
 
 
 @dataclass

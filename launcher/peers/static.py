@@ -9,6 +9,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.own import own_member
+from launcher.roles import BOTH
 
 
 class Static:
@@ -39,12 +40,19 @@ class Static:
     def members(self) -> list[Member]:
         """All; what the others are told to train on is not known."""
         own = self._rank()
-        others = [Member(peer, "", peer, peer, rank) for rank, peer in enumerate(self._settings.peers)]
+        shape = self._settings.shape
+        others = [
+            Member(peer, "", peer, peer, rank, shape.role(rank)) for rank, peer in enumerate(self._settings.peers)
+        ]
         return [self._me(own) if member.rank == own else member for member in others]
 
     def missing(self, present: Collection[str]) -> str:
         """Nobody knows more about a mere address."""
         return f"the peers are {', '.join(self._settings.peers)}"
+
+    def other(self) -> tuple[str | None, str]:
+        """Nobody tells before the join."""
+        return None, ""
 
     async def ask(self, pod: str) -> str:
         """There is nobody to ask."""
@@ -59,21 +67,24 @@ class Static:
 
     def _rank(self) -> int:
         size, given = self._settings.size, self._settings.rank
-        rank = given if given is not None else self._own_rank()
+        rank = given if given is not None else self._own_rank()  # of all: the peers of both roles follow each other
         if rank >= size:
             raise Failure(Exit.CONFIG, f"rank {rank} is not among the {size} peers: expected 0 to N-1")
         return rank
 
     def _own_rank(self) -> int:
-        peers, pod_ip = self._settings.peers, self._settings.pod_ip
-        found = [rank for rank, peer in enumerate(peers) if pod_ip and parsed(peer) == parsed(pod_ip)]
-        found = found or [rank for rank, peer in enumerate(peers) if self._is_own(peer)]
+        settings, shape, pod_ip = self._settings, self._settings.shape, self._settings.pod_ip
+        first = shape.rank(settings.role, 0)
+        peers = settings.peers[first : first + shape.count(settings.role)]
+        found = [number for number, peer in enumerate(peers) if pod_ip and parsed(peer) == parsed(pod_ip)]
+        found = found or [number for number, peer in enumerate(peers) if self._is_own(peer)]
         if len(found) == 1:
-            return found[0]
+            return first + found[0]
         which = "none" if not found else f"{len(found)} (numbers {', '.join(map(str, found))})"
+        who = "peers" if settings.role == BOTH else f"{settings.role}s"
         raise Failure(
             Exit.CONFIG,
-            f"{which} of the peers in LAUNCHER_PEERS ({', '.join(peers)}) is held by this host: "
+            f"{which} of the {who} in LAUNCHER_PEERS ({', '.join(peers)}) is held by this host: "
             f"set LAUNCHER_RANK to this member's place in the list, 0 to {len(peers) - 1}",
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from launcher.errors import Failure
 from launcher.peers import Settings, finder
+from launcher.roles import BOTH, Shape
 
 
 def settings() -> Settings:
@@ -17,7 +18,8 @@ def settings() -> Settings:
     rank = os.environ.get("JOB_COMPLETION_INDEX")
     return Settings(
         discovery=os.environ["DISCOVERY"],
-        size=int(os.environ["SIZE"]),
+        role=BOTH,
+        shape=Shape(int(os.environ["SIZE"])),
         job_name=None,
         namespace=os.environ["NAMESPACE"],
         selector=os.environ["SELECTOR"],

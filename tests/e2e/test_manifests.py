@@ -97,6 +97,47 @@ def test_our_data_job_makes_the_shards_that_the_training_job_takes(cluster: Clus
     assert passes(claim / "paddle-cluster-job") == 10
 
 
+# A server that listens and a trainer that reaches all servers: the images of these tests have no Paddle of today.
+_PROGRAM = """
+import os, signal, socket
+if os.environ["TRAINING_ROLE"] == "PSERVER":
+    host, _, port = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")
+    door = socket.create_server((host, int(port)))
+    signal.pause()
+for server in os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(","):
+    host, _, port = server.rpartition(":")
+    socket.create_connection((host, int(port)), 5)
+print("reached all from", os.environ["PADDLE_TRAINER_ID"], flush=True)
+"""
+
+
+def roles(cluster: Cluster, claim: Path) -> list[Json]:
+    (claim / "quick-start").rename(claim / "paddle-ps")
+    made = rendered(K8S / "ps-and-workers", cluster)
+    for job in (each for each in made if each["kind"] == "Job"):
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        container["args"] = ["run", "--", "python3", "-c", _PROGRAM]
+    return made
+
+
+def test_servers_and_workers_of_two_jobs_are_one_gang_and_complete_together(cluster: Cluster, claim: Path) -> None:
+    apply(cluster, *roles(cluster, claim))
+    cluster.until_complete("paddle-worker")
+    cluster.until_complete("paddle-ps")
+    for number in range(3):
+        log = claim / "paddle-ps" / "output" / f"node_{number}" / "train.log"
+        assert f"reached all from {number}" in log.read_text()
+    assert len(list((claim / "paddle-ps" / "output").glob("pserver_*/server.log"))) == 2
+
+
+def test_where_the_workers_job_fails_for_good_so_does_the_servers(cluster: Cluster, claim: Path) -> None:
+    made = roles(cluster, claim)
+    (claim / "paddle-ps" / "1").rename(claim / "paddle-ps" / "one")
+    apply(cluster, *made)
+    assert cluster.until_failed("paddle-worker") == "PodFailurePolicy"
+    assert cluster.until_failed("paddle-ps") == "PodFailurePolicy"
+
+
 def test_our_single_job_trains_without_peers(cluster: Cluster, claim: Path) -> None:
     (claim / "quick-start").rename(claim / "quickstart")
     apply(cluster, *rendered(K8S / "single", cluster))
@@ -159,7 +200,7 @@ def test_volumes_are_valid_to_the_api_server(cluster: Cluster, name: str) -> Non
 
 
 @pytest.mark.parametrize("option", sorted(path.name for path in (K8S / "options").iterdir()))
-@pytest.mark.parametrize("name", ["job", "job-indexed", "statefulset"])
+@pytest.mark.parametrize("name", ["job", "job-indexed", "ps-and-workers", "statefulset"])
 def test_every_option_goes_with_every_job(cluster: Cluster, tmp_path: Path, name: str, option: str) -> None:
     plain, made = rendered(K8S / name, cluster), rendered(overlay(tmp_path, name, option), cluster)
     assert made != plain

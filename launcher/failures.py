@@ -1,0 +1,70 @@
+"""Signs on the volume that a member of one role has failed for good, so that the other role does not wait for it.
+
+They live in output/.launcher/failed/<identity of the role's pods>/, a file a member, and go when that member starts
+again. Everything here blocks as long as the volume does: call it off the loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from launcher import volume
+
+_TOGETHER = 30.0  # seconds: the Jobs of both roles are created together, but start one after the other
+
+
+class Failures:
+    """What members of one job tell each other by these signs. `me` is this one's role, a dash, and its number or pod.
+
+    `identity` is that of the own role's pods.
+    """
+
+    def __init__(self, output: str, identity: str, me: str) -> None:
+        self._folder = os.path.join(output, ".launcher", "failed")
+        self._identity = identity
+        self._me = me
+
+    def begin(self) -> None:
+        """This member has started, perhaps again: what is left from before does not hold."""
+        volume.make_folder(os.path.join(self._folder, self._identity))
+        volume.create_once(self._beginning(), b"since then\n")
+        for path in list(self._signs(None, self._me)):
+            if os.path.basename(path) == self._me:
+                self._forget(path)
+
+    def tell(self, why: str) -> None:
+        """No new attempt of this member would mend what it ended by."""
+        path = os.path.join(self._folder, self._identity, self._me)
+        volume.write_atomically(path, why.encode(errors="backslashreplace"))
+
+    def of(self, identity: str | None, role: str) -> str:
+        """Why the role whose pods have this identity has failed for good, and where that stands; else nothing.
+
+        Where the identity is not known, whatever is as new as the first start of the own role's pods counts.
+        """
+        try:
+            for path in self._signs(identity, f"{role}-"):
+                if identity or os.path.getmtime(path) > os.path.getmtime(self._beginning()) - _TOGETHER:
+                    with open(path, encoding="utf-8", errors="backslashreplace") as file:
+                        return f"{file.read()} (it stands in {path})"
+        except OSError:
+            pass  # it was taken back meanwhile
+        return ""
+
+    def _beginning(self) -> str:
+        return os.path.join(self._folder, self._identity, "since")
+
+    def _signs(self, identity: str | None, prefix: str) -> Iterator[str]:
+        for folder in [identity] if identity else sorted(os.listdir(self._folder)):
+            place = os.path.join(self._folder, folder)
+            names = sorted(os.listdir(place)) if os.path.isdir(place) else []
+            yield from (os.path.join(place, name) for name in names if name.startswith(prefix))
+
+    def _forget(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise volume.cannot_write(path, error) from None

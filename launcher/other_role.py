@@ -1,0 +1,76 @@
+"""One role a pod: a role whose Job has failed for good never comes, so whoever waits for it must end, too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+from launcher.errors import Exit, Failure
+from launcher.failures import Failures
+from launcher.peers import Finder
+from launcher.processes import off_loop
+from launcher.roles import OTHER
+
+T = TypeVar("T")
+
+_LOOK_EVERY = 3.0
+_STANDS = 6.0  # a member that starts again takes its own sign back: what is older than this is meant
+_ANSWER_WITHIN = 5.0  # of the volume, for one look
+
+
+class OtherRole:
+    """Looks for signs of the other role while this one waits for it, and leaves its own for that.
+
+    A sign is a pod that has ended with such a code, where Kubernetes is asked, or a file on the volume.
+    """
+
+    def __init__(self, role: str, finder: Finder, failures: Failures, say: Callable[[str], None]) -> None:
+        self._other = OTHER[role]
+        self._finder = finder
+        self._failures = failures
+        self._say = say
+        self._follows = False
+
+    async def unless_it_fails(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives, or the Failure once the other role has failed for good."""
+        working, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._watch())
+        try:
+            await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else watching.result()
+        finally:
+            working.cancel()
+            watching.cancel()
+            await asyncio.gather(working, watching, return_exceptions=True)
+
+    async def tell(self, why: str) -> None:
+        """This member has failed for good. Not where it only follows: two that follow each other would never start."""
+        if self._follows:
+            return
+        try:
+            await off_loop(self._failures.tell, why)
+        except Failure as failure:
+            self._say(failure.message)
+
+    async def _watch(self) -> NoReturn:
+        seen, since = "", 0.0
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            sign = await self._sign()
+            if sign != seen:
+                seen, since = sign, time.monotonic()
+            if sign and time.monotonic() - since >= _STANDS:
+                self._follows = True
+                raise Failure(Exit.GIVEN_UP, f"given up: the {self._other}s have failed for good: {sign}")
+
+    async def _sign(self) -> str:
+        identity, sign = self._finder.other()
+        if sign:
+            return sign
+        look = partial(self._failures.of, identity, self._other)
+        try:
+            return await asyncio.wait_for(off_loop(look), _ANSWER_WITHIN)
+        except asyncio.TimeoutError:
+            return ""  # it may answer the next time

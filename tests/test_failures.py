@@ -1,0 +1,43 @@
+"""Signs that a role has failed for good: who sees which."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from launcher.failures import Failures
+
+
+def member(folder: Path, identity: str, me: str) -> Failures:
+    made = Failures(str(folder), identity, me)
+    made.begin()
+    return made
+
+
+def test_a_sign_is_seen_by_whoever_waits_for_that_role_of_that_job(tmp_path: Path) -> None:
+    server, trainer = member(tmp_path, "s-uid", "pserver-1"), member(tmp_path, "t-uid", "trainer-0")
+    assert trainer.of("s-uid", "pserver") == trainer.of(None, "pserver") == trainer.of("unknown", "pserver") == ""
+    server.tell("exit code 66: no shard")
+    assert trainer.of("s-uid", "pserver").startswith("exit code 66: no shard (it stands in ")
+    assert trainer.of(None, "pserver").startswith("exit code 66: no shard")
+    assert trainer.of("s-uid", "trainer") == trainer.of("other", "pserver") == ""
+
+
+def test_the_sign_goes_when_the_member_starts_again_whatever_its_new_identity(tmp_path: Path) -> None:
+    trainer = member(tmp_path, "t-uid", "trainer-0")
+    for identity in ("s-uid", "s-uid-2"):
+        member(tmp_path, "s-uid", "pserver-1").tell("exit code 78: wrong")
+        member(tmp_path, "s-uid", "pserver-10")
+        assert trainer.of("s-uid", "pserver")
+        member(tmp_path, identity, "pserver-1")
+        assert trainer.of("s-uid", "pserver") == trainer.of(None, "pserver") == ""
+
+
+def test_where_the_other_identity_is_not_known_older_signs_than_the_own_job_do_not_count(tmp_path: Path) -> None:
+    member(tmp_path, "s-uid", "pserver-1").tell("exit code 66: last week's")
+    old = time.time() - 100
+    os.utime(tmp_path / ".launcher" / "failed" / "s-uid" / "pserver-1", (old, old))
+    trainer = member(tmp_path, "t-uid", "trainer-0")
+    assert trainer.of(None, "pserver") == ""
+    assert trainer.of("s-uid", "pserver")

@@ -1,0 +1,96 @@
+"""A gang whose members have one role each: who is refused, who leads, and how those who are missing are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.gang import LookAgain, Settings
+from tests.gang_nodes import Node, Scene, in_loop, settings, until
+
+CONFIG = settings(3, pservers=1)  # two trainers
+
+
+async def member(scene: Scene, rank: int | None, role: str, config: Settings = CONFIG, **more: Any) -> Node:
+    controller = more.pop("controller", f"{role}s")
+    node = await scene.node(rank, config, **more)
+    node.me = replace(node.me, role=role, controller=controller)
+    return node
+
+
+@in_loop
+async def test_trainers_have_the_first_ranks_though_a_server_has_the_lowest_address() -> None:
+    async with Scene() as scene:
+        nodes = [
+            await member(scene, None, role, address=f"10.0.0.{end}", pod=f"{role}-{end}")
+            for role, end in (("trainer", 8), ("pserver", 7), ("trainer", 9))
+        ]
+        await scene.joined(nodes)
+        for node in nodes:
+            assert node.roster is not None
+            found = [(each.pod, each.controller) for each in node.roster.members]
+            assert found == [("trainer-8", "trainers"), ("trainer-9", "trainers"), ("pserver-7", "pservers")]
+        assert [node.rank for node in nodes] == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("rank", "role", "more", "reason"),
+    [
+        (
+            1,
+            "trainer",
+            {"controller": "older"},
+            "pod-0, which has joined, is controlled by trainers, pod pod-1 by older",
+        ),
+        (2, "pserver", {"controller": ""}, "pod pod-2 by nobody known"),
+        (2, "trainer", {}, "pod-2 is no pserver"),
+        (1, "pserver", {}, "pod-1 is no trainer"),
+        (1, "trainer", {"config": settings(3)}, "2 trainers and 1 pservers, pod pod-1 expects 3 members"),
+        (1, "trainer", {"config": settings(3, pservers=2)}, "LAUNCHER_PSERVERS must be the same"),
+    ],
+)
+@in_loop
+async def test_who_does_not_fit_is_refused(rank: int, role: str, more: dict[str, Any], reason: str) -> None:
+    async with Scene() as scene:
+        hub, other = await member(scene, 0, "trainer"), await member(scene, rank, role, **more)
+        leading = asyncio.ensure_future(hub.join(None))
+        await asyncio.sleep(0)
+        with pytest.raises(LookAgain, match=reason):
+            await asyncio.wait_for(other.join(hub.place), 8)
+        leading.cancel()
+
+
+@in_loop
+async def test_an_older_servers_place_is_free_once_it_has_gone() -> None:
+    async with Scene() as scene:
+        config = settings(4, pservers=2)
+        hub, trainer = [await member(scene, rank, "trainer", config) for rank in (0, 1)]
+        old = await member(scene, 2, "pserver", config, controller="older")
+        new = [await member(scene, rank, "pserver", config) for rank in (2, 3)]
+        joining = [asyncio.ensure_future(hub.join(None)), asyncio.ensure_future(old.join(hub.place))]
+        await until(old.gang.missing)
+        with pytest.raises(LookAgain, match="controlled by older"):
+            await asyncio.wait_for(new[1].join(hub.place), 8)
+        joining.pop().cancel()
+        await until(lambda: hub.gang.joined() == ["pod-0"])
+        joining += [asyncio.ensure_future(node.join(hub.place)) for node in (trainer, *new)]
+        await asyncio.wait_for(asyncio.gather(*joining), 8)
+        assert hub.roster is not None
+        assert {each.controller for each in hub.roster.members} == {"trainers", "pservers"}
+
+
+@in_loop
+async def test_without_numbers_a_role_that_is_full_takes_nobody_in() -> None:
+    async with Scene() as scene:
+        hub = await member(scene, None, "trainer", address="10.0.0.1", pod="t-0")
+        servers = [await member(scene, None, "pserver", address=f"10.0.0.{end}", pod=f"s-{end}") for end in (2, 3)]
+        leading = asyncio.ensure_future(hub.join(None))
+        waiting = asyncio.ensure_future(servers[0].join(hub.place))
+        await until(servers[0].gang.missing)
+        with pytest.raises(LookAgain, match="1 members of the role pserver already"):
+            await asyncio.wait_for(servers[1].join(hub.place), 8)
+        waiting.cancel()
+        leading.cancel()

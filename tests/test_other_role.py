@@ -1,0 +1,71 @@
+"""Waiting for the other role, until that has failed for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+
+from launcher import other_role
+from launcher.errors import Exit, Failure
+from launcher.failures import Failures
+from launcher.other_role import OtherRole
+from launcher.peers.alone import Alone
+from tests import peering
+from tests.gang_nodes import until
+
+
+class Signs(Alone):
+    """What Kubernetes says of the other role's pods, look after look."""
+
+    def __init__(self, *said: str) -> None:
+        super().__init__(peering.settings(discovery="kubernetes"))
+        self.looks: Iterator[str] = chain(said, repeat(said[-1]))
+        self.seen = 0
+
+    def other(self) -> tuple[str | None, str]:
+        self.seen += 1
+        return None, next(self.looks)
+
+
+def waiting(folder: Path, finder: Signs) -> OtherRole:
+    own = Failures(str(folder), "t-uid", "trainer-0")
+    own.begin()
+    return OtherRole("trainer", finder, own, print)
+
+
+def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_who_follows_leaves_no_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(other_role, "_STANDS", 0.05)
+    made = waiting(tmp_path, Signs("pod s-1 has ended"))
+
+    async def test() -> None:
+        with pytest.raises(Failure, match="the pservers have failed for good: pod s-1 has ended") as caught:
+            await made.unless_it_fails(asyncio.Event().wait())
+        assert caught.value.code is Exit.GIVEN_UP
+        await made.tell("exit code 71")
+        assert Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer") == ""
+
+    asyncio.run(test())
+
+
+def test_a_sign_that_is_taken_back_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
+    finder = Signs("pod s-1 has ended", "pod s-1 has ended", "")
+    made = waiting(tmp_path, finder)
+
+    async def joined() -> str:
+        await until(lambda: finder.seen >= 5)
+        return "joined"
+
+    async def test() -> None:
+        assert await made.unless_it_fails(joined()) == "joined"
+        await made.tell("exit code 66")
+        assert "exit code 66" in Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer")
+
+    asyncio.run(test())

@@ -1,0 +1,146 @@
+"""One role a pod: servers and trainers of one gang in launchers of their own, from the start to the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gangs import Job, until
+from tests.nodes import Nodes
+from tests.test_modes import PROGRAM, left
+
+TRAINERS, PSERVERS = 3, 2
+PSERVER = TRAINERS  # the first one's launcher: trainers come first
+SERVE = """
+    if role == "pserver":
+        door = listen("PADDLE_CURRENT_ENDPOINT")
+        signal.pause()
+"""
+
+
+class RolesJob(Job):
+    """Three trainers, then two servers, by static peers. Numbers here count through all of them."""
+
+    def variables(self, rank: int) -> dict[str, str]:
+        addresses = self.nodes.addresses
+        role = "pserver" if rank >= TRAINERS else "trainer"
+        peers = f"trainer={','.join(addresses[:TRAINERS])};pserver={','.join(addresses[TRAINERS:])}"
+        return super().variables(rank) | {
+            "CONF_PADDLE_GRADIENT_NUM": str(TRAINERS),
+            "LAUNCHER_PSERVERS": str(PSERVERS),
+            "LAUNCHER_ROLE": role,
+            "LAUNCHER_PEERS": peers,
+            **self.environment,
+        }
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[RolesJob]:
+    volume = tmp_path / "volume"
+    (tmp_path / "place").mkdir()
+    for trainer in range(TRAINERS):
+        data = volume / "quick-start" / str(trainer) / "data"
+        data.mkdir(parents=True)
+        (data / "train.txt").write_text(f"{trainer}\n")
+    (volume / "quick-start" / "quick_start").mkdir()
+    (volume / "quick-start" / "quick_start" / "settings").touch()
+    with Nodes(TRAINERS + PSERVERS) as nodes:
+        yield RolesJob(nodes, volume, tmp_path, TRAINERS + PSERVERS, PLACE=str(tmp_path / "place"))
+
+
+def command(job: Job, *parts: str) -> tuple[str, ...]:
+    program = job.folder / "program.py"
+    program.write_text("\n".join(map(textwrap.dedent, (PROGRAM, *parts))))
+    return ("--", sys.executable, str(program))
+
+
+def test_each_pod_has_its_role_and_servers_end_when_all_have_trained(job: RolesJob) -> None:
+    job.start(flags=command(job, SERVE, 'leave("on-" + open("data/train.txt").read().strip())'))
+    assert job.codes() == [0] * 5, job.stderr()
+    assert left(job) == {"pserver-0-listens", "pserver-1-listens", *(f"trainer-{n}-on-{n}" for n in range(3))}
+    folders = {f"{path.parent.name}/{path.name}" for path in job.output.glob("*_*/*.log")}
+    assert folders == {*(f"node_{n}/train.log" for n in range(3)), *(f"pserver_{n}/server.log" for n in range(2))}
+    assert job.nothing_left()
+
+
+def test_trainers_start_once_all_servers_listen(job: RolesJob) -> None:
+    job.start(flags=command(job, 'if role == "pserver": others("late", int(rank))', SERVE, 'leave("here")'))
+    until(lambda: "pserver-0-listens" in left(job), what=job.stderr())
+    assert not any(name.startswith("trainer") for name in left(job))
+    (job.folder / "place" / "late").touch()
+    assert job.codes() == [0] * 5, job.stderr()
+
+
+def test_a_killed_server_ends_all_and_is_named_by_its_number_within_the_role(job: RolesJob) -> None:
+    body = """
+        leave("here")
+        if role == "pserver":
+            door = listen("PADDLE_CURRENT_ENDPOINT")
+        signal.pause()
+    """
+    job.start(flags=command(job, body))
+    until(lambda: sum(name.endswith("here") for name in left(job)) == 5, what=job.stderr())
+    job.kill(PSERVER + 1, "program.py")
+    assert job.codes() == [69, 69, 69, 69, 137], job.stderr()
+    for rank in range(5):
+        assert "pserver 1 (pod-4): pserver" in job.termination(rank)
+    assert "[pserver 1]" in job.stderr(PSERVER + 1)
+    shown = subprocess.run(
+        [sys.executable, "-m", "launcher", "status", str(job.output.parent)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert [line.split("  ")[0] for line in shown[1:]] == [
+        *(f"trainer {n}" for n in range(3)),
+        *(f"pserver {n}" for n in range(2)),
+    ]
+    assert job.nothing_left()
+
+
+def test_a_lost_launcher_of_a_server_is_named_and_the_hub_ends_in_its_place(job: RolesJob) -> None:
+    job.start(flags=command(job, SERVE, 'leave("here")', "signal.pause()"))
+    until(lambda: sum(name.endswith("here") for name in left(job)) == 3, what=job.stderr())
+    job.launchers[PSERVER].kill()
+    assert job.codes() == [76, 69, 69, 137, 69], job.stderr()
+    assert "pserver 0 (pod-3): pserver 0 (pod pod-3) was lost" in job.termination(PSERVER + 1)
+
+
+def test_whoever_has_not_come_is_named_by_role(job: RolesJob) -> None:
+    job.start(0, 1, PSERVER, flags=command(job, SERVE))
+    said = "3 of 5 have joined (not yet: trainer 2, pserver 1)"
+    until(lambda: said in job.stderr(0), what="the hub says who is missing")
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    assert job.codes() == [143, 143, 143], job.stderr()
+
+
+def test_a_pod_that_comes_after_completion_ends_with_0(job: RolesJob) -> None:
+    flags = command(job, SERVE)
+    assert job.start(flags=flags).codes() == [0] * 5, job.stderr()
+    job.start(PSERVER + 1, flags=flags)
+    assert job.code(PSERVER + 1) == 0, job.stderr()
+    assert "complete already" in job.stderr(PSERVER + 1)
+
+
+def test_where_a_server_has_failed_for_good_the_trainers_do_not_wait_for_it(job: RolesJob) -> None:
+    flags = command(job, SERVE)
+    job.start(0, 1, 2, flags=flags)
+    job.start(PSERVER, flags=flags, LAUNCHER_SECRET_FILE=str(job.folder / "missing"))
+    assert job.codes(40) == [71, 71, 71, 78], job.stderr()
+    for rank in range(TRAINERS):
+        assert "the pservers have failed for good: exit code 78" in job.termination(rank)
+        assert "LAUNCHER_SECRET_FILE" in job.termination(rank)
+    signs = {path.name for path in (job.output / ".launcher" / "failed" / "job-1").iterdir()}
+    assert signs == {"since", "pserver-pod-3"}  # the trainers only follow
+
+
+def test_a_member_that_starts_again_takes_its_sign_back(job: RolesJob) -> None:
+    sign = job.output / ".launcher" / "failed" / "job-1" / "pserver-pod-3"
+    sign.parent.mkdir(parents=True)
+    sign.write_text("exit code 78: long mended")
+    job.start(flags=command(job, SERVE))
+    assert job.codes() == [0] * 5, job.stderr()
+    assert not sign.exists()
