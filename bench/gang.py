@@ -21,9 +21,9 @@ from typing import Any
 REPOSITORY = str(Path(__file__).resolve().parents[1])
 sys.path.insert(0, REPOSITORY)
 
-from launcher.gang import Event, Finish, Gang, Settings, Train  # noqa: E402
+from launcher.gang import Begin, Event, Finish, Gang, Lead, Settings, Train  # noqa: E402
 from launcher.gang.connection import Connection  # noqa: E402
-from launcher.model import Cause, Member  # noqa: E402
+from launcher.model import FIRST, Cause, Member, Start  # noqa: E402
 
 SIZES = (10, 100, 1000)
 SECRET = b"a secret of the benchmark"
@@ -38,22 +38,27 @@ def gang(rank: int, size: int) -> tuple[Gang, Member, asyncio.Event, asyncio.Eve
             trains.set()
         elif isinstance(event, Finish):
             finishes.set()
-        else:
+        elif not isinstance(event, Begin | Lead):
             raise SystemExit(f"the gang failed: {event}")
 
     config = Settings(size=size, port=0, listen=("127.0.0.1",), reach_within=60)
     address = f"10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}"
     uid = f"6f1c{rank:04x}-7f0e-4f4f-9d1c-0a1b2c3d{rank:04x}"
     me = Member(f"training-job-{rank}-x{rank:04x}", uid, address, address, rank)
-    return Gang(config, tell, lambda line: None, complete=_nothing, judge=_as_it_is), me, trains, finishes
+    quiet = Gang(config, tell, lambda line: None, complete=_nothing, judge=_as_it_is, prepare=_at_once)
+    return quiet, me, trains, finishes
 
 
 async def _nothing() -> None:
     pass
 
 
-def _as_it_is(cause: Cause) -> Cause:
-    return cause
+def _as_it_is(cause: Cause) -> tuple[Cause, bool]:
+    return cause, False
+
+
+async def _at_once(cause: Cause | None) -> Start:
+    return FIRST
 
 
 class Counter:

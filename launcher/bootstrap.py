@@ -14,7 +14,7 @@ import asyncio
 import os
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.failures import Failures
 from launcher.gang import Gang, LookAgain
+from launcher.history import History
 from launcher.model import Peers, Roster
 from launcher.other_role import OtherRole
 from launcher.processes import off_loop
@@ -41,12 +42,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Joined:
-    """The gang is complete. `failed_attempts`: how many before this one made no progress."""
+    """The gang is complete."""
 
     roster: Roster
     rank: int
     record: Record
-    failed_attempts: int
+    history: History
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,12 @@ class Way:
         gang: Gang,
         say: Callable[[str], None],
         events: Callable[[object], None],
-        environment: Mapping[str, str],
     ) -> None:
         self._config = config
         self._gang = gang
         self._say = say
         self._events = events
-        self._finder = peers.finder(finder_settings(config, environment), say)
-        self._environment = environment
+        self._finder = peers.finder(finder_settings(config), say)
         self._deadline = 0.0
         self._staging: Staging | None = None
         self._controller: str | None = None  # of the own role, where the identity is agreed at the join
@@ -100,7 +99,7 @@ class Way:
         if rank is None or self._staging is not None:
             return
         config = self._config
-        self._staging = Staging(copies(config, rank), config.workdir, self._say, self._environment)
+        self._staging = Staging(copies(config, rank), config.workdir, self._say, config.environment)
         self._go("staging", self._copy(self._staging))
 
     async def what_became_of(self, pod: str) -> str:
@@ -120,19 +119,20 @@ class Way:
         await self._finder.start()
         await self._gang.listen()
         record = await self._open_record(await self._finder.identity())
-        earlier = await self._from_volume(record.earlier)
-        if await self._from_volume(earlier.is_complete):
+        earlier = await self.from_volume(record.earlier)
+        if await self.from_volume(earlier.is_complete):
             self._events(Already())
             return
-        if others := await self._from_volume(record.completed_before):
+        if others := await self.from_volume(record.completed_before):
             self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
-        failed_attempts = await self._count_attempts(earlier)
+        await self._refuse_without_progress(earlier)
         self.stage(self._config.rank)
         way = self._find_and_join(record)
         roster, rank = await (self._other_role.unless_it_fails(way) if self._other_role else way)
         if self._controller:
             record = record.agreed(identity.joint(roster))
-        self._events(Joined(roster, rank, record, failed_attempts))
+        history = await self.from_volume(partial(record.history, self._config.shape))
+        self._events(Joined(roster, rank, record, history))
         await self._finder.close()
 
     async def _find_and_join(self, record: Record) -> tuple[Roster, int]:
@@ -151,17 +151,17 @@ class Way:
             self._controller = told
         record = Record(config.output, None if self._controller else told, self._controller)
         if self._config.job_path:
-            await self._from_volume(partial(_see_volume, self._config.job_path))
-        await self._from_volume(record.open)
+            await self.from_volume(partial(_see_volume, self._config.job_path))
+        await self.from_volume(record.open)
         if self._controller:
             place = config.own_name if config.rank is None else str(config.shape.number(config.rank))
             failures = Failures(config.output, self._controller, f"{config.role}-{place}")
-            await self._from_volume(failures.begin)
+            await self.from_volume(failures.begin)
             self._other_role = OtherRole(config.role, self._finder, failures, self._say)
         return record
 
-    async def _count_attempts(self, record: Record) -> int:
-        failed = await self._from_volume(record.failed_attempts)
+    async def _refuse_without_progress(self, record: Record) -> None:
+        failed = (await self.from_volume(partial(record.history, self._config.shape))).without_progress
         if failed >= MAX_ATTEMPTS:
             raise Failure(
                 Exit.GIVEN_UP,
@@ -169,15 +169,14 @@ class Way:
                 f"{self._config.output}/job.json), then start a new job, or this one again after removing "
                 f"{record.attempts_file}",
             )
-        return failed
 
     async def _secret(self, record: Record) -> bytes | None:
         if self._config.members == 1:
             return None
         if self._config.secret_file:
-            return await self._from_volume(partial(_read_secret, self._config.secret_file))
+            return await self.from_volume(partial(_read_secret, self._config.secret_file))
         if self._config.job_folder:
-            return await self._from_volume(record.secret)
+            return await self.from_volume(record.secret)
         self._say("warning: no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
         return None
 
@@ -236,7 +235,8 @@ class Way:
         except Exception as error:
             self._events(Broken(step, _unexpected(step, error)))
 
-    async def _from_volume(self, work: Callable[[], T]) -> T:
+    async def from_volume(self, work: Callable[[], T]) -> T:
+        """What the work gives, which blocks as long as the volume does; Failure when that is too long."""
         try:
             return await asyncio.wait_for(off_loop(work), self._config.volume_timeout)
         except asyncio.TimeoutError:
@@ -247,8 +247,8 @@ class Way:
             ) from None
 
 
-def finder_settings(config: JobConfig, environment: Mapping[str, str]) -> peers.Settings:
-    """What finding peers needs of the configuration; `environment` is for a child that asks."""
+def finder_settings(config: JobConfig) -> peers.Settings:
+    """What finding peers needs of the configuration."""
     return peers.Settings(
         discovery=config.discovery,
         role=config.role,
@@ -267,7 +267,7 @@ def finder_settings(config: JobConfig, environment: Mapping[str, str]) -> peers.
         job_id=config.job_id,
         training_address=config.training_address,
         timeout=config.peer_timeout,
-        env=environment,
+        env=config.environment,
     )
 
 

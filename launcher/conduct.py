@@ -7,25 +7,28 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from launcher import alive, deaths, paddle, report, roles, tolerance
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way
 from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD, Exit, Failure
-from launcher.gang import Finish, Gang, HubLost, Lead, Settings, Stop, Train
+from launcher.gang import Begin, Finish, Gang, HubLost, Lead, Restart, Settings, Stop, Train
+from launcher.generations import Generations
+from launcher.history import History
 from launcher.journal import Journal
-from launcher.model import Cause, Outcome, Roster
+from launcher.model import FIRST, Cause, Member, Outcome, Plan, Process, Roster, Start
+from launcher.order import Order
 from launcher.processes import become_subreaper, heed_all_signals, off_loop, reap_orphans
 from launcher.record import Record
 from launcher.say import Say
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.proctable import tagged_environment
-from launcher.supervise.supervisor import Died, PassDone, Serving, Supervisor
+from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
-_LED_WITHIN = 15.0  # for the first trainer to listen: importing paddle and making its data ready
 _FINISHED_EARLY = 5.0  # between the end of a server and the word that all have trained
 _HOLD = 30.0  # how long a failure before the join waits for a gang that it can be told to
 _LEAVE_WITHIN = 1.5  # for the hub's word that the member at fault has left
@@ -37,8 +40,19 @@ class Told:
     """A signal says stop."""
 
 
-class Unled:
-    """The first trainer has had its time to listen."""
+@dataclass(frozen=True)
+class OfTurn:
+    """What its supervisor tells, or a call that is due: of no account once the turn is over."""
+
+    turn: int
+    event: Event | Callable[[], None]
+
+
+@dataclass(frozen=True)
+class TurnEnded:
+    """Nothing runs any more of the turn before, but what the kernel holds."""
+
+    left: Sequence[Process]
 
 
 class HeldLongEnough:
@@ -77,7 +91,8 @@ async def _conduct(
     guardian: Guardian | None,
     tag: str,
 ) -> Outcome:
-    conductor = Conductor(config, flags, command, say, guardian, tag)
+    config = replace(config, environment=tagged_environment(config.environment, tag))
+    conductor = Conductor(config, flags, command, say, guardian)
     conductor.watch_signals(received)
     try:
         await alive.answer(config.workdir)
@@ -95,51 +110,42 @@ class Conductor:
     """Knows how far this member is, and decides."""
 
     def __init__(
-        self,
-        config: JobConfig,
-        flags: Sequence[str],
-        command: Sequence[str],
-        say: Say,
-        guardian: Guardian | None,
-        tag: str,
+        self, config: JobConfig, flags: Sequence[str], command: Sequence[str], say: Say, guardian: Guardian | None
     ) -> None:
         self._config = config
         self._flags = flags
         self._command = command
         self._say = say
+        self._guardian = guardian
         self._queue: asyncio.Queue[object] = asyncio.Queue()
-        events = self._queue.put_nowait
         listen = (config.pod_ip,) if config.pod_ip else None
         self._gang = Gang(
             Settings(config.members, config.gang_port, listen, silence=config.silence, pservers=config.shape.pservers),
-            events,
+            self._queue.put_nowait,
             say,
             complete=self._mark_complete,
             judge=self._judge,
+            prepare=self._prepare,
         )
-        self._supervisor = Supervisor(events, say, tag, guardian)
-        self._way = Way(config, self._gang, say, events, tagged_environment(config.environment, tag))
+        self._way = Way(config, self._gang, say, self._queue.put_nowait)
         self._rank: int | None = config.rank
         self._name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
+        self._first_plan = self._plan(None, None, FIRST)
         self._roster: Roster | None = None
-        self._make_plan()
-        self._unserved = 0
-        self._untrained = len(self._plan.trainers)
         self._staged = False
-        self._planned = False  # with the roster
-        self._may_lead = False
-        self._led = False
+        self._begun: Begin | None = None
         self._record: Record | None = None
         self._journal: Journal | None = None  # from the join on
+        self._generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
         self._held: tuple[Cause, float] | None = None
-        self._may_train = False
         self._signals = 0
+        self._new_turn(0)
+        self._ending_turn: asyncio.Task[None] | None = None  # the one before
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def conduct(self) -> Outcome:
         """Until the job is over for this member."""
-        if self._plan.early:
-            self._start_servers()
+        self._order.serve_early(self._first_plan)
         self._way.begin()
         while True:
             match await self._queue.get():
@@ -148,19 +154,21 @@ class Conductor:
                 case Staged():
                     self._staged = True
                     self._gang.staged()
-                    self._start_late_servers()
+                    self._try_order(self._order.staged)
+                case Begin() as begin:
+                    self._begun = begin
+                    self._begin_if_joined()
                 case Lead():
-                    self._lead()
-                case Unled():
-                    self._unled(f"does not listen within {_LED_WITHIN:g} s")
-                case Serving():
-                    self._served()
+                    self._try_order(self._order.lead)
                 case Train():
                     self._train()
-                case PassDone(number) if self._journal:
-                    self._journal.passed(number)
-                case Died() as death:
-                    self._died(death)
+                case OfTurn(turn, event):
+                    if turn == self._turn:
+                        self._happened(event)
+                case Restart(turn, cause):
+                    self._restart(turn, cause)
+                case TurnEnded(left):
+                    self._turn_ended(left)
                 case Broken(step, failure):
                     if over := self._broken(step, failure):
                         return await self._stop(over)
@@ -187,109 +195,97 @@ class Conductor:
         self._rank = rank
         self._name = me.pod
         self._record = joined.record
+        self._roster = roster
         name = config.shape.name(rank)
         self._say.set_name(name)
         if config.members > 1:
             of = f"{name} of {config.shape.count(config.role)}"
             self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
-        counted = joined.record.identified and self._plan.shows_passes
+        history = joined.history if rank == 0 else None
+        attempts_file = joined.record.attempts_file if joined.record.identified else None
         self._journal = Journal(
-            config.job_name or "",
-            config.output,
-            roster,
-            me,
-            joined.record.attempts_file if counted else None,
-            joined.failed_attempts,
-            config.shape,
-            self._say,
+            config.job_name or "", config.output, roster, me, history, attempts_file, config.shape, self._say
         )
-        self._supervisor.place_logs(self._journal.folder, f"attempt {self._journal.attempt}, pod {me.pod}")
+        if history is not None:
+            self._generations.set_result(self._all_generations(joined.record, history, self._journal, me))
         self._journal.phase("starting")
         self._way.stage(rank)
         if self._held:
             cause, died_at = self._held
             self._gang.failed(replace(cause, rank=rank, pod=me.pod), died_at)
-        self._roster = roster
-        try:
-            self._make_plan()
-        except Failure as failure:
-            self._queue.put_nowait(Broken("plan", failure))
-        else:
-            self._planned = True
-            for change in paddle.replaced(config, self._plan):
+        self._begin_if_joined()
+
+    def _all_generations(self, record: Record, history: History, journal: Journal, me: Member) -> Generations:
+        config = self._config
+        return Generations(
+            config.max_restarts,
+            paddle.saves(config, self._flags, self._command),
+            record,
+            history,
+            counts=self._first_plan.shows_passes,
+            output=config.output,
+            pod=me.pod,
+            say=self._say,
+            written=journal.summarize,
+            from_volume=self._way.from_volume,
+        )
+
+    def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
+        return paddle.plan(self._config, self._flags, self._command, roster, rank, start)
+
+    def _begin_if_joined(self) -> None:
+        """The hub's word may come before this member knows that it has joined."""
+        if self._begun is None or self._journal is None:
+            return
+        start = self._begun.start
+        after = "" if start.resume is None else f", after pass {start.resume}"
+        self._supervisor.place_logs(self._journal.folder, f"generation {start.generation}, pod {self._name}{after}")
+        self._journal.begin(start)
+        make_plan = partial(self._plan, self._roster, self._rank, start)
+        self._try_order(partial(self._order.begin, make_plan))
+        if self._begun.turn == 0:
+            for change in paddle.replaced(self._config, self._order.plan or self._first_plan):
                 self._say(f"warning: {change}")
-            self._start_late_servers()
-            if self._may_lead:
-                self._lead()
-            if self._may_train:
-                self._train()
 
-    def _make_plan(self) -> None:
-        self._plan = paddle.plan(self._config, self._flags, self._command, self._roster, self._rank)
-
-    def _start_servers(self) -> None:
-        """A member serves once its servers do, and the trainer that all others find each other by."""
-        self._unserved = sum(bool(process.ports) for process in (*self._plan.servers, *self._plan.trainers))
-        for server in self._plan.servers:
-            self._supervisor.start(server)
-        if not self._unserved:
-            self._gang.serving()
-
-    def _start_late_servers(self) -> None:
-        """Those that need the roster and what is copied."""
-        if self._planned and self._staged and not self._plan.early and not self._signals:
-            self._start_servers()
-
-    def _served(self) -> None:
-        self._unserved -= 1
-        if not self._unserved:
-            self._gang.serving()
-
-    def _lead(self) -> None:
-        """Others would only try in vain, every 3 s, as long as the first trainer does not listen."""
-        self._may_lead = True
-        if self._planned and self._plan.leads and not self._signals:
-            self._say("everything is copied: the first trainer starts, the others once it listens")
-            self._supervisor.start(self._plan.trainers[0])
-            self._led = True
-            asyncio.get_running_loop().call_later(_LED_WITHIN, self._queue.put_nowait, Unled())
-
-    def _unled(self, why: str) -> None:
-        """A program of another kind may never listen; trying in vain harms nobody."""
-        if self._unserved:
-            self._say(f"the first trainer {why}: the others start without that")
-            self._unserved = 0
-            self._gang.serving()
+    def _try_order(self, go_on: Callable[[], None]) -> None:
+        """A plan can turn out to be wrong only when the roster is known."""
+        try:
+            go_on()
+        except Failure as failure:
+            self._order.close()
+            self._queue.put_nowait(Broken("plan", failure))
 
     def _train(self) -> None:
-        """The word may come before this member knows that it has joined; and after it was told to stop."""
-        self._may_train = True
-        if not self._planned or self._signals:
-            return
         self._say("every server serves and everything is copied: training")
-        self._enter("training" if self._plan.trainers else "serving")
-        self._make_plan()  # again: what was copied meanwhile says which configuration there is
-        for trainer in self._plan.trainers[1 if self._led else 0 :]:
-            self._supervisor.start(trainer)
-        if not self._plan.trainers:
-            self._gang.trained()  # the others decide; from now on the mark of completion says whether they have
+        self._enter("training" if self._first_plan.trainers else "serving")
+        self._try_order(self._order.train)
+
+    def _happened(self, event: Event | Callable[[], None]) -> None:
+        match event:
+            case Serving():
+                self._order.served()
+            case PassDone(number):
+                self._passed(number)
+            case Died() as death:
+                self._died(death)
+            case _:
+                event()
+
+    def _passed(self, number: int) -> None:
+        if self._journal:
+            self._journal.passed(number)
+        if self._generations.done():
+            self._generations.result().passed()
 
     def _died(self, death: Died) -> None:
         if death.process.role == "trainer" and death.code == 0:
-            self._trainer_done()
-            return
-        if death.process.may_finish and death.code == 0:
-            asyncio.get_running_loop().call_later(_FINISHED_EARLY, self._fail_by, death)
-            return
-        self._fail_by(death)
-
-    def _trainer_done(self) -> None:
-        if self._led:
-            self._unled("has ended without having listened")
-        self._untrained -= 1
-        if not self._untrained:
-            self._enter("trained")
-            self._gang.trained()
+            self._order.trainer_done()
+            if self._order.done:
+                self._enter("trained")
+        elif death.process.may_finish and death.code == 0:
+            self._later(_FINISHED_EARLY, lambda: self._fail_by(death))
+        else:
+            self._fail_by(death)
 
     def _fail_by(self, death: Died) -> None:
         if not death.process.echo:
@@ -307,6 +303,7 @@ class Conductor:
         return self._held[0] if self._held else cause
 
     def _told_to_stop(self) -> Cause | None:
+        self._order.close()
         cause = Cause("stopped", self._rank, self._name, "was told to stop (SIGTERM)", Exit.STOPPED)
         self._gang.failed(cause, time.monotonic())
         return None if self._journal else cause  # without: nobody may know this member yet, and nobody will answer
@@ -321,10 +318,49 @@ class Conductor:
             self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")
             asyncio.get_running_loop().call_later(_HOLD, self._queue.put_nowait, HeldLongEnough())
 
+    # ---- turns ---------------------------------------------------------------------------------------------------
+
+    def _new_turn(self, turn: int) -> None:
+        """Whatever the one before still tells is heard no more."""
+        self._turn = turn
+        told = partial(_put_of_turn, self._queue, turn)
+        self._supervisor = Supervisor(told, self._say, secrets.token_hex(8), self._guardian)
+        self._order = Order(self._gang, self._supervisor.start, self._say, self._later)
+        if self._staged:
+            self._order.staged()
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._queue.put_nowait, OfTurn(self._turn, call))
+
+    def _restart(self, turn: int, cause: Cause) -> None:
+        """End what runs here. The hub says begin once nothing runs anywhere."""
+        self._say(f"{report.first_cause(cause, self._config.shape)}: all processes of the job end, to start again")
+        self._enter("restarting")
+        self._begun = None
+        self._order.close()
+        self._ending_turn = asyncio.ensure_future(self._end_turn(self._supervisor))
+        self._new_turn(turn)
+        if self._signals:
+            self._order.close()
+
+    async def _end_turn(self, supervisor: Supervisor) -> None:
+        left = await supervisor.end(_FAILURE_GRACE)
+        await supervisor.close(_FAREWELL)
+        self._queue.put_nowait(TurnEnded(left))
+
+    def _turn_ended(self, left: Sequence[Process]) -> None:
+        if not left:
+            self._gang.ended()
+            return
+        roles_left = ", ".join(process.role for process in left)
+        what = f"what ran before does not end even by SIGKILL ({roles_left}): nothing can be started again here"
+        self._fail(Cause("launcher", self._rank, self._name, what, Exit.IO_FAILED), time.monotonic())
+
     # ---- the end -------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> Outcome:
         """All have trained: servers have nobody left to serve."""
+        self._order.close()
         self._enter("finishing")
         await self._end_children(self._config.stop_grace)
         self._gang.stopped()
@@ -332,6 +368,7 @@ class Conductor:
 
     async def _stop(self, cause: Cause) -> Outcome:
         """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
+        self._order.close()
         self._enter("ending")
         orderly = cause.kind == "stopped" or self._signals > 0
         ending = self._end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
@@ -362,7 +399,8 @@ class Conductor:
         return await self._stop(cause)
 
     async def _end_children(self, grace: float) -> None:
-        await asyncio.gather(self._way.end(), self._supervisor.end(grace))
+        before = [self._ending_turn] if self._ending_turn else []
+        await asyncio.gather(self._way.end(), self._supervisor.end(grace), *before)
 
     async def _until_finish(self) -> None:
         async def finish() -> None:
@@ -377,6 +415,8 @@ class Conductor:
     async def leave(self, result: Outcome) -> None:
         """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move."""
         self._say(f"exit code {result.code}: {result.text}")
+        if self._generations.done() and result.code == Exit.COMPLETE:
+            self._generations.result().complete()
         if self._journal:
             self._journal.ended(result)
         else:
@@ -403,8 +443,11 @@ class Conductor:
         if self._journal:
             self._journal.phase(phase)
 
-    def _judge(self, cause: Cause) -> Cause:
-        return self._journal.judge(cause) if self._journal else cause
+    def _judge(self, cause: Cause) -> tuple[Cause, bool]:
+        return self._generations.result().judge(cause) if self._generations.done() else (cause, False)
+
+    async def _prepare(self, cause: Cause | None) -> Start:
+        return await (await self._generations).prepare(cause)
 
     async def _mark_complete(self) -> None:
         if self._record:
@@ -427,3 +470,7 @@ class Conductor:
             self._queue.put_nowait(Told())
         else:
             self._supervisor.kill()
+
+
+def _put_of_turn(queue: asyncio.Queue[object], turn: int, event: Event) -> None:
+    queue.put_nowait(OfTurn(turn, event))

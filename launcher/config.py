@@ -58,6 +58,7 @@ class JobConfig:
     pservers: int | None
     trainers_per_node: int
     gpus: int  # that are visible here
+    max_restarts: int
     backoff_limit: int | None
     failure_policy: bool
     pod_name: str | None
@@ -164,6 +165,7 @@ def read(
         pservers=values["LAUNCHER_PSERVERS"],
         trainers_per_node=values["LAUNCHER_TRAINERS_PER_NODE"],
         gpus=gpus.visible(environment) if check_here else 0,
+        max_restarts=values["LAUNCHER_MAX_RESTARTS"],
         backoff_limit=values["LAUNCHER_BACKOFF_LIMIT"],
         failure_policy=values["LAUNCHER_FAILURE_POLICY"],
         pod_name=values["POD_NAME"],

@@ -57,6 +57,27 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Start:
+    """A start of the job's processes, the same for all members. `resume`: the last whole pass; None: there is none."""
+
+    generation: int
+    resume: int | None
+
+
+FIRST = Start(0, None)
+
+
+@dataclass(frozen=True)
+class Saves:
+    """Where trainers save their passes, as far as every member sees it: a further generation goes on from there."""
+
+    folder: str
+    first: int = 0  # the number of the first pass
+    wanted: int | None = None  # how many passes there are to be; None: only the program knows
+    start: str = ""  # a pass that the user wants to start from
+
+
+@dataclass(frozen=True)
 class Plan:
     """The processes that one member runs: servers first, trainers once the whole gang serves.
 
@@ -70,6 +91,9 @@ class Plan:
     shows_passes: bool = True
     early: bool = True
     leads: bool = False
+
+
+CHILDREN = ("pserver", "trainer")  # kinds of causes that are deaths of processes of the plan
 
 
 @dataclass(frozen=True)

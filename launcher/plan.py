@@ -62,7 +62,7 @@ def _member(config: JobConfig, member: Member) -> dict[str, Any]:
 
 async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
     """What the peers tell, as soon as it would be enough to join."""
-    finder = peers.finder(finder_settings(config, config.environment), lambda text: None)
+    finder = peers.finder(finder_settings(config), lambda text: None)
     try:
         found = await finder.find()
         members = finder.members()

@@ -1,4 +1,4 @@
-"""What the volume remembers of one job: its secret, its failed attempts, its mark of completion.
+"""What the volume remembers of one job: its secret, its generations, its mark of completion.
 
 It lives in output/.launcher/<identity>/. Where each role has pods of its own, the job's identity is that of both
 together, `<trainers'>+<pservers'>`, which nobody knows before the join: until then there is only the secret, one
@@ -12,6 +12,8 @@ import os
 import secrets
 
 from launcher import volume
+from launcher.history import History
+from launcher.roles import Shape
 
 MAX_ATTEMPTS = 5  # without progress
 
@@ -66,15 +68,22 @@ class Record:
             volume.make_folder(self._folder)
             volume.write_atomically(self._path("complete"), b"all members have trained\n")
 
-    def failed_attempts(self) -> int:
-        """How many attempts in a row made no progress; a file that nobody can read counts as none."""
-        if self._identity is None:
-            return 0
+    def history(self, shape: Shape) -> History:
+        """All attempts so far; a file that nobody can read counts as none."""
         try:
             with open(self.attempts_file, encoding="utf-8") as file:
-                return int(json.load(file)["without_progress"])
-        except (OSError, ValueError, OverflowError, KeyError, TypeError):
-            return 0
+                content = json.load(file) if self._identity is not None else {}
+        except (OSError, ValueError):
+            content = {}
+        return History(content if isinstance(content, dict) else {}, shape)
+
+    def claim(self, generation: int, who: str) -> bool:
+        """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""
+        if self._identity is None:
+            return True
+        volume.make_folder(self._folder)
+        claim = f"{who} {secrets.token_hex(8)}\n".encode()
+        return volume.create_once(self._path(f"generation-{generation}"), claim) == claim
 
     @property
     def attempts_file(self) -> str:

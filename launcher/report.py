@@ -54,7 +54,7 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
 def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str:
     if cause is None:
         return "the job is complete" if code == Exit.COMPLETE else _STOPPED
-    first = f"{'' if cause.rank is None else whose(shape.name(cause.rank), cause.pod)}{cause.what}"
+    first = first_cause(cause, shape)
     if code == Exit.STOPPED and (cause.kind != "stopped" or cause.rank != rank):
         return f"{_STOPPED}; first cause: {first}"
     if code == Exit.STOPPED:
@@ -66,6 +66,11 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
             f"{first}; its exit code {cause.code} is shown as {code}, since {cause.code} is one of the launcher's own"
         )
     return first
+
+
+def first_cause(cause: Cause, shape: Shape) -> str:
+    """In a sentence: whose it was, and what happened."""
+    return f"{'' if cause.rank is None else whose(shape.name(cause.rank), cause.pod)}{cause.what}"
 
 
 def whose(name: str, pod: object) -> str:
@@ -101,7 +106,14 @@ def now() -> str:
 
 
 def status(
-    job: str, member: Member, phase: str, since: str, last_pass: int | None, result: Outcome | None, shape: Shape
+    job: str,
+    member: Member,
+    phase: str,
+    since: str,
+    generation: int | None,
+    last_pass: int | None,
+    result: Outcome | None,
+    shape: Shape,
 ) -> Mapping[str, Any]:
     """One member's status file."""
     return {
@@ -111,17 +123,17 @@ def status(
         "uid": member.uid,
         "phase": phase,
         "since": since,
+        "generation": generation,
         "last_pass": last_pass,
         "exit_code": None if result is None else int(result.code),
-        "first_cause": cause_in_words(result, shape),
+        "first_cause": cause_in_words(result.cause if result else None, shape),
         "written": now(),
     }
 
 
-def cause_in_words(result: Outcome | None, shape: Shape) -> Mapping[str, Any] | None:
-    if result is None or result.cause is None:
-        return None
-    return {**asdict(result.cause), **place(result.cause.rank, shape)}
+def cause_in_words(cause: Cause | None, shape: Shape) -> Mapping[str, Any] | None:
+    """As files have it."""
+    return None if cause is None else {**asdict(cause), **place(cause.rank, shape)}
 
 
 def place(rank: int | None, shape: Shape) -> Mapping[str, Any]:

@@ -14,17 +14,23 @@ from launcher.roles import BOTH, called, folder
 from launcher.volume import cannot_read, shown
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
+_HISTORY = ("generation", "began", "ended", "from", "ended by")
+_SHOWN = 20  # generations, the latest
 
 
 def describe(job_folder: str, *, as_json: bool) -> str:
     """The job's state as a table or as JSON."""
     output = os.path.join(job_folder, "output")
-    members = _members(output)
+    job, members = _read(os.path.join(output, "job.json")), _members(output)
     if as_json:
-        return json.dumps({"job": _read(os.path.join(output, "job.json")), "members": members}, indent=1)
+        return json.dumps({"job": job, "members": members}, indent=1)
     if not members:
         return f"{output}: no member has joined yet: `kubectl get pods` and their logs tell what they wait for"
-    return _table([_COLUMNS, *(_row(member) for member in members)])
+    tables = [_table([_COLUMNS, *(_row(member) for member in members)])]
+    generations = [one for one in job.get("generations") or [] if isinstance(one, dict)]
+    if len(generations) > 1:
+        tables.append(_table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
+    return "\n\n".join(tables)
 
 
 def _members(output: str) -> list[Mapping[str, Any]]:
@@ -74,16 +80,30 @@ def _read(path: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _generation(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """One start of the job's processes."""
+    after = one.get("after_pass")
+    gone_on = "the beginning" if after is None else f"after pass {after}"
+    cells = (one.get("number"), one.get("began"), one.get("ended"), gone_on, _in_words(one.get("first_cause")))
+    return tuple(map(_cell, cells))
+
+
 def _row(member: Mapping[str, Any]) -> tuple[str, ...]:
-    cause = member.get("first_cause")
-    words = None
-    if isinstance(cause, dict):
-        words = str(cause.get("what"))
-        if cause.get("rank") is not None:
-            words = whose(_called(cause), cause.get("pod")) + words
     rank = member.get("rank") if member.get("role") in (None, BOTH) else _called(member)
     plain = (member.get(key) for key in ("pod", "phase", "since", "last_pass", "exit_code"))
-    return tuple("-" if value is None else shown(str(value)) for value in (rank, *plain, words))
+    return tuple(map(_cell, (rank, *plain, _in_words(member.get("first_cause")))))
+
+
+def _in_words(cause: object) -> str | None:
+    """Whose it was, and what happened."""
+    if not isinstance(cause, dict):
+        return None
+    whose_it_was = "" if cause.get("rank") is None else whose(_called(cause), cause.get("pod"))
+    return whose_it_was + str(cause.get("what"))
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else shown(str(value))
 
 
 def _called(somebody: Mapping[str, Any]) -> str:
@@ -91,6 +111,6 @@ def _called(somebody: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

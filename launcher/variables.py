@@ -277,6 +277,13 @@ VARIABLES: tuple[Variable, ...] = (
         "how many trainers each node runs with a command after --; gpus: one for each GPU that the node sees",
     ),
     Variable(
+        "LAUNCHER_MAX_RESTARTS",
+        _whole(0, 1_000_000),
+        0,
+        "a number, 0 or more",
+        "how often the job starts again in the same pods when a trainer or a pserver fails; the hub's counts",
+    ),
+    Variable(
         "LAUNCHER_BACKOFF_LIMIT",
         _whole(0, 1_000_000),
         None,

@@ -15,11 +15,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.gang import Event, Gang, Settings, Stop, Train
-from launcher.model import Cause, Member, Roster
+from launcher.gang import Begin, Event, Gang, NotAgain, Settings, Stop, Train
+from launcher.model import FIRST, Cause, Member, Roster, Start
 
 REPOSITORY = Path(__file__).parents[1]
 SECRET = b"a secret of the tests"
+BEGUN = Begin(0, FIRST)
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -60,7 +61,8 @@ class Node:
         uid: str = "",
         address: str | None = None,
         complete: Callable[[], Awaitable[None]] | None = None,
-        judge: Callable[[Cause], Cause] | None = None,
+        judge: Callable[[Cause], tuple[Cause, bool]] = lambda cause: (cause, False),
+        prepare: Callable[[Cause | None], Start | NotAgain] = lambda cause: FIRST,
         tell: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.host = (config.listen or ("127.0.0.1",))[0]
@@ -75,8 +77,16 @@ class Node:
         self.rank = -1
         self._complete = complete
         self._judge = judge
+        self._prepare = prepare
         self._tell = tell
-        self.gang = Gang(config, self._on_event, self.lines.append, complete=self._on_complete, judge=self._on_judge)
+        self.gang = Gang(
+            config,
+            self._on_event,
+            self.lines.append,
+            complete=self._on_complete,
+            judge=self._on_judge,
+            prepare=self._on_prepare,
+        )
 
     def _on_event(self, event: Event) -> None:
         self.events.append(event)
@@ -87,9 +97,15 @@ class Node:
         if self._complete:
             await self._complete()
 
-    def _on_judge(self, cause: Cause) -> Cause:
+    def _on_judge(self, cause: Cause) -> tuple[Cause, bool]:
         self.judged.append(cause)
-        return self._judge(cause) if self._judge else cause
+        return self._judge(cause)
+
+    async def _on_prepare(self, cause: Cause | None) -> Start:
+        start = self._prepare(cause)
+        if isinstance(start, NotAgain):
+            raise start
+        return start
 
     async def join(self, hub: tuple[str, int] | None, *, job: str = "job", secret: bytes | None = SECRET) -> None:
         self.roster, self.rank = await self.gang.join(self.me, hub, job=job, secret=secret)

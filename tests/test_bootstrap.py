@@ -12,7 +12,7 @@ from launcher import config, peers
 from launcher.bootstrap import Already, Joined, Way
 from launcher.gang import Gang
 from launcher.gang import Settings as GangSettings
-from launcher.model import Peers
+from launcher.model import FIRST, Cause, Peers, Start
 from launcher.peers.alone import Alone
 from launcher.peers.own import own_member
 from tests.gang_nodes import until
@@ -41,8 +41,8 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
     async def test() -> None:
         events: asyncio.Queue[object] = asyncio.Queue()
         job = config.read({"LAUNCHER_WORKDIR": str(tmp_path)}, {}, check_here=False)
-        gang = Gang(GangSettings(1, 0), events.put_nowait, print, complete=nothing, judge=lambda cause: cause)
-        way = Way(job, gang, print, events.put_nowait, {})
+        gang = Gang(GangSettings(1, 0), events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
+        way = Way(job, gang, print, events.put_nowait)
         way.begin()
         while not isinstance(await asyncio.wait_for(events.get(), 10), Joined):
             pass
@@ -84,8 +84,8 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         }
         events: asyncio.Queue[object] = asyncio.Queue()
         settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
-        gang = Gang(settings, events.put_nowait, print, complete=nothing, judge=lambda cause: cause)
-        way = Way(config.read(given, {}, check_here=False), gang, print, events.put_nowait, {})
+        gang = Gang(settings, events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
+        way = Way(config.read(given, {}, check_here=False), gang, print, events.put_nowait)
         way.begin()
         await until(lambda: gang.port, "it listens")
         return way, gang, events
@@ -118,3 +118,11 @@ async def until_event(events: asyncio.Queue[object], kind: type) -> object:
 
 async def nothing() -> None:
     """There is no mark to write."""
+
+
+def as_it_is(cause: Cause) -> tuple[Cause, bool]:
+    return cause, False
+
+
+async def at_once(cause: Cause | None) -> Start:
+    return FIRST

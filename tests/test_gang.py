@@ -20,7 +20,7 @@ from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
 from launcher.gang.words import Papers
 from launcher.model import Cause
 from launcher.roles import Shape
-from tests.gang_nodes import SECRET, Node, Relay, Scene, died, in_loop, settings, until
+from tests.gang_nodes import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
 # ---- joining and the good way ----------------------------------------------------------------------------------------
 
@@ -33,7 +33,9 @@ async def train_to_the_end(nodes: list[Node]) -> None:
     for node in nodes[:-1]:
         node.gang.serving()
     await asyncio.sleep(0.03)
-    assert [node.events for node in nodes] == [[Lead()], *[[]] * (len(nodes) - 1)], "trains before all serve"
+    assert [node.events for node in nodes] == [[BEGUN, Lead()], *[[BEGUN]] * (len(nodes) - 1)], (
+        "trains before all serve"
+    )
     late.gang.serving()
     for node in nodes:
         await node.hears(Train())
@@ -44,7 +46,7 @@ async def train_to_the_end(nodes: list[Node]) -> None:
     late.gang.trained()
     for node in nodes:
         await node.hears(Finish())
-        assert node.events == [*([Lead()] if node is nodes[0] else []), Train(), Finish()]
+        assert node.events == [BEGUN, *([Lead()] if node is nodes[0] else []), Train(), Finish()]
         assert node.completions == (node is nodes[0])
 
 
@@ -415,7 +417,9 @@ async def test_the_oldest_death_is_named_though_it_is_told_last() -> None:
 @in_loop
 async def test_the_verdict_is_judged_once_and_never_changes() -> None:
     async with Scene() as scene:
-        nodes = await scene.training(2, settings(2, collect=0.01), judge=lambda cause: replace(cause, final=True))
+        nodes = await scene.training(
+            2, settings(2, collect=0.01), judge=lambda cause: (replace(cause, final=True), False)
+        )
         cause = died("trainer", 1, 3)
         nodes[1].gang.failed(cause, time.monotonic())
         await stopped_by(nodes, replace(cause, final=True))
@@ -430,7 +434,7 @@ async def test_the_verdict_is_judged_once_and_never_changes() -> None:
 
 @in_loop
 async def test_a_judge_that_fails_does_not_keep_the_gang_from_stopping() -> None:
-    def broken(cause: Cause) -> Cause:
+    def broken(cause: Cause) -> tuple[Cause, bool]:
         raise ZeroDivisionError
 
     async with Scene() as scene:
@@ -614,7 +618,7 @@ async def test_a_member_returns_after_a_cut_and_nothing_is_lost() -> None:
         nodes[0].gang.trained()
         for node in nodes:
             await node.hears(Finish())
-            assert node.events == [*([Lead()] if node is nodes[0] else []), Train(), Finish()]
+            assert node.events == [BEGUN, *([Lead()] if node is nodes[0] else []), Train(), Finish()]
 
 
 @in_loop
@@ -842,9 +846,9 @@ async def test_who_left_before_it_had_heard_its_welcome_is_no_lost_member() -> N
         joining = asyncio.ensure_future(hub.join(None))
         reader, writer = await asyncio.open_connection(*hub.place)
         theirs = protocol.read_challenge(protocol.decode(await reader.readline()))
-        papers = Papers(Node(1, config).me, "incarnation", "job", SECRET, 0)
+        papers = Papers(Node(1, config).me, "incarnation", "job", SECRET)
         writer.write(encode(protocol.hello(papers, Shape(2), None, theirs, "mine")))
-        writer.write(encode(protocol.failed(replace(died("stopped", 1, 143), rank=None), 0.0)))
+        writer.write(encode(protocol.failed(0, replace(died("stopped", 1, 143), rank=None), 0.0)))
         writer.write_eof()
         await joining
         await reader.read()

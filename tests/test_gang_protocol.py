@@ -17,7 +17,7 @@ from launcher.roles import Shape
 from tests.gang_nodes import died
 
 ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)
-PAPERS = Papers(ME, "incarnation", "job", b"secret", 0)
+PAPERS = Papers(ME, "incarnation", "job", b"secret")
 ROSTER = Roster(
     (Member("pod-0", "uid-0", "fd00::1", "fd00::1", 0), ME, Member("pod-2", "", "10.1.1.1", "x", 2, "pserver"))
 )
@@ -76,9 +76,9 @@ def test_the_answer_needs_the_secret_and_this_challenge() -> None:
 
 
 def test_a_welcome_arrives_as_it_was_said() -> None:
-    line = protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member")
+    line = protocol.Welcomes("gang", ROSTER).line(7, 1, b"secret", "hub", "member")
     said = protocol.read_welcome(read(line))
-    assert (said.gang, said.generation, said.rank, said.roster) == ("gang", 7, 1, ROSTER)
+    assert (said.gang, said.turn, said.rank, said.roster) == ("gang", 7, 1, ROSTER)
     assert protocol.proved(said, b"secret", "hub", "member")
 
 
@@ -86,18 +86,18 @@ def test_a_welcome_arrives_as_it_was_said() -> None:
     ("field", "value"),
     [
         ("gang", "other"),
-        ("generation", 8),
+        ("turn", 8),
         ("rank", 2),
         ("roster", json.dumps([["pod", "", "a", None, "both", 1, ""]] * 3)),
     ],
 )
 def test_the_hubs_proof_covers_everything(field: str, value: object) -> None:
-    message = read(protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member"))
+    message = read(protocol.Welcomes("gang", ROSTER).line(7, 1, b"secret", "hub", "member"))
     assert not protocol.proved(protocol.read_welcome({**message, field: value}), b"secret", "hub", "member")
 
 
 def test_the_hubs_proof_needs_the_secret_and_both_nonces() -> None:
-    said = protocol.read_welcome(read(protocol.Welcomes("gang", 7, ROSTER).line(1, b"secret", "hub", "member")))
+    said = protocol.read_welcome(read(protocol.Welcomes("gang", ROSTER).line(7, 1, b"secret", "hub", "member")))
     assert not protocol.proved(said, b"another", "hub", "member")
     assert not protocol.proved(said, b"secret", "another", "member")
     assert not protocol.proved(said, b"secret", "hub", "another")
@@ -106,7 +106,7 @@ def test_the_hubs_proof_needs_the_secret_and_both_nonces() -> None:
 def test_a_cause_arrives_as_it_was_said() -> None:
     cause = Cause("pserver", 2, "pod-2", "killed\n'\"\udcff", 137, ("last", "lines \x1b[0m"), True)
     assert protocol.read_stop(read(protocol.encode(protocol.stop(cause)))) == cause
-    assert protocol.read_failed(read(protocol.encode(protocol.failed(replace(cause, rank=None), 0.25)))) == (
+    assert protocol.read_failed(read(protocol.encode(protocol.failed(0, replace(cause, rank=None), 0.25)))) == (
         replace(cause, rank=None),
         0.25,
     )
@@ -114,7 +114,7 @@ def test_a_cause_arrives_as_it_was_said() -> None:
 
 def test_of_a_long_tail_the_end_is_said() -> None:
     tail = tuple(f"{number} " + "\x00" * 1000 for number in range(100))
-    line = protocol.encode(protocol.failed(died("trainer", 1, 3, "w" * 100_000, tail=tail), 0))
+    line = protocol.encode(protocol.failed(0, died("trainer", 1, 3, "w" * 100_000, tail=tail), 0))
     cause, _ = protocol.read_failed(read(line))
     assert cause.tail[-1] == tail[-1]
     assert 5 < len(cause.tail) < 10
@@ -122,7 +122,7 @@ def test_of_a_long_tail_the_end_is_said() -> None:
 
 
 def test_an_age_is_never_negative() -> None:
-    assert protocol.read_failed(protocol.failed(died("trainer", 1, 3), -0.001))[1] == 0
+    assert protocol.read_failed(protocol.failed(0, died("trainer", 1, 3), -0.001))[1] == 0
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_hello_with_a_wrong_field_is_malformed(field: str, value: Any) -> None
 @pytest.mark.parametrize("age", [None, "1", -1, True, float("nan"), float("inf")])
 def test_a_wrong_age_is_malformed(age: object) -> None:
     with pytest.raises(Malformed):
-        protocol.read_failed({**protocol.failed(died("trainer", 1, 3), 0), "age": age})
+        protocol.read_failed({**protocol.failed(0, died("trainer", 1, 3), 0), "age": age})
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_wrong_cause_is_malformed(field: str, value: object) -> None:
     ],
 )
 def test_a_wrong_welcome_is_malformed(change: dict[str, object]) -> None:
-    message = read(protocol.Welcomes("gang", 0, ROSTER).line(1, None, "hub", "member"))
+    message = read(protocol.Welcomes("gang", ROSTER).line(0, 1, None, "hub", "member"))
     with pytest.raises(Malformed):
         protocol.read_welcome({**message, **change})
 

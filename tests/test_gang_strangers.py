@@ -46,7 +46,7 @@ class Stranger:
 
     async def says_hello(self, rank: int = 2, secret: bytes | None = SECRET, job: str = "job", **changes: Any) -> None:
         theirs = protocol.read_challenge(await self.line())
-        papers = Papers(Node(rank, settings(3)).me, "stranger", job, secret, 0)
+        papers = Papers(Node(rank, settings(3)).me, "stranger", job, secret)
         hello = protocol.hello(papers, Shape(3), None, theirs, protocol.new_nonce())
         self.writer.write(protocol.encode({**hello, **changes}))
 
@@ -299,18 +299,18 @@ async def a_false_hub(scene: Scene, *answers: Callable[[str, str], bytes], versi
 async def test_a_hub_that_cannot_prove_itself_is_not_believed() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
-        roster = protocol.Welcomes("gang", 0, _roster())
+        roster = protocol.Welcomes("gang", _roster())
         for secret in (b"guessed", None):
 
             def welcome(theirs: str, mine: str, secret: bytes | None = secret) -> bytes:
-                return roster.line(1, secret, theirs, mine) + b'{"word":"train"}\n'
+                return roster.line(0, 1, secret, theirs, mine) + b'{"word":"train","turn":0}\n'
 
             place = await a_false_hub(scene, welcome)
             with pytest.raises(LookAgain, match="could not prove that it has the job's secret"):
                 await member.join(place)
         assert member.events == []
         # The same one with the right secret is believed.
-        place = await a_false_hub(scene, lambda theirs, mine: roster.line(1, SECRET, theirs, mine))
+        place = await a_false_hub(scene, lambda theirs, mine: roster.line(0, 1, SECRET, theirs, mine))
         await member.join(place)
         assert member.rank == 1
 
@@ -332,8 +332,10 @@ async def test_whoever_is_no_hub_is_left(answer: bytes) -> None:
 async def test_a_hub_that_talks_nonsense_is_lost(noise: bytes) -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2, return_within=0.1))
-        roster = protocol.Welcomes("gang", 0, _roster())
-        await member.join(await a_false_hub(scene, lambda theirs, mine: roster.line(1, SECRET, theirs, mine) + noise))
+        roster = protocol.Welcomes("gang", _roster())
+        await member.join(
+            await a_false_hub(scene, lambda theirs, mine: roster.line(0, 1, SECRET, theirs, mine) + noise)
+        )
         cause = await member.told_to_stop()
         assert (cause.kind, cause.rank) == ("lost", 0)
 
@@ -355,7 +357,7 @@ async def test_nobody_returns_to_a_gang_in_anothers_name() -> None:
         for gang in (None, "guessed"):
             stranger = await Stranger.connect(nodes[0].place)
             theirs = protocol.read_challenge(await stranger.line())
-            papers = Papers(nodes[1].me, "another incarnation", "job", SECRET, 0)
+            papers = Papers(nodes[1].me, "another incarnation", "job", SECRET)
             hello = protocol.hello(papers, Shape(2), gang, theirs, protocol.new_nonce())
             stranger.writer.write(protocol.encode(hello))
             assert "runs without pod pod-1" in await stranger.is_told()

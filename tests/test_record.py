@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.record import Record
+from launcher.roles import Shape
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"failed": 3}', '{"without_progress": null}', "\udcff", None])
@@ -17,7 +18,7 @@ def test_attempts_that_cannot_be_read_count_as_none(tmp_path: Path, content: str
         Path(record.attempts_file).mkdir()
     else:
         Path(record.attempts_file).write_bytes(content.encode(errors="surrogateescape"))
-    assert record.failed_attempts() == 0
+    assert record.history(Shape(1)).without_progress == 0
 
 
 def test_what_another_job_of_the_name_completed_is_known_and_not_taken_for_this_ones(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_a_role_finds_what_its_job_has_left_by_the_uid_of_its_own_controller(tmp
     assert joint.identified
     Path(joint.attempts_file).parent.mkdir()
     Path(joint.attempts_file).write_text('{"without_progress": 3}')
-    assert [record.earlier().failed_attempts() for record in (trainers, servers)] == [3, 3]
+    assert [record.earlier().history(Shape(1)).without_progress for record in (trainers, servers)] == [3, 3]
     joint.mark_complete()
     assert trainers.earlier().is_complete()
     assert servers.earlier().is_complete()
@@ -53,4 +54,4 @@ def test_attempts_are_read_as_they_were_written(tmp_path: Path) -> None:
     record = Record(str(tmp_path), "job-1")
     record.open()
     Path(record.attempts_file).write_text('{"without_progress": 4}')
-    assert record.failed_attempts() == 4
+    assert record.history(Shape(1)).without_progress == 4

@@ -16,8 +16,21 @@ from launcher.gang.member import Link, pause
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.strangers import Refusal, Strangers
 from launcher.gang.verdict import first_cause
-from launcher.gang.words import Event, Finish, HubLost, Lead, LookAgain, Missing, Papers, Settings, Stop, Train
-from launcher.model import Cause, Member, Roster
+from launcher.gang.words import (
+    Begin,
+    Event,
+    Finish,
+    HubLost,
+    Lead,
+    LookAgain,
+    Missing,
+    Papers,
+    Restart,
+    Settings,
+    Stop,
+    Train,
+)
+from launcher.model import CHILDREN, Cause, Member, Roster, Start
 
 _CLOSE_WITHIN = 0.9
 
@@ -25,14 +38,17 @@ _CLOSE_WITHIN = 0.9
 class Gang:
     """Listen first, then join, then say what has happened here; `events` gets what follows for all.
 
-    Every event comes on the loop, from a callback of its own, at most once each: Lead, on the hub; Train; then Finish,
-    or Stop and later Finish, or HubLost. Events may come before `join` has returned to its caller. After a Stop the
-    culprit (`cause.rank` is its own) says `stopped` and leaves; all others wait for Finish, which comes when it has
-    gone. If the cause's kind is "stopped" the culprit may use all of its grace, and the waiting needs a bound of the
-    caller's own.
+    Every event comes on the loop, from a callback of its own. In each turn, at most once each: Begin; Lead, on the hub;
+    Train; then perhaps Restart, with which the next turn begins. At the end Finish, or Stop and later Finish, or
+    HubLost. Events may come before `join` has returned to its caller. After a Stop the culprit (`cause.rank` is its
+    own) says `stopped` and leaves; all others wait for Finish, which comes when it has gone. If the cause's kind is
+    "stopped" the culprit may use all of its grace, and the waiting needs a bound of the caller's own.
 
     complete: called on the hub, once, when all have trained: writes the mark of completion
-    judge: called on the hub, once, with the first cause; what it returns is told to all. It must not block.
+    judge: called on the hub with the first cause of a turn: gives it as it is told to all, and whether another turn may
+        follow. It must not block.
+    prepare: called on the hub before each turn with the cause of the one before: gives what is told by Begin, or raises
+        NotAgain
     """
 
     def __init__(
@@ -42,13 +58,15 @@ class Gang:
         say: Callable[[str], None],
         *,
         complete: Callable[[], Awaitable[None]],
-        judge: Callable[[Cause], Cause],
+        judge: Callable[[Cause], tuple[Cause, bool]],
+        prepare: Callable[[Cause | None], Awaitable[Start]],
     ) -> None:
         self._settings = settings
         self._events = events
         self._tell = say
         self._complete = complete
         self._judge = judge
+        self._prepare = prepare
         self._incarnation = os.urandom(8).hex()
         self._strangers = Strangers(say)
         self._door = Door(settings, self._greet, self._strangers)
@@ -58,6 +76,7 @@ class Gang:
         self._missing: Missing | None = None
         self._roster: Roster | None = None
         self._rank = 0
+        self._turn = 0
         self._said: list[Callable[[], Message]] = []  # made anew each time, since the age of a death grows
         self._trained = False
         self._failures: list[tuple[float, Cause]] = []
@@ -83,7 +102,7 @@ class Gang:
         return self._strangers.counts
 
     async def join(
-        self, me: Member, hub: tuple[str, int] | None, *, job: str, secret: bytes | None, generation: int = 0
+        self, me: Member, hub: tuple[str, int] | None, *, job: str, secret: bytes | None
     ) -> tuple[Roster, int]:
         """The complete roster and the own rank in it. `hub` is its host and port, or None when it is this launcher.
 
@@ -91,7 +110,7 @@ class Gang:
         """
         await asyncio.sleep(max(self._next_try - time.monotonic(), 0))
         self._next_try = time.monotonic() + pause()
-        papers = Papers(me, self._incarnation, job, secret, generation)
+        papers = Papers(me, self._incarnation, job, secret)
         if hub is None:
             self._roster, self._rank = await self._lead(papers)
         else:
@@ -101,7 +120,13 @@ class Gang:
 
     async def _lead(self, papers: Papers) -> tuple[Roster, int]:
         hub = self._hub = Hub(
-            papers, self._settings, hear=self._heard_soon, say=self._tell, complete=self._complete, judge=self._judge
+            papers,
+            self._settings,
+            hear=self._heard_soon,
+            say=self._tell,
+            complete=self._complete,
+            judge=self._judge,
+            prepare=self._prepare,
         )
         try:
             roster = await hub.roster()
@@ -120,7 +145,7 @@ class Gang:
             heard=self._heard,
             returned=self._say_all,
             lost=self._hub_lost,
-            last_words=lambda: [protocol.failed(cause, time.monotonic() - at) for at, cause in self._failures],
+            last_words=lambda: [self._failed(cause, at) for at, cause in self._failures],
         )
         try:
             welcome = await link.join()
@@ -151,26 +176,33 @@ class Gang:
 
     def staged(self) -> None:
         """Configuration and shard are here."""
-        self._say(lambda: protocol.word("staged"))
+        self._say(_staged)
 
     def serving(self) -> None:
         """Every server of this member listens on all of its ports."""
-        self._say(lambda: protocol.word("serving"))
+        self._say(lambda: protocol.of_turn("serving", self._turn))
 
     def trained(self) -> None:
         """Every trainer of this member has ended with 0."""
         self._trained = True
-        self._say(lambda: protocol.word("trained"))
+        self._say(lambda: protocol.of_turn("trained", self._turn))
+
+    def ended(self) -> None:
+        """After a restart: no child of an earlier turn is left here."""
+        self._say(lambda: protocol.of_turn("ended", self._turn))
 
     def failed(self, cause: Cause, died_at: float) -> None:
         """Something that ends the job happened here, at `died_at` of time.monotonic(). A stop (SIGTERM) is one."""
         self._failures.append((died_at, cause))
-        self._say(lambda: protocol.failed(cause, time.monotonic() - died_at))
+        self._say(lambda: self._failed(cause, died_at))
         self._await_verdict()
 
     def stopped(self) -> None:
         """After a stop: the children of this member are ended."""
         self._say(lambda: protocol.word("stopped"))
+
+    def _failed(self, cause: Cause, died_at: float) -> Message:
+        return protocol.failed(self._turn, cause, time.monotonic() - died_at)
 
     def _say(self, make: Callable[[], Message]) -> None:
         self._said.append(make)
@@ -202,10 +234,16 @@ class Gang:
 
     def _heard(self, message: Message) -> None:
         match message["word"]:
-            case "lead":
+            case "restart":
+                self._begin_turn(protocol.read_restart(message))
+            case "begin" if protocol.read_turn(message) == self._turn:
+                self._event(protocol.read_begin(message))
+            case "lead" if protocol.read_turn(message) == self._turn:
                 self._event(Lead())
-            case "train":
+            case "train" if protocol.read_turn(message) == self._turn:
                 self._event(Train())
+            case "begin" | "lead" | "train":
+                pass  # of another turn
             case "stop":
                 self._stop(protocol.read_stop(message))
             case "finish":
@@ -213,6 +251,23 @@ class Gang:
                 self._leave()
             case _:
                 raise Malformed("unknown word")
+
+    def _begin_turn(self, restart: Restart) -> None:
+        """What was said of the turn before is said no more, but what ends this member in any turn."""
+        if restart.turn <= self._turn or self._ending:
+            return
+        self._turn = restart.turn
+        self._given -= {Begin, Lead, Train, Restart}
+        self._trained = False
+        if self._verdict_timer:
+            self._verdict_timer.cancel()
+            self._verdict_timer = None
+        failures, self._failures = self._failures, []
+        self._said = [make for make in self._said if make is _staged]
+        self._event(restart)
+        for at, cause in failures:
+            if cause.kind not in CHILDREN:
+                self.failed(cause, at)
 
     def _stop(self, cause: Cause) -> None:
         self._event(Stop(cause))
@@ -271,3 +326,8 @@ class Gang:
             await self._hub.close(_CLOSE_WITHIN)
         if self._link:
             await self._link.close(_CLOSE_WITHIN)
+
+
+def _staged() -> Message:
+    """Holds in every turn."""
+    return protocol.word("staged")

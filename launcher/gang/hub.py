@@ -1,54 +1,45 @@
-"""The hub: who is in the gang, when it trains, why it stops, when it has finished. It decides; members only report."""
+"""The hub: when the gang begins, trains, begins again, stops, and has finished. It decides; members only report."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 
-from launcher.addresses import sort_key
 from launcher.errors import Exit
 from launcher.gang import protocol
 from launcher.gang.connection import Connection, Pulse, settle
+from launcher.gang.joining import Joining, Seat
 from launcher.gang.protocol import Hello, Malformed, Message
 from launcher.gang.strangers import Refusal
 from launcher.gang.verdict import first_cause, handicap
-from launcher.gang.words import LookAgain, Missing, Papers, Settings
-from launcher.model import Cause, Member, Roster
-from launcher.roles import PSERVER, Shape
-
-_MISSING_SHOWN = 20
+from launcher.gang.words import Missing, NotAgain, Papers, Settings
+from launcher.model import Cause, Roster, Start
+from launcher.roles import Shape
 
 
 @dataclass(eq=False)
-class Seat:
-    """A member's place. The hub's own has no connection: what it says and hears goes directly."""
+class Turn:
+    """One start of the job's processes: what was said of it, by whose ranks."""
 
-    member: Member
-    incarnation: str
-    connection: Connection | None = None
-    hub_nonce: str = ""
-    nonce: str = ""
-    said: set[str] = field(default_factory=set)
-    ended_at: float | None = None  # its connection has ended, and it has not returned
-    lost: bool = False
-
-    @property
-    def rank(self) -> int:
-        assert self.member.rank is not None
-        return self.member.rank
+    number: int
+    cause: Cause | None = None  # why the turn before it failed; None for the first
+    said: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    reports: list[tuple[float, Cause]] = field(default_factory=list)
+    preparing: asyncio.Task[None] | None = None
+    start: Start | None = None
+    led: bool = False
+    training: bool = False
 
 
 class Hub:
     """Collects the members until the roster is complete, then leads the gang.
 
-    `hear` gets what the hub says to its own member; `complete` writes the mark of completion; `judge` may turn the
-    first cause into a final one.
+    `hear` gets what the hub says to its own member; for the rest see `Gang`.
     """
 
     def __init__(
@@ -59,7 +50,8 @@ class Hub:
         hear: Callable[[Message], None],
         say: Callable[[str], None],
         complete: Callable[[], Awaitable[None]],
-        judge: Callable[[Cause], Cause],
+        judge: Callable[[Cause], tuple[Cause, bool]],
+        prepare: Callable[[Cause | None], Awaitable[Start]],
     ) -> None:
         self._papers = papers
         self._settings = settings
@@ -67,12 +59,8 @@ class Hub:
         self._say = say
         self._complete = complete
         self._judge = judge
-        self._numbered = papers.me.rank is not None
-        self._own = Seat(papers.me, papers.incarnation)
-        self._waiting: dict[int | str, Seat] = {self._key(papers.me): self._own}
-        self._absent = dict.fromkeys(range(settings.size)) if self._numbered else {}
-        self._absent.pop(papers.me.rank or 0, None)
-        self._full: asyncio.Future[Roster] = asyncio.get_running_loop().create_future()
+        self._prepare = prepare
+        self._joining = Joining(papers, settings)
         self._pulse = Pulse(settings.alive_every, settings.silence, self._connections, self._pulse_line)
         self._pulse.start()
 
@@ -80,9 +68,8 @@ class Hub:
         self._by_incarnation: dict[str, Seat] = {}
         self._gang = ""
         self._welcomes: protocol.Welcomes | None = None
-        self._said: Counter[str] = Counter()
-        self._training = False
-        self._reports: list[tuple[float, Cause]] = []
+        self._staged: set[int] = set()
+        self._turn = Turn(0)
         self._decide_at = 0.0
         self._completing: asyncio.Task[None] | None = None
         self._cause: Cause | None = None
@@ -93,18 +80,18 @@ class Hub:
 
     async def roster(self) -> Roster:
         """The complete roster. LookAgain when this launcher turns out not to be the one with the lowest address."""
-        if self._settings.size == 1:
-            self._begin()
-        return await self._full
+        if seats := self._joining.complete():
+            self._begin(seats)
+        await self._joining.full
+        return Roster(tuple(seat.member for seat in self._seats))
 
     def missing(self) -> Missing:
         """Who is waited for."""
-        joined = len(self._seats) or len(self._waiting)
-        return Missing(joined, self._settings.size, tuple(islice(self._absent, _MISSING_SHOWN)))
+        return self._joining.missing()
 
     def joined(self) -> list[str]:
         """The pods that have joined so far."""
-        return [seat.member.pod for seat in self._waiting.values()]
+        return [seat.member.pod for seat in self._joining.seats]
 
     def greet(self, connection: Connection, nonce: str, message: Message) -> None:
         """Judge a hello: take the connection over, or raise Refusal."""
@@ -139,75 +126,11 @@ class Hub:
         return hello
 
     def _admit(self, connection: Connection, nonce: str, hello: Hello) -> None:
-        member = hello.member
-        if hello.gang is not None:
-            raise Refusal("another gang", "the gang that this member was in is gone")
-        self._check_place(member)
-        key = self._key(member)
-        holder = self._waiting.get(key)
-        if holder and holder.incarnation != hello.incarnation and not _same_pod(holder.member, member):
-            place = f"address {key}" if member.rank is None else self._settings.shape.name(member.rank)
-            raise Refusal("a place that is held", f"{place} is held by pod {holder.member.pod}, not by {member.pod}")
-        seat = Seat(member, hello.incarnation)
-        self._waiting[key] = seat
-        self._absent.pop(member.rank or 0, None)
-        if holder and holder.connection:
-            holder.connection.fail("replaced")
+        seat = self._joining.admit(hello)
         self._seat(seat, connection, nonce, hello)
         connection.send(protocol.encode(protocol.waiting(self.missing())))
-        if len(self._waiting) == self._settings.size:
-            self._begin()
-
-    def _check_place(self, member: Member) -> None:
-        shape = self._settings.shape
-        self._refuse_other_controllers(member)
-        if (member.rank is not None) != self._numbered:
-            these, those = ("a number", "none") if self._numbered else ("no number", "one")
-            raise Refusal(
-                "numbers", f"the hub's pod has {these}, pod {member.pod} has {those}: run all from one object"
-            )
-        if member.rank is not None:
-            if member.rank >= self._settings.size:
-                raise Refusal(
-                    "a rank out of range",
-                    f"pod {member.pod} has rank {member.rank}, but there are only {self._settings.size} members: "
-                    "is CONF_PADDLE_GRADIENT_NUM less than the number of pods?",
-                )
-            if member.role != shape.role(member.rank):
-                raise Refusal("another role", f"pod {member.pod} is no {shape.role(member.rank)}: see LAUNCHER_ROLE")
-        elif self._is_full(member):
-            raise Refusal(
-                "a role that is full", f"there are {shape.count(member.role)} members of the role {member.role} already"
-            )
-        elif _order(member) < _order(self._papers.me):
-            reason = f"pod {member.pod} has a lower address, {member.address}"
-            if not self._full.done():
-                self._full.set_exception(LookAgain(f"not the hub: {reason}"))
-            raise Refusal("a lower address", f"{reason}, than this launcher: it is the hub")
-
-    def _refuse_other_controllers(self, member: Member) -> None:
-        """Pods of an older job of the other role may still be there, and even know the secret of this job's folder."""
-        if not self._settings.pservers:
-            return
-        for seat in self._waiting.values():
-            other = seat.member
-            one_is_unknown = bool(other.controller) != bool(member.controller)
-            if one_is_unknown or (other.role == member.role and other.controller != member.controller):
-                raise Refusal(
-                    "another job",
-                    f"pod {other.pod}, which has joined, is controlled by {other.controller or 'nobody known'}, "
-                    f"pod {member.pod} by {member.controller or 'nobody known'}",
-                )
-
-    def _is_full(self, member: Member) -> bool:
-        """Without roles the gang begins when it is full."""
-        if not self._settings.pservers:
-            return False
-        others = [seat.member for seat in self._waiting.values() if seat.member.address != member.address]
-        return sum(other.role == member.role for other in others) >= self._settings.shape.count(member.role)
-
-    def _key(self, member: Member) -> int | str:
-        return member.address if member.rank is None else member.rank
+        if seats := self._joining.complete():
+            self._begin(seats)
 
     def _seat(self, seat: Seat, connection: Connection, nonce: str, hello: Hello) -> None:
         """From here on this connection speaks for this member."""
@@ -216,33 +139,27 @@ class Hub:
         connection.heard = partial(self._heard, seat)
         connection.ended = partial(self._ended, seat)
 
-    def _begin(self) -> None:
-        """All are here: ranks are given, and everybody is welcome."""
-        if self._full.done():
-            return  # found to be no hub
-        seats = sorted(self._waiting.values(), key=lambda seat: _order(seat.member))
-        for rank, seat in enumerate(seats):
-            seat.member = replace(seat.member, rank=rank)
+    def _begin(self, seats: list[Seat]) -> None:
+        """All are here, and everybody is welcome."""
         self._seats = seats
-        self._waiting.clear()
         self._by_incarnation = {seat.incarnation: seat for seat in seats}
         self._gang = os.urandom(8).hex()
-        roster = Roster(tuple(seat.member for seat in seats))
-        self._welcomes = protocol.Welcomes(self._gang, self._papers.generation, roster)
-        self._full.set_result(roster)
+        self._welcomes = protocol.Welcomes(self._gang, Roster(tuple(seat.member for seat in seats)))
         for seat in seats:
-            if seat is not self._own:
+            if seat is not self._joining.own:
                 self._welcome(seat)
+        self._prepare_turn()
 
     def _welcome(self, seat: Seat) -> None:
         assert self._welcomes is not None
         if seat.connection is not None:
-            seat.connection.send(self._welcomes.line(seat.rank, self._papers.secret, seat.hub_nonce, seat.nonce))
+            line = self._welcomes.line(self._turn.number, seat.rank, self._papers.secret, seat.hub_nonce, seat.nonce)
+            seat.connection.send(line)
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
     def _connections(self) -> list[Connection]:
-        seats = self._seats or self._waiting.values()
+        seats = self._seats or self._joining.seats
         return [seat.connection for seat in seats if seat.connection is not None]
 
     def _pulse_line(self) -> bytes:
@@ -259,7 +176,7 @@ class Hub:
             return  # it has returned on another one, or all is over
         seat.connection = None
         if not self._seats:
-            self._forget(seat)
+            self._joining.forget(seat)
             return
         seat.ended_at = connection.heard_at if connection.silent else time.monotonic()
         if self._cause:
@@ -272,16 +189,9 @@ class Hub:
         why = f"its connection ended and it did not return within {patience:g} s"
         asyncio.get_running_loop().call_later(patience, self._lose, seat, seat.ended_at, why)
 
-    def _forget(self, seat: Seat) -> None:
-        key = self._key(seat.member)
-        if self._waiting.get(key) is seat:
-            del self._waiting[key]
-            if seat.member.rank is not None:
-                self._absent = dict.fromkeys(sorted([*self._absent, seat.member.rank]))
-
     def _return(self, connection: Connection, nonce: str, hello: Hello) -> None:
         seat = self._by_incarnation.get(hello.incarnation)
-        if seat is None or seat is self._own or hello.gang not in (None, self._gang):
+        if seat is None or seat is self._joining.own or hello.gang not in (None, self._gang):
             raise Refusal("a latecomer", f"the gang is complete and runs without pod {hello.member.pod}")
         before = seat.connection
         self._seat(seat, connection, nonce, hello)
@@ -289,14 +199,22 @@ class Hub:
         if before is not None:
             before.fail("replaced")
         self._welcome(seat)
-        if self._training:
-            connection.send(protocol.encode(protocol.word("train")))
-        if self._cause:
-            connection.send(protocol.encode(protocol.stop(self._cause)))
-        if self._finished:
-            connection.send(protocol.encode(protocol.word("finish")))
-        if self._reports and not self._cause:
+        for message in self._where_the_gang_is():
+            connection.send(protocol.encode(message))
+        if self._turn.reports and not self._cause:
             self._collect()  # what it will now say again may be the first cause
+
+    def _where_the_gang_is(self) -> list[Message]:
+        """What was said of this turn, and of the end."""
+        turn = self._turn
+        said = [
+            turn.cause and protocol.restart(turn.number, turn.cause),
+            turn.start and protocol.begin(turn.number, turn.start),
+            turn.training and protocol.of_turn("train", turn.number),
+            self._cause and protocol.stop(self._cause),
+            self._finished and protocol.word("finish"),
+        ]
+        return [message for message in said if message]
 
     def _lose(self, seat: Seat, ended_at: float, why: str) -> None:
         """Unless it has returned meanwhile, this member is dead."""
@@ -315,43 +233,89 @@ class Hub:
     @property
     def own(self) -> Seat:
         """The seat of the hub's own member."""
-        return self._own
+        return self._joining.own
 
     def said(self, seat: Seat, message: Message) -> None:
         """A member has said something, for the first time or again."""
         match message["word"]:
-            case "staged" | "serving" | "trained" | "stopped" as word:
-                if word not in seat.said:
-                    seat.said.add(word)
-                    self._said[word] += 1
-                    self._go_on(seat, word)
+            case "staged":
+                self._staged.add(seat.rank)
+            case "serving" | "trained" | "ended" as word:
+                if protocol.read_turn(message) == self._turn.number:
+                    self._turn.said[word].add(seat.rank)
+            case "stopped":
+                seat.stopped = True
+                self._someone_left(seat)
             case "failed":
                 cause, age = protocol.read_failed(message)
                 if cause.rank is None and cause.kind == "stopped":  # said before it had heard its rank
                     cause = replace(cause, rank=seat.rank)
-                self._report(time.monotonic() - age, cause)
+                if protocol.read_turn(message) == self._turn.number:
+                    self._report(time.monotonic() - age, cause)
             case _:
                 raise Malformed("unknown word")
+        self._go_on()
 
-    def _go_on(self, seat: Seat, word: str) -> None:
-        if self._reports or self._cause:
-            if word == "stopped":
-                self._someone_left(seat)
+    def _go_on(self) -> None:
+        """What all have said lets follow what waits for it, each once."""
+        turn = self._turn
+        if turn.reports or self._cause:
             return
-        size = self._settings.size
-        if word == "trained" and self._said["trained"] == size and not self._completing:
+        if self._all(turn.said["ended"]) and turn.preparing is None:
+            self._prepare_turn()
+        if turn.start is None:
+            return
+        if self._all(self._staged) and not turn.led:
+            turn.led = True
+            self._hear(protocol.of_turn("lead", turn.number))
+        if self._all(self._staged) and self._all(turn.said["serving"]) and not turn.training:
+            turn.training = True
+            self._tell_all(protocol.of_turn("train", turn.number))
+        if self._all(turn.said["trained"]) and not self._completing:
             self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
-        if word == "staged" and self._said["staged"] == size:
-            self._hear(protocol.word("lead"))
-        if self._said["staged"] == self._said["serving"] == size and not self._training:
-            self._training = True
-            self._tell_all(protocol.word("train"))
+
+    def _all(self, ranks: set[int]) -> bool:
+        return len(ranks) == self._settings.size
 
     def _tell_all(self, message: Message) -> None:
         line = protocol.encode(message)
         for connection in self._connections():
             connection.send(line)
         self._hear(message)
+
+    # ---- turns ---------------------------------------------------------------------------------------------------
+
+    def _prepare_turn(self) -> None:
+        self._turn.preparing = asyncio.get_running_loop().create_task(self._settle_start(self._turn))
+
+    async def _settle_start(self, turn: Turn) -> None:
+        """Nothing of an earlier turn is left: this one may begin as soon as it is settled from where."""
+        try:
+            start = await self._prepare(turn.cause)
+        except NotAgain as no:
+            self._stop_unless_over(turn, no.cause)
+        except Exception as error:
+            what = f"a fault of the launcher itself before a start, please report it: {error!r}"
+            self._stop_unless_over(turn, Cause("launcher", self.own.rank, self.own.member.pod, what, Exit.MASKED))
+        else:
+            turn.start = start
+            if turn is self._turn and not self._cause:
+                self._tell_all(protocol.begin(turn.number, start))
+                self._go_on()
+
+    def _stop_unless_over(self, turn: Turn, cause: Cause) -> None:
+        if turn is self._turn and not self._cause:
+            self._stop(cause)
+
+    def _restart(self, cause: Cause) -> None:
+        """All children everywhere are to be ended; the next turn begins once they are."""
+        turn = self._turn = Turn(self._turn.number + 1, cause)
+        self._tell_all(protocol.restart(turn.number, cause))
+        asyncio.get_running_loop().call_later(self._settings.restart_within, self._unless_ended, turn)
+
+    def _unless_ended(self, turn: Turn) -> None:
+        if turn.preparing is None and turn.cause:
+            self._stop_unless_over(turn, turn.cause)
 
     # ---- completion ----------------------------------------------------------------------------------------------
 
@@ -373,11 +337,12 @@ class Hub:
     # ---- failure -------------------------------------------------------------------------------------------------
 
     def _report(self, died_at: float, cause: Cause) -> None:
-        if self._completing:
+        if self._completing or self._cause:
             return
-        first = not self._reports
-        if all(cause != known for _, known in self._reports):
-            self._reports.append((died_at, cause))
+        reports = self._turn.reports
+        first = not reports
+        if all(cause != known for _, known in reports):
+            reports.append((died_at, cause))
         if first:
             self._collect()
         else:
@@ -389,29 +354,33 @@ class Hub:
 
     def _decide(self) -> None:
         """Name the first cause, once nobody is awaited any more whose loss would be older."""
-        if self._cause or time.monotonic() < self._decide_at:
+        if self._cause or not self._turn.reports or time.monotonic() < self._decide_at:
             return
-        died_at, cause = first_cause(self._reports)
+        died_at, cause = first_cause(self._turn.reports)
         latest = died_at + handicap(cause)
         if any(seat.ended_at is not None and not seat.lost and seat.ended_at <= latest for seat in self._seats):
             return  # it returns or is lost within a second
-        self._stop(cause)
+        cause, again = self._judged(cause)
+        if again:
+            self._restart(cause)
+        else:
+            self._stop(cause)
 
     def _stop(self, cause: Cause) -> None:
-        self._cause = self._judged(cause)
-        self._tell_all(protocol.stop(self._cause))
+        self._cause = cause
+        self._tell_all(protocol.stop(cause))
         culprit = self._culprit()
-        if culprit is None or culprit.ended_at is not None or "stopped" in culprit.said:
+        if culprit is None or culprit.ended_at is not None or culprit.stopped:
             self._finish()
-        elif self._cause.kind != "stopped":  # who was told to stop may use all of its grace
+        elif cause.kind != "stopped":  # who was told to stop may use all of its grace
             asyncio.get_running_loop().call_later(self._settings.leave_within, self._finish)
 
-    def _judged(self, cause: Cause) -> Cause:
+    def _judged(self, cause: Cause) -> tuple[Cause, bool]:
         try:
             return self._judge(cause)
         except Exception as error:
             self._say(f"judging the first cause failed, it stands as it is: {error!r}")
-            return cause
+            return cause, False
 
     def _culprit(self) -> Seat | None:
         rank = self._cause.rank if self._cause else None
@@ -433,28 +402,15 @@ class Hub:
     async def close(self, within: float) -> None:
         """Say what is still unsaid, and see that it arrives."""
         self._pulse.stop()
-        if self._seats and self._reports and not self._cause:
-            self._stop(first_cause(self._reports)[1])
+        if self._turn.preparing is not None:
+            self._turn.preparing.cancel()
+        if self._seats and self._turn.reports and not self._cause:
+            self._stop(self._judged(first_cause(self._turn.reports)[1])[0])
         if self._cause:
             self._finish()
         self._closed = True
         await settle(self._connections(), within)
 
 
-def _order(member: Member) -> tuple[bool, int, int]:
-    """By rank, where there are numbers; else by address, and trainers first."""
-    if member.rank is not None:
-        return False, 0, member.rank
-    try:
-        return member.role == PSERVER, *sort_key(member.address)
-    except ValueError as error:
-        raise Malformed("address") from error
-
-
 def _counted(shape: Shape) -> str:
     return f"{shape.trainers} trainers and {shape.pservers} pservers" if shape.pservers else f"{shape.size} members"
-
-
-def _same_pod(one: Member, other: Member) -> bool:
-    """A container that started again: its predecessor is dead, even if a stalled volume holds its sockets open."""
-    return one.uid != "" and one.uid == other.uid

@@ -12,10 +12,12 @@ Hub to member
                 who it is. The connection ends after it.
     waiting     (joined, size, ranks) the hello was good, the roster is not complete: who is missing, as far as it fits.
                 Sent at once, then in the place of alive.
-    welcome     (gang, generation, rank, proof, roster) the roster is complete; `rank` is the receiver's. The roster is
+    welcome     (gang, turn, rank, proof, roster) the roster is complete; `rank` is the receiver's. The roster is
                 text, so that everybody can take the same digest of it: JSON, a list in rank order of
                 [pod, uid, address, training address or null where it is the same, role, trainers, controller].
-    train       everybody has said staged and serving.
+    begin       (turn, generation, resume) what is to be started, and the last pass that need not be trained, or null.
+    train       (turn) everybody has said staged and serving.
+    restart     (turn, cause) the turn before this one has failed: everybody ends all children, then says ended.
     stop        (cause) the first cause of a failure or a stop. Said once, never changed.
     finish      the job is complete; after a stop: the culprit has gone, everybody may go.
 
@@ -26,18 +28,23 @@ Member to hub
                 `pservers` count members, the latter 0 where each does both; `runs` counts this member's trainers.
                 `controller` is empty but where each role has its own, and no identity was told: then all members of a
                 role must have the same, and those of the roster together are the job's identity.
-    staged, serving, trained
-    failed      (cause, age) `age` is the time since the death in seconds, when this was sent. Also the last word of
-                one that gives up before its welcome has come; its rank is then null.
+    staged      configuration and shard are here.
+    serving, trained    (turn)
+    ended       (turn) after a restart: no child of an earlier turn is left.
+    failed      (turn, cause, age) `age` is the time since the death in seconds, when this was sent. Also the last word
+                of one that gives up before its welcome has come; its rank is then null.
     stopped     my children are ended, I am leaving.
 
+Turns. A gang starts the job's processes in turns: 0, and one more after each restart. What is said of a turn that is
+over, or has not come, is not heard. (How often the job was started by all gangs of it is its generation.)
+
 Proofs. `answer` and `proof` are HMAC-SHA256 with the job's secret over a JSON list: a label, both nonces, and what is
-claimed (all fields of the hello; gang, generation, rank and the digest of the roster). Both nonces are new for each
+claimed (all fields of the hello; gang, turn, rank and the digest of the roster). Both nonces are new for each
 connection, so nothing can be replayed. A job without a secret uses an empty key: this keeps out mistakes, not malice.
 
 A return. After the welcome, a member whose connection ends comes back within 1 s with a hello that names its gang and
-the same incarnation. The hub says welcome, then where the gang is: train, stop, finish. The member says again all that
-it has said. Hearing a word twice is the same as hearing it once.
+the same incarnation. The hub says welcome, then where the gang is: restart, begin, train, stop, finish. The member says
+again all that it has said. Hearing a word twice is the same as hearing it once.
 
 Limits. A line of an unknown peer has at most 64 KiB. `version` in challenge and hello is where it is for ever, so that
 launchers of different versions can tell each other so.
@@ -53,11 +60,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from launcher.gang.words import Missing, Papers
-from launcher.model import Cause, Member, Roster
+from launcher.gang.words import Begin, Missing, Papers, Restart
+from launcher.model import Cause, Member, Roster, Start
 from launcher.roles import Shape
 
-VERSION = 3
+VERSION = 4
 UNKNOWN_LIMIT = 64 * 1024
 KNOWN_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes a member
 _TEXT_LIMIT = 1024
@@ -89,7 +96,7 @@ class Welcome:
     """The complete roster, and the receiver's place in it."""
 
     gang: str
-    generation: int
+    turn: int
     rank: int
     proof: str
     roster: Roster
@@ -187,7 +194,7 @@ def read_hello(message: Message) -> Hello:
 
 def answered(said: Hello, secret: bytes | None, nonce: str) -> bool:
     """Whether this hello answers the hub's challenge `nonce` with the job's secret."""
-    papers = Papers(said.member, said.incarnation, said.job, secret, 0)
+    papers = Papers(said.member, said.incarnation, said.job, secret)
     return _same(hello(papers, said.shape, said.gang, nonce, said.nonce)["answer"], said.answer)
 
 
@@ -214,17 +221,16 @@ def read_waiting(message: Message) -> Missing:
 class Welcomes:
     """The welcomes of one gang: the roster, which is the long part of them, is encoded and digested once."""
 
-    def __init__(self, gang: str, generation: int, roster: Roster) -> None:
+    def __init__(self, gang: str, roster: Roster) -> None:
         self._gang = gang
-        self._generation = generation
         text = _canonical([_row(member) for member in roster.members])
         self._digest = hashlib.sha256(text).hexdigest()
         self._roster = _canonical(text.decode())
 
-    def line(self, rank: int, secret: bytes | None, mine: str, theirs: str) -> bytes:
+    def line(self, turn: int, rank: int, secret: bytes | None, mine: str, theirs: str) -> bytes:
         """For one member: `mine` is the hub's nonce, `theirs` the member's."""
-        proof = _welcome_proof(secret, mine, theirs, self._gang, self._generation, rank, self._digest)
-        head = {"word": "welcome", "gang": self._gang, "generation": self._generation, "rank": rank, "proof": proof}
+        proof = _welcome_proof(secret, mine, theirs, self._gang, turn, rank, self._digest)
+        head = {"word": "welcome", "gang": self._gang, "turn": turn, "rank": rank, "proof": proof}
         return _canonical(head)[:-1] + b',"roster":' + self._roster + b"}\n"
 
 
@@ -240,7 +246,7 @@ def read_welcome(message: Message) -> Welcome:
         raise Malformed("rank")
     return Welcome(
         gang=_text(message, "gang"),
-        generation=_number(message, "generation"),
+        turn=_number(message, "turn"),
         rank=rank,
         proof=_text(message, "proof"),
         roster=roster,
@@ -250,7 +256,7 @@ def read_welcome(message: Message) -> Welcome:
 
 def proved(said: Welcome, secret: bytes | None, theirs: str, mine: str) -> bool:
     """Whether the hub of this welcome has the job's secret: `theirs` is its nonce, `mine` the member's."""
-    right = _welcome_proof(secret, theirs, mine, said.gang, said.generation, said.rank, said.digest)
+    right = _welcome_proof(secret, theirs, mine, said.gang, said.turn, said.rank, said.digest)
     return _same(right, said.proof)
 
 
@@ -259,8 +265,34 @@ def word(name: str) -> Message:
     return {"word": name}
 
 
-def failed(cause: Cause, age: float) -> Message:
-    return {"word": "failed", "cause": _cause_fields(cause), "age": max(age, 0.0)}
+def of_turn(name: str, turn: int) -> Message:
+    """A word that holds for one turn."""
+    return {"word": name, "turn": turn}
+
+
+def read_turn(message: Message) -> int:
+    return _number(message, "turn")
+
+
+def begin(turn: int, start: Start) -> Message:
+    return {**of_turn("begin", turn), "generation": start.generation, "resume": start.resume}
+
+
+def read_begin(message: Message) -> Begin:
+    resume = None if message.get("resume") is None else _number(message, "resume")
+    return Begin(read_turn(message), Start(_number(message, "generation"), resume))
+
+
+def restart(turn: int, cause: Cause) -> Message:
+    return {**of_turn("restart", turn), "cause": _cause_fields(cause)}
+
+
+def read_restart(message: Message) -> Restart:
+    return Restart(read_turn(message), _read_cause(message))
+
+
+def failed(turn: int, cause: Cause, age: float) -> Message:
+    return {**of_turn("failed", turn), "cause": _cause_fields(cause), "age": max(age, 0.0)}
 
 
 def read_failed(message: Message) -> tuple[Cause, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from launcher.model import Cause
+from launcher.model import CHILDREN, Cause
 
 NEAR = 0.05  # seconds: how far the order of two deaths in different pods can be mistaken
 
@@ -26,7 +26,7 @@ def handicap(cause: Cause) -> float:
     for a little more than a trainer's, since it kills all trainers. Exit codes like 3, SIGKILL, a lost launcher and
     a pserver's 139 (none was seen to survive that way) are causes of their own.
     """
-    if cause.kind not in ("pserver", "trainer"):
+    if cause.kind not in CHILDREN:
         return 0.0
     if cause.code == _SIGPIPE:
         return 2 * NEAR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.model import Cause, Member
+from launcher.model import Cause, Member, Start
 from launcher.roles import Shape
 
 
@@ -24,6 +24,7 @@ class Settings:
     verdict_within: float = 1.5  # must exceed collect + return_within; then a member stops by its own report
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
     complete_within: float = 5.0  # for the mark of completion
+    restart_within: float = 20.0  # for all children of a turn to be ended, before it is a stop after all
     pservers: int = 0  # of `size`: the last ranks, which serve only; 0 where all do both
 
     @property
@@ -40,7 +41,22 @@ class Papers:
     incarnation: str
     job: str
     secret: bytes | None
-    generation: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """What was settled for this turn of the gang."""
+
+    turn: int
+    start: Start
+
+
+@dataclass(frozen=True)
+class Restart:
+    """This turn is over by `cause`: end all children, say `ended`, and wait for Begin."""
+
+    turn: int  # the one that follows
+    cause: Cause
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,15 @@ class HubLost:
     cause: Cause
 
 
-Event = Lead | Train | Finish | Stop | HubLost
+Event = Begin | Lead | Train | Restart | Finish | Stop | HubLost
+
+
+class NotAgain(Exception):
+    """The hub's launcher finds that no further generation may start; `cause` ends the job."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause.what)
+        self.cause = cause
 
 
 class LookAgain(Exception):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import Plan, Roster
+from launcher.model import FIRST, Plan, Roster, Saves, Start
 from launcher.paddle import fleet, v0
 from launcher.paddle.advice import advice
 from launcher.roles import BOTH
 
-__all__ = ["advice", "mode", "plan", "programs", "replaced", "true_code", "warnings", "without_environment"]
+__all__ = ["advice", "mode", "plan", "programs", "replaced", "saves", "true_code", "warnings", "without_environment"]
 
 
 def mode(config: JobConfig, command: Sequence[str]) -> str:
@@ -63,13 +63,23 @@ def warnings(flags: Sequence[str], command: Sequence[str]) -> list[str]:
 
 
 def plan(
-    config: JobConfig, flags: Sequence[str], command: Sequence[str], roster: Roster | None, rank: int | None
+    config: JobConfig,
+    flags: Sequence[str],
+    command: Sequence[str],
+    roster: Roster | None,
+    rank: int | None,
+    start: Start = FIRST,
 ) -> Plan:
     """The plan of one member. Without a roster there are placeholders for what only the peers can tell."""
     flavour = mode(config, command)
     if flavour == "v0":
-        return v0.plan(config, flags, roster, rank)
-    return fleet.plan(config, command, flavour, roster, rank)
+        return v0.plan(config, flags, roster, rank, start.resume)
+    return fleet.plan(config, command, flavour, roster, rank, start)
+
+
+def saves(config: JobConfig, flags: Sequence[str], command: Sequence[str]) -> Saves | None:
+    """Where passes are saved, so that another generation can go on after the last one; None: nobody else sees it."""
+    return v0.saves(config, flags) if mode(config, command) == "v0" else fleet.saves(config)
 
 
 def replaced(config: JobConfig, plan: Plan) -> list[str]:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from launcher import checkpoints
 from launcher.addresses import host_port
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Plan, Process, Roster
+from launcher.model import FIRST, Member, Plan, Process, Roster, Saves, Start
 from launcher.roles import BOTH, PSERVER, called
 
 _UNKNOWN = "<known once the gang is complete>"
@@ -42,11 +43,18 @@ class Layout:
         return _UNKNOWN if self.trainers == (_UNKNOWN,) else str(len(self.trainers))
 
 
-def plan(config: JobConfig, command: Sequence[str], mode: str, roster: Roster | None, rank: int | None) -> Plan:
+def plan(
+    config: JobConfig,
+    command: Sequence[str],
+    mode: str,
+    roster: Roster | None,
+    rank: int | None,
+    start: Start = FIRST,
+) -> Plan:
     """The processes of one member. They depend on the roster, so that none is started before the gang is complete."""
     _refuse_two_launchers(config, command, mode)
     layout = _layout(config, mode, roster, rank)
-    common = _common(config, layout)
+    common = {**_common(config, layout), **_resume(config, start)}
     server = []
     if mode == "ps" and _serves(config, layout):
         server = [_server(config, command, {**common, **_ps(config, layout)}, layout)]
@@ -58,6 +66,17 @@ def plan(config: JobConfig, command: Sequence[str], mode: str, roster: Roster | 
         for number in range(0 if config.role == PSERVER else config.trainers_per_node)
     ]
     return Plan(tuple(server), tuple(trainers), shows_passes=False, early=False, leads=leads)
+
+
+def saves(config: JobConfig) -> Saves | None:
+    """Programs that keep to docs/resume.md save their passes there; what others do is theirs."""
+    return Saves(config.output) if config.job_folder else None
+
+
+def _resume(config: JobConfig, start: Start) -> dict[str, str]:
+    """Where the program goes on: empty at the beginning."""
+    model = "" if start.resume is None else checkpoints.folder(config.output, start.resume)
+    return {"LAUNCHER_GENERATION": str(start.generation), "LAUNCHER_RESUME_DIR": model}
 
 
 def _serves(config: JobConfig, layout: Layout) -> bool:

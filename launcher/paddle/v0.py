@@ -6,15 +6,18 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from launcher import checkpoints
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import Plan, Process, Roster
+from launcher.model import Plan, Process, Roster, Saves
 
 PROGRAMS = ("paddle",)
 _COMMENT = "paddle_process_by_paddle"
 _TRAINER_CONFIGS = ("trainer_config.lr.py", "trainer_config.py")
 _TRUE = ("", "1", "true", "t", "yes", "y")
 _PSERVER_TRIES = 3  # 2 of 320 starts died by themselves
+_NUM_PASSES = 100  # Paddle's own default
+_HEEDED = ("trainer_count", "config", "job", "save_dir", "start_pass", "num_passes", "init_model_path")
 _UNKNOWN_PSERVERS = "<addresses of all members>"
 _UNKNOWN_RANK = "<rank>"
 
@@ -30,18 +33,55 @@ _OWNED = {
 }
 
 
-def plan(config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: int | None) -> Plan:
-    """The pserver and the trainer of one member; of a job of one, the trainer alone."""
+def plan(
+    config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: int | None, resume: int | None = None
+) -> Plan:
+    """The pserver and the trainer of one member; of a job of one, the trainer alone. `resume`: the last whole pass."""
     addresses = _training_addresses(config, roster)
     owned = _owned_values(config, addresses, rank)
     _refuse_other_values(config, flags, owned)
+    rest = _what_is_left(config, flags, resume)
+    if rest is None:
+        return Plan(servers=(), trainers=())
     if config.members == 1:
-        return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1"]),))
+        return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1", *rest]),))
     small = f"--small_messages={_last(flags, 'small_messages') or '1'}"
     network = [f"--{name}={owned[name]}" for name in ("nics", "port", "ports_num", "ports_num_for_sparse")]
     network += [f"--num_gradient_servers={config.members}", f"--comment={_COMMENT}", small]
     ranked = [f"--pservers={owned['pservers']}", f"--trainer_id={owned['trainer_id']}", "--local=0"]
-    return Plan(servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, []),))
+    return Plan(servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, rest),))
+
+
+def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
+    """Every trainer needs the folder of the pass that it goes on from, so that it must be on the volume."""
+    if config.job_path is None or _last(flags, "job") not in (None, "train"):
+        return None
+    folder = os.path.normpath(os.path.join(config.workdir, _last(flags, "save_dir") or config.output))
+    if not folder.startswith(os.path.join(os.path.normpath(config.job_path), "")):
+        return None
+    first, wanted = _whole(_last(flags, "start_pass"), 0), _whole(_last(flags, "num_passes"), _NUM_PASSES)
+    start = _last(flags, "init_model_path")
+    return Saves(folder, first, wanted, os.path.normpath(os.path.join(config.workdir, start)) if start else "")
+
+
+def _whole(value: str | None, default: int) -> int:
+    """A number as gflags reads it; Paddle itself refuses what is none."""
+    try:
+        return default if value is None else int(value, 0)
+    except ValueError:
+        return default
+
+
+def _what_is_left(config: JobConfig, flags: Sequence[str], resume: int | None) -> list[str] | None:
+    """The flags to go on after a pass; None when no pass is left. num_passes counts those that are still to come."""
+    told = None if resume is None else saves(config, flags)
+    if resume is None or told is None or told.wanted is None:
+        return []
+    left = told.first + told.wanted - (resume + 1)
+    if left <= 0:
+        return None
+    model = checkpoints.folder(told.folder, resume)
+    return [f"--init_model_path={model}", f"--start_pass={resume + 1}", f"--num_passes={left}"]
 
 
 def warnings(flags: Sequence[str]) -> list[str]:
@@ -146,8 +186,8 @@ def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
 
     Only for names that matter here is the next word taken for a value: which others have one, only Paddle knows.
     """
-    known = {*_OWNED, "local", "small_messages", "trainer_count", "save_dir", "config"}
     switches = {"local", "small_messages"}
+    known = {*_OWNED, *_HEEDED, *switches}
     words = iter(flags)
     for word in words:
         match = re.fullmatch(r"--?([A-Za-z_][\w-]*)(=(.*))?", word, re.DOTALL)

@@ -1,0 +1,195 @@
+"""The hub's decisions about generations: whether another one follows, after which pause, and from which pass."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+from launcher import checkpoints
+from launcher.errors import FOR_GOOD, Failure
+from launcher.gang import NotAgain
+from launcher.history import History
+from launcher.model import CHILDREN, Cause, Saves, Start
+from launcher.record import MAX_ATTEMPTS, Record
+
+T = TypeVar("T")
+
+CANNOT_START = (126, 127)  # as a shell says it
+NEVER_AGAIN = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # codes of children that no further try mends
+LONGEST_PAUSE = 60.0
+_LASTED = 60.0  # seconds; a generation whose passes nobody can see counts as progress when it ran for so long
+
+
+class FromVolume(Protocol):
+    """Gives what the work gives, which blocks as long as the volume does; Failure when that is too long."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+@dataclass
+class Running:
+    """The generation that runs now."""
+
+    resume: int | None
+    begun: float
+    passed: bool = False  # a pass was done
+
+
+class Generations:
+    """One gang's. `written` is called whenever the history has changed."""
+
+    def __init__(
+        self,
+        most: int,
+        saves: Saves | None,
+        record: Record,
+        history: History,
+        *,
+        counts: bool,
+        output: str,
+        pod: str,
+        say: Callable[[str], None],
+        written: Callable[[], None],
+        from_volume: FromVolume,
+        pause: float = 1.0,
+    ) -> None:
+        self._left = most
+        self._saves = saves
+        self._record = record
+        self._history = history
+        self._counts = counts  # whether a pass that is done can be seen
+        self._output = output
+        self._pod = pod
+        self._say = say
+        self._written = written
+        self._from_volume = from_volume
+        self._first_pause = self._pause = pause
+        self._before = history.without_progress
+        self._running: Running | None = None
+        self._failed_alike: tuple[str, int] | None = None  # how the generation before failed, if it got nowhere
+        self._not_before = 0.0
+
+    # ---- what happens --------------------------------------------------------------------------------------------
+
+    def passed(self) -> None:
+        """A pass is done: no generation before this one counts any more."""
+        if self._running is not None:
+            self._running.passed = True
+        self._count(0)
+
+    def complete(self) -> None:
+        self._history.end(None)
+        self._count(0)
+
+    def judge(self, cause: Cause) -> tuple[Cause, bool]:
+        """The first cause of this generation as everybody is told it, and whether another one follows."""
+        self._history.end(cause)
+        if cause.kind == "stopped" and not self._progress_seen:
+            self._count(self._before)
+        given_up = self._counts and self._record.identified and not self._progress_seen
+        if given_up and cause.kind != "stopped" and self._before + 1 >= MAX_ATTEMPTS:
+            attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
+            return self._told(_final(cause, attempts)), False
+        if cause.kind not in CHILDREN or cause.code in NEVER_AGAIN or self._left <= 0 or cause.final:
+            return self._told(cause), False
+        self._left -= 1
+        self._not_before = time.monotonic() + self._pause
+        self._written()
+        return cause, True
+
+    async def prepare(self, cause: Cause | None) -> Start:
+        """Once nothing of the generation before is left: settle where the next one begins, and claim it."""
+        try:
+            if cause is not None:
+                await self._look_back(cause)
+                await asyncio.sleep(self._not_before - time.monotonic())
+            number = await self._claim()
+            resume = await self._settle_passes(number, first=cause is None)
+        except Failure as failure:
+            raise NotAgain(Cause("volume", 0, self._pod, failure.message, failure.code)) from None
+        self._running = Running(resume, time.monotonic())
+        self._history.begin(number, resume)
+        self._count(self._before + 1)
+        return Start(number, resume)
+
+    # ---- progress ------------------------------------------------------------------------------------------------
+
+    @property
+    def _progress_seen(self) -> bool:
+        return self._running is not None and self._running.passed
+
+    async def _look_back(self, cause: Cause) -> None:
+        """Twice the same before any progress is a bug: a third time would be no different."""
+        if await self._made_progress():
+            self._before, self._failed_alike, self._pause = 0, None, self._first_pause
+            return
+        self._before += 1
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        if self._failed_alike == (cause.kind, cause.code):
+            raise NotAgain(self._told(_final(cause, "twice the same, before any progress")))
+        self._failed_alike = cause.kind, cause.code
+
+    async def _made_progress(self) -> bool:
+        running = self._running
+        if running is None or running.passed:
+            return running is not None
+        if self._saves is not None and await self._newest(self._saves) not in (None, running.resume):
+            return True
+        return not self._counts and time.monotonic() - running.begun >= _LASTED
+
+    async def _newest(self, saves: Saves) -> int | None:
+        return await self._from_volume(partial(checkpoints.newest, saves.folder, saves.first))
+
+    # ---- where it begins -----------------------------------------------------------------------------------------
+
+    async def _claim(self) -> int:
+        """The next number, which no other gang of this job can have."""
+        latest = self._history.generation
+        number = 0 if latest is None else latest + 1
+        while not await self._from_volume(partial(self._record.claim, number, self._pod)):
+            number += 1
+        return number
+
+    async def _settle_passes(self, number: int, *, first: bool) -> int | None:
+        """The last whole pass of this job. What else lies there is moved out of the way, and said."""
+        saves = self._saves
+        if saves is None:
+            return None
+        if first and self._history.generation is None:
+            when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            await self._set_aside(saves, checkpoints.all_from, f"earlier-{when}", "of an earlier job")
+            return None
+        resume = await self._newest(saves)
+        await self._set_aside(saves, checkpoints.half_written, f"incomplete-{number}", "half written")
+        if resume is not None:
+            self._say(f"goes on after pass {resume}, {checkpoints.folder(saves.folder, resume)}")
+        return resume
+
+    async def _set_aside(self, saves: Saves, which: Callable[[str, int], list[int]], name: str, what: str) -> None:
+        found = await self._from_volume(partial(which, saves.folder, saves.first))
+        moved = [number for number in found if checkpoints.folder(saves.folder, number) != saves.start]
+        if not moved:
+            return
+        into = os.path.join(self._output, name)
+        await self._from_volume(partial(checkpoints.set_aside, saves.folder, moved, into))
+        self._say(f"{len(moved)} passes that are {what} were moved to {into}")
+
+    # ---- what is told --------------------------------------------------------------------------------------------
+
+    def _count(self, without_progress: int) -> None:
+        if self._counts:
+            self._history.without_progress = without_progress
+        self._written()
+
+    def _told(self, cause: Cause) -> Cause:
+        self._written()
+        return cause
+
+
+def _final(cause: Cause, why: str) -> Cause:
+    return replace(cause, what=f"{cause.what}; given up: {why}", final=True)

@@ -1,0 +1,45 @@
+"""All generations of one job: when each began, after which pass, why it ended. Kept over gangs that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from launcher import report
+from launcher.model import Cause
+from launcher.roles import Shape
+
+_KEPT = 100  # generations; the numbers of older ones are still known by those that follow
+
+
+class History:
+    """What attempts.json holds. `without_progress`: how many generations in a row ended before a pass was done."""
+
+    def __init__(self, content: Mapping[str, Any], shape: Shape) -> None:
+        count, generations = content.get("without_progress"), content.get("generations")
+        self.without_progress = count if isinstance(count, int) else 0
+        known = generations if isinstance(generations, list) else []
+        self._generations = [dict(one) for one in known if isinstance(one, dict) and type(one.get("number")) is int]
+        self._shape = shape
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the latest one."""
+        return self._generations[-1]["number"] if self._generations else None
+
+    def begin(self, number: int, resume: int | None) -> None:
+        """One that ended without a word of its hub keeps its end open."""
+        self._generations.append(
+            {"number": number, "began": report.now(), "after_pass": resume, "ended": None, "first_cause": None}
+        )
+        del self._generations[:-_KEPT]
+
+    def end(self, cause: Cause | None) -> None:
+        """The latest one is over; without a cause the job is complete."""
+        if self._generations:
+            words = report.cause_in_words(cause and replace(cause, tail=()), self._shape)
+            self._generations[-1] |= {"ended": report.now(), "first_cause": words}
+
+    def content(self) -> dict[str, Any]:
+        return {"without_progress": self.without_progress, "generations": list(self._generations)}

@@ -1,0 +1,226 @@
+"""A job whose trainer or pserver dies goes on in the same pods, from the last pass that was saved as a whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gangs import Job, fresh, until
+
+TRAINER, PSERVER = "paddle_trainer", "paddle_pserver_main"
+PASSES = 6
+SIX = ("--config=trainer_config.lr.py", f"--num_passes={PASSES}", "--log_period=1")
+MARK = re.compile(r"^==== \S+ \S+ generation (\d+), pod pod-\d(?:, after pass (\d+))? ====$", re.MULTILINE)
+
+
+@pytest.fixture
+def going_on(job: Job) -> Job:
+    """A job that may start again, slow enough to be hit in a pass."""
+    job.environment |= {"LAUNCHER_MAX_RESTARTS": "5", "STANDIN_BATCH_SECONDS": "0.02"}
+    return job
+
+
+def history(job: Job) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = json.loads((job.output / "job.json").read_text())["generations"]
+    return content
+
+
+def loss(job: Job) -> float:
+    """Of the last model, on reviews that nobody trained on."""
+    return float(re.findall(r" Test samples=\d+ cost=([0-9.e-]+)", log(job, 0))[-1])
+
+
+def log(job: Job, rank: int, name: str = "train.log") -> str:
+    return (job.output / f"node_{rank}" / name).read_text()
+
+
+def saved(job: Job, number: int) -> bool:
+    return (job.output / f"pass-{number:05d}" / "done").exists()
+
+
+def until_saved(job: Job, number: int) -> None:
+    until(lambda: saved(job, number), what=f"pass {number}\n{job.stderr()}")
+
+
+def until_generation(job: Job, number: int) -> None:
+    until(lambda: history(job)[-1]["number"] == number, what=f"generation {number}\n{job.stderr()}")
+
+
+def test_a_job_with_three_kills_ends_with_all_passes_and_a_model_as_good_as_an_undisturbed_one(
+    going_on: Job, data_volume: Path, tmp_path: Path
+) -> None:
+    job = going_on.start(flags=SIX)
+    for number, (rank, program) in enumerate([(1, TRAINER), (0, PSERVER), (0, TRAINER)]):
+        until_saved(job, number)
+        job.kill(rank, program)
+        until_generation(job, number + 1)
+    assert job.codes() == [0, 0, 0], job.stderr()
+    assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+    folder = tmp_path / "undisturbed"
+    folder.mkdir()
+    undisturbed = Job(job.nodes, fresh(data_volume, folder), folder)
+    assert undisturbed.start(flags=SIX).codes() == [0, 0, 0], undisturbed.stderr()
+    assert loss(job) == pytest.approx(loss(undisturbed), rel=0.01)
+    assert job.nothing_left()
+
+
+def test_logs_and_files_tell_the_history_of_the_job(going_on: Job) -> None:
+    job = going_on.start(flags=SIX)
+    until_saved(job, 1)
+    job.kill(2, TRAINER)
+    assert job.codes() == [0, 0, 0], job.stderr()
+    first, second = history(job)
+    after = second["after_pass"]
+    assert (first["number"], first["after_pass"], second["number"]) == (0, None, 1)
+    assert after >= 1
+    assert (first["first_cause"]["kind"], first["first_cause"]["rank"], first["first_cause"]["code"]) == (
+        "trainer",
+        2,
+        137,
+    )
+    assert first["began"] <= first["ended"] <= second["began"] <= second["ended"]
+    assert second["first_cause"] is None
+    for rank in range(3):
+        for name in ("train.log", "server.log"):
+            assert MARK.findall(log(job, rank, name)) == [("0", ""), ("1", str(after))]
+        assert job.status(rank)["generation"] == 1
+    shown = subprocess.run(
+        [sys.executable, "-m", "launcher", "status", job.output.parent], text=True, capture_output=True, check=True
+    ).stdout
+    assert re.search(rf"\n1 +\S+ +\S+ +after pass {after} ", shown), shown
+    assert "rank 2 (pod-2): trainer (`paddle train`) was killed by SIGKILL" in shown
+
+
+def test_nothing_is_copied_again(going_on: Job) -> None:
+    job = going_on.start(flags=SIX).until_training()
+    copied = {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
+    job.kill(1, TRAINER)
+    until_generation(job, 1)
+    (job.folder / "volume" / "quick-start" / "1").rename(job.folder / "away")
+    assert job.codes() == [0, 0, 0], job.stderr()
+    assert copied == {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
+
+
+def test_twice_the_same_failure_before_any_pass_is_a_bug_and_ends_the_job_for_good(going_on: Job) -> None:
+    job = going_on.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT="1:3")
+    assert job.codes() == [71, 71, 71], job.stderr()
+    assert "exit code 3; given up: twice the same, before any progress" in job.termination(0)
+    assert [one["first_cause"]["code"] for one in history(job)] == [3, 3]
+    assert job.nothing_left()
+
+
+@pytest.mark.parametrize("code", [78, 127])
+def test_a_code_that_says_do_not_retry_is_not_retried(going_on: Job, code: int) -> None:
+    job = going_on.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT=f"1:{code}")
+    assert job.codes() == [69, 70 if code == 78 else code, 69], job.stderr()
+    assert len(history(job)) == 1
+
+
+def test_after_the_last_restart_a_failure_ends_the_job_with_its_own_code(going_on: Job) -> None:
+    going_on.environment["LAUNCHER_MAX_RESTARTS"] = "1"
+    job = going_on.start(flags=SIX)
+    for number in range(2):
+        until_saved(job, number)
+        until_generation(job, number)
+        until(lambda: job.find(1, TRAINER))
+        job.kill(1, TRAINER)
+    assert job.codes() == [69, 137, 69], job.stderr()
+
+
+def test_the_whole_job_again_goes_on_and_never_writes_over_what_is_complete(going_on: Job) -> None:
+    job = going_on.start(flags=SIX, LAUNCHER_MAX_RESTARTS="0")
+    until_saved(job, 2)
+    job.kill(1, TRAINER)
+    assert job.codes() == [69, 137, 69], job.stderr()
+    done = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/done")}
+    assert job.start(flags=SIX).codes() == [0, 0, 0], job.stderr()
+    assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
+    assert [one["number"] for one in history(job)] == [0, 1]
+
+
+def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(going_on: Job) -> None:
+    job = going_on.start(flags=SIX, STANDIN_BATCH_SECONDS="0")
+    until_saved(job, PASSES - 1)
+    assert job.codes() == [0, 0, 0], job.stderr()
+    (job.output / ".launcher" / "job-1" / "complete").unlink()  # as if it had died just before the mark
+    before = log(job, 0).count("Pass=")
+    assert job.start(flags=SIX).codes() == [0, 0, 0], job.stderr()
+    assert log(job, 0).count("Pass=") == before
+    assert job.status(1)["last_pass"] == PASSES - 1
+
+
+def test_a_half_written_pass_is_kept_aside(going_on: Job) -> None:
+    job = going_on.start(flags=SIX, STANDIN_SAVE_SECONDS="0.5")
+    until_saved(job, 0)
+    half = job.output / "pass-00001"
+    until(lambda: half.exists() and list(half.iterdir()), what=f"a half written pass\n{job.stderr()}")
+    job.kill(0, TRAINER)
+    until_generation(job, 1)
+    (kept,) = job.output.glob("incomplete-1/pass-00001")
+    assert list(kept.iterdir())
+    assert not (kept / "done").exists()
+    assert f"1 passes that are half written were moved to {kept.parent}" in job.stderr(0)
+    for rank in range(3):
+        job.launchers[rank].terminate()
+    job.codes()
+
+
+def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(going_on: Job) -> None:
+    job = going_on.start(flags=SIX, STANDIN_BATCH_SECONDS="0")
+    assert job.codes() == [0, 0, 0], job.stderr()
+    assert job.start(LAUNCHER_JOB_ID="job-2").codes() == [0, 0, 0], job.stderr()
+    assert job.passes() == ["pass-00000", "pass-00001"]
+    (earlier,) = job.output.glob("earlier-*")
+    assert len(list(earlier.glob("pass-*/done"))) == PASSES
+    assert f"{PASSES} passes that are of an earlier job were moved to {earlier}" in job.stderr(0)
+
+
+def test_a_job_that_is_told_to_stop_in_its_pause_stops(going_on: Job) -> None:
+    job = going_on.start(flags=SIX).until_training()
+    job.kill(1, TRAINER)
+    until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    assert job.codes() == [143, 143, 143], job.stderr()
+    assert job.nothing_left()
+
+
+def test_a_launcher_lost_in_the_pause_ends_the_job(going_on: Job) -> None:
+    job = going_on.start(flags=SIX).until_training()
+    job.kill(1, TRAINER)
+    until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())
+    job.launchers[2].kill()
+    assert job.codes() == [76, 69, 137], job.stderr()
+    assert job.nothing_left()
+
+
+def test_a_program_of_todays_paddle_is_told_where_to_go_on(going_on: Job) -> None:
+    """It saves its passes as docs/resume.md says, and fails in its second."""
+    program = going_on.folder / "program.py"
+    program.write_text(
+        """
+import os, pathlib, sys
+told, save = os.environ["LAUNCHER_RESUME_DIR"], pathlib.Path(os.environ["LAUNCHER_SAVE_DIR"])
+print("generation", os.environ["LAUNCHER_GENERATION"], "goes on after", told or "nothing", flush=True)
+if os.environ["PADDLE_TRAINER_ID"] == "0" and not told:
+    folder = save / "pass-00000"
+    folder.mkdir()
+    (folder / "done").touch()
+if not told:
+    sys.exit(5)
+"""
+    )
+    job = going_on
+    job.environment |= {"LAUNCHER_MODE": "collective"}
+    job.start(flags=("--", sys.executable, str(program)))
+    assert job.codes() == [0, 0, 0], job.stderr()
+    for rank in range(3):
+        told = re.findall(r"^generation .*$", log(job, rank), re.MULTILINE)
+        assert told[-1] == f"generation {len(history(job)) - 1} goes on after {job.output}/pass-00000"
