@@ -21,7 +21,7 @@ from typing import Any
 REPOSITORY = str(Path(__file__).resolve().parents[1])
 sys.path.insert(0, REPOSITORY)
 
-from launcher.gang import Begin, Event, Finish, Gang, Lead, Settings, Train  # noqa: E402
+from launcher.gang import Begin, Event, Finish, Gang, Lead, Next, Settings, Train  # noqa: E402
 from launcher.gang.connection import Connection  # noqa: E402
 from launcher.model import FIRST, Cause, Member, Start  # noqa: E402
 
@@ -53,8 +53,8 @@ async def _nothing() -> None:
     pass
 
 
-def _as_it_is(cause: Cause) -> tuple[Cause, bool]:
-    return cause, False
+def _as_it_is(cause: Cause) -> tuple[Cause, Next]:
+    return cause, Next.STOP
 
 
 async def _at_once(cause: Cause | None) -> Start:

@@ -77,12 +77,17 @@ class Way:
         gang: Gang,
         say: Callable[[str], None],
         events: Callable[[object], None],
+        *,
+        rejoin: bool = False,
+        staged: bool = False,
     ) -> None:
         self._config = config
+        self._rejoin = rejoin
+        self._staged = staged
         self._gang = gang
         self._say = say
         self._events = events
-        self._finder = peers.finder(finder_settings(config), say)
+        self._finder = peers.finder(finder_settings(config, rejoin=rejoin), say)
         self._deadline = 0.0
         self._staging: Staging | None = None
         self._controller: str | None = None  # of the own role, where the identity is agreed at the join
@@ -91,12 +96,12 @@ class Way:
 
     def begin(self) -> None:
         """Set out. Whatever comes of it comes as an event."""
-        self._deadline = time.monotonic() + self._config.peer_timeout
+        self._deadline = time.monotonic() + patience(self._config, rejoin=self._rejoin)[0]
         self._go("peers", self._walk())
 
     def stage(self, rank: int | None) -> None:
         """Begin to copy once the rank is known, and once only."""
-        if rank is None or self._staging is not None:
+        if rank is None or self._staging is not None or self._staged:
             return
         config = self._config
         self._staging = Staging(copies(config, rank), config.workdir, self._say, config.environment)
@@ -119,11 +124,11 @@ class Way:
         await self._finder.start()
         await self._gang.listen()
         record = await self._open_record(await self._finder.identity())
-        earlier = await self.from_volume(record.earlier)
-        if await self.from_volume(earlier.is_complete):
+        earlier = await from_volume(self._config, record.earlier)
+        if await from_volume(self._config, earlier.is_complete):
             self._events(Already())
             return
-        if others := await self.from_volume(record.completed_before):
+        if others := await from_volume(self._config, record.completed_before):
             self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
         await self._refuse_without_progress(earlier)
         self.stage(self._config.rank)
@@ -131,7 +136,7 @@ class Way:
         roster, rank = await (self._other_role.unless_it_fails(way) if self._other_role else way)
         if self._controller:
             record = record.agreed(identity.joint(roster))
-        history = await self.from_volume(partial(record.history, self._config.shape))
+        history = await from_volume(self._config, partial(record.history, self._config.shape))
         self._events(Joined(roster, rank, record, history))
         await self._finder.close()
 
@@ -151,17 +156,17 @@ class Way:
             self._controller = told
         record = Record(config.output, None if self._controller else told, self._controller)
         if self._config.job_path:
-            await self.from_volume(partial(_see_volume, self._config.job_path))
-        await self.from_volume(record.open)
+            await from_volume(self._config, partial(_see_volume, self._config.job_path))
+        await from_volume(self._config, record.open)
         if self._controller:
             place = config.own_name if config.rank is None else str(config.shape.number(config.rank))
             failures = Failures(config.output, self._controller, f"{config.role}-{place}")
-            await self.from_volume(failures.begin)
+            await from_volume(self._config, failures.begin)
             self._other_role = OtherRole(config.role, self._finder, failures, self._say)
         return record
 
     async def _refuse_without_progress(self, record: Record) -> None:
-        failed = (await self.from_volume(partial(record.history, self._config.shape))).without_progress
+        failed = (await from_volume(self._config, partial(record.history, self._config.shape))).without_progress
         if failed >= MAX_ATTEMPTS:
             raise Failure(
                 Exit.GIVEN_UP,
@@ -174,30 +179,34 @@ class Way:
         if self._config.members == 1:
             return None
         if self._config.secret_file:
-            return await self.from_volume(partial(_read_secret, self._config.secret_file))
+            return await from_volume(self._config, partial(_read_secret, self._config.secret_file))
         if self._config.job_folder:
-            return await self.from_volume(record.secret)
+            return await from_volume(self._config, record.secret)
         self._say("warning: no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
         return None
 
     async def _join(self, found: Peers, secret: bytes | None) -> tuple[Roster, int]:
         """Until the gang is complete. Whoever the hub sends away, or does not hear, looks for peers again."""
         progress = asyncio.ensure_future(self._tell_who_is_missing())
+        said = ""
         try:
             while True:
                 hub = (found.hub, self._config.gang_port) if found.hub else None
-                patience = self._deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
+                left = self._deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
                 trainers, controller = trainers_here(self._config), self._controller or ""
                 me = replace(found.me, role=self._config.role, trainers=trainers, controller=controller)
                 job = "" if controller else found.identity or ""
                 joining = self._gang.join(me, hub, job=job, secret=secret)
                 try:
-                    return await asyncio.wait_for(joining, max(patience, 0))
+                    return await asyncio.wait_for(joining, max(left, 0))
                 except LookAgain as again:
-                    self._say(f"looking for peers again: {again.reason}")
+                    if again.reason != said:
+                        self._say(f"looking for peers again: {again.reason}")
+                    said = again.reason
                     found = await self._finder.find()
         except asyncio.TimeoutError:
-            waited = f"waited {self._config.peer_timeout:g} s (LAUNCHER_PEER_TIMEOUT) for the gang"
+            seconds, variable = patience(self._config, rejoin=self._rejoin)
+            waited = f"waited {seconds:g} s ({variable}) for the gang"
             raise Failure(Exit.TIMED_OUT, f"{waited}: {self._who_is_missing()}") from None
         finally:
             progress.cancel()
@@ -235,20 +244,29 @@ class Way:
         except Exception as error:
             self._events(Broken(step, _unexpected(step, error)))
 
-    async def from_volume(self, work: Callable[[], T]) -> T:
-        """What the work gives, which blocks as long as the volume does; Failure when that is too long."""
-        try:
-            return await asyncio.wait_for(off_loop(work), self._config.volume_timeout)
-        except asyncio.TimeoutError:
-            raise Failure(
-                Exit.IO_FAILED,
-                f"{self._config.output}: the volume has not answered for {self._config.volume_timeout:g} s "
-                "(LAUNCHER_VOLUME_TIMEOUT): is its server up?",
-            ) from None
+
+async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
+    """What the work gives, which blocks as long as the volume does; Failure when that is too long."""
+    try:
+        return await asyncio.wait_for(off_loop(work), config.volume_timeout)
+    except asyncio.TimeoutError:
+        raise Failure(
+            Exit.IO_FAILED,
+            f"{config.output}: the volume has not answered for {config.volume_timeout:g} s "
+            "(LAUNCHER_VOLUME_TIMEOUT): is its server up?",
+        ) from None
 
 
-def finder_settings(config: JobConfig) -> peers.Settings:
+def patience(config: JobConfig, *, rejoin: bool) -> tuple[float, str]:
+    """How long peers are waited for, and the variable that says so."""
+    if rejoin:
+        return config.rejoin_timeout, "LAUNCHER_REJOIN_TIMEOUT"
+    return config.peer_timeout, "LAUNCHER_PEER_TIMEOUT"
+
+
+def finder_settings(config: JobConfig, *, rejoin: bool = False) -> peers.Settings:
     """What finding peers needs of the configuration."""
+    seconds, variable = patience(config, rejoin=rejoin)
     return peers.Settings(
         discovery=config.discovery,
         role=config.role,
@@ -266,7 +284,8 @@ def finder_settings(config: JobConfig) -> peers.Settings:
         rank=config.rank,
         job_id=config.job_id,
         training_address=config.training_address,
-        timeout=config.peer_timeout,
+        timeout=seconds,
+        deadline=variable,
         env=config.environment,
     )
 

@@ -10,23 +10,27 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from launcher import alive, deaths, paddle, report, roles, tolerance
-from launcher.bootstrap import Already, Broken, Joined, Staged, Way
+from launcher.bootstrap import Already, Broken, Joined, Staged, Way, from_volume
 from launcher.config import JobConfig
+from launcher.ear import Ear
 from launcher.errors import FOR_GOOD, Exit, Failure
-from launcher.gang import Begin, Finish, Gang, HubLost, Lead, Restart, Settings, Stop, Train
+from launcher.gang import Begin, Finish, Gang, HubLost, Lead, Next, Restart, Settings, Stop, Train
 from launcher.generations import Generations
 from launcher.history import History
 from launcher.journal import Journal
 from launcher.model import FIRST, Cause, Member, Outcome, Plan, Process, Roster, Start
-from launcher.order import Order
 from launcher.processes import become_subreaper, heed_all_signals, off_loop, reap_orphans
 from launcher.record import Record
 from launcher.say import Say
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.proctable import tagged_environment
-from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor
+from launcher.supervise.supervisor import Died, PassDone, Serving
+from launcher.turn import Due, Turn
+
+T = TypeVar("T")
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
 _FINISHED_EARLY = 5.0  # between the end of a server and the word that all have trained
@@ -41,14 +45,6 @@ class Told:
 
 
 @dataclass(frozen=True)
-class OfTurn:
-    """What its supervisor tells, or a call that is due: of no account once the turn is over."""
-
-    turn: int
-    event: Event | Callable[[], None]
-
-
-@dataclass(frozen=True)
 class TurnEnded:
     """Nothing runs any more of the turn before, but what the kernel holds."""
 
@@ -57,6 +53,14 @@ class TurnEnded:
 
 class HeldLongEnough:
     """No gang came to be told of a failure."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """The turn before the gang is to gather again has ended here; `cause` is why, with what is known by now."""
+
+    cause: Cause
+    processes: Sequence[Process]
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
@@ -117,56 +121,80 @@ class Conductor:
         self._command = command
         self._say = say
         self._guardian = guardian
-        self._queue: asyncio.Queue[object] = asyncio.Queue()
-        listen = (config.pod_ip,) if config.pod_ip else None
-        self._gang = Gang(
-            Settings(config.members, config.gang_port, listen, silence=config.silence, pservers=config.shape.pservers),
-            self._queue.put_nowait,
-            say,
-            complete=self._mark_complete,
-            judge=self._judge,
-            prepare=self._prepare,
-        )
-        self._way = Way(config, self._gang, say, self._queue.put_nowait)
+        self._queue: asyncio.Queue[tuple[Ear, object]] = asyncio.Queue()
+        self._ear = Ear(self._queue)  # for what concerns all gangs and turns
         self._rank: int | None = config.rank
         self._name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
         self._first_plan = self._plan(None, None, FIRST)
         self._roster: Roster | None = None
         self._staged = False
-        self._begun: Begin | None = None
         self._record: Record | None = None
-        self._journal: Journal | None = None  # from the join on
-        self._generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
+        self._journal: Journal | None = None  # from the first join on
+        self._kept: Generations | None = None  # on the hub, also over several gangs
         self._held: tuple[Cause, float] | None = None
+        self._gathers_after: Cause | None = None  # why the gang before this one is over
         self._signals = 0
-        self._new_turn(0)
         self._ending_turn: asyncio.Task[None] | None = None  # the one before
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gather(rejoin=False)
+
+    def _gather(self, *, rejoin: bool) -> None:
+        """A gang to join, and the way there. Of those before it nothing is heard any more."""
+        config = self._config
+        self._of_gang = Ear(self._queue)
+        listen = (config.pod_ip,) if config.pod_ip else None
+        self._gang = Gang(
+            Settings(
+                config.members,
+                config.gang_port,
+                listen,
+                silence=config.silence,
+                pservers=config.shape.pservers,
+                gathers=config.gathers,
+            ),
+            self._of_gang,
+            self._say,
+            complete=self._mark_complete,
+            judge=self._judge,
+            prepare=self._prepare,
+        )
+        self._way = Way(config, self._gang, self._say, self._of_gang, rejoin=rejoin, staged=self._staged)
+        self._joined_now = False
+        self._begun: Begin | None = None
+        self._generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
+        self._new_turn()
+        if self._staged:
+            self._gang.staged()
 
     async def conduct(self) -> Outcome:
         """Until the job is over for this member."""
-        self._order.serve_early(self._first_plan)
+        self._turn.order.serve_early(self._first_plan)
         self._way.begin()
         while True:
-            match await self._queue.get():
+            match await self._next():
                 case Joined() as joined:
                     self._joined(joined)
                 case Staged():
                     self._staged = True
                     self._gang.staged()
-                    self._try_order(self._order.staged)
+                    self._try_order(self._turn.order.staged)
                 case Begin() as begin:
                     self._begun = begin
                     self._begin_if_joined()
                 case Lead():
-                    self._try_order(self._order.lead)
+                    self._try_order(self._turn.order.lead)
                 case Train():
                     self._train()
-                case OfTurn(turn, event):
-                    if turn == self._turn:
-                        self._happened(event)
-                case Restart(turn, cause):
-                    self._restart(turn, cause)
+                case Serving():
+                    self._turn.order.served()
+                case PassDone(number):
+                    self._passed(number)
+                case Died() as death:
+                    self._died(death)
+                case Due(call):
+                    call()
+                case Restart(cause=cause):
+                    self._restart(cause)
                 case TurnEnded(left):
                     self._turn_ended(left)
                 case Broken(step, failure):
@@ -175,17 +203,32 @@ class Conductor:
                 case Told():
                     if over := self._told_to_stop():
                         return await self._stop(over)
-                case HeldLongEnough() if self._held and not self._journal:
+                case HeldLongEnough() if self._held and not self._joined_now:
                     return await self._stop(self._held[0])
+                case Stop(cause, True) if cause.rank != self._rank and not self._signals:
+                    self._scatter(cause)
+                case Left(cause, processes):
+                    if over := self._gather_again(cause, processes):
+                        return await self._stop(over)
                 case Stop(cause):
                     return await self._stop(cause)
                 case HubLost(cause):
-                    return await self._without_hub(cause)
+                    if await self._is_complete():
+                        return await self._finish()
+                    if self._signals or not self._config.gathers:
+                        return await self._stop(cause)
+                    self._scatter(cause)
                 case Finish():
                     return await self._finish()
                 case Already():
                     self._say("the job is complete already: nothing to do")
                     return await self._finish()
+
+    async def _next(self) -> object:
+        while True:
+            ear, event = await self._queue.get()
+            if not ear.closed:
+                return event
 
     # ---- what happens, and what follows --------------------------------------------------------------------------
 
@@ -194,20 +237,22 @@ class Conductor:
         me = roster.members[rank]
         self._rank = rank
         self._name = me.pod
-        self._record = joined.record
-        self._roster = roster
+        self._record, self._roster = joined.record, roster
         name = config.shape.name(rank)
         self._say.set_name(name)
         if config.members > 1:
             of = f"{name} of {config.shape.count(config.role)}"
             self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
-        history = joined.history if rank == 0 else None
+        self._joined_now = True
+        if rank == 0 and self._kept is None:
+            self._kept = self._all_generations(joined.record, joined.history, me)
         attempts_file = joined.record.attempts_file if joined.record.identified else None
+        history = self._kept.history if self._kept and rank == 0 else None
         self._journal = Journal(
             config.job_name or "", config.output, roster, me, history, attempts_file, config.shape, self._say
         )
-        if history is not None:
-            self._generations.set_result(self._all_generations(joined.record, history, self._journal, me))
+        if rank == 0 and self._kept:
+            self._generations.set_result(self._kept)
         self._journal.phase("starting")
         self._way.stage(rank)
         if self._held:
@@ -215,7 +260,7 @@ class Conductor:
             self._gang.failed(replace(cause, rank=rank, pod=me.pod), died_at)
         self._begin_if_joined()
 
-    def _all_generations(self, record: Record, history: History, journal: Journal, me: Member) -> Generations:
+    def _all_generations(self, record: Record, history: History, me: Member) -> Generations:
         config = self._config
         return Generations(
             config.max_restarts,
@@ -223,11 +268,12 @@ class Conductor:
             record,
             history,
             counts=self._first_plan.shows_passes,
+            gathers=config.gathers,
             output=config.output,
             pod=me.pod,
             say=self._say,
-            written=journal.summarize,
-            from_volume=self._way.from_volume,
+            written=self._summarize,
+            from_volume=self._from_volume,
         )
 
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
@@ -239,12 +285,14 @@ class Conductor:
             return
         start = self._begun.start
         after = "" if start.resume is None else f", after pass {start.resume}"
-        self._supervisor.place_logs(self._journal.folder, f"generation {start.generation}, pod {self._name}{after}")
+        self._turn.supervisor.place_logs(
+            self._journal.folder, f"generation {start.generation}, pod {self._name}{after}"
+        )
         self._journal.begin(start)
         make_plan = partial(self._plan, self._roster, self._rank, start)
-        self._try_order(partial(self._order.begin, make_plan))
+        self._try_order(partial(self._turn.order.begin, make_plan))
         if self._begun.turn == 0:
-            for change in paddle.replaced(self._config, self._order.plan or self._first_plan):
+            for change in paddle.replaced(self._config, self._turn.order.plan or self._first_plan):
                 self._say(f"warning: {change}")
 
     def _try_order(self, go_on: Callable[[], None]) -> None:
@@ -252,24 +300,13 @@ class Conductor:
         try:
             go_on()
         except Failure as failure:
-            self._order.close()
-            self._queue.put_nowait(Broken("plan", failure))
+            self._turn.order.close()
+            self._of_gang(Broken("plan", failure))
 
     def _train(self) -> None:
         self._say("every server serves and everything is copied: training")
         self._enter("training" if self._first_plan.trainers else "serving")
-        self._try_order(self._order.train)
-
-    def _happened(self, event: Event | Callable[[], None]) -> None:
-        match event:
-            case Serving():
-                self._order.served()
-            case PassDone(number):
-                self._passed(number)
-            case Died() as death:
-                self._died(death)
-            case _:
-                event()
+        self._try_order(self._turn.order.train)
 
     def _passed(self, number: int) -> None:
         if self._journal:
@@ -279,11 +316,11 @@ class Conductor:
 
     def _died(self, death: Died) -> None:
         if death.process.role == "trainer" and death.code == 0:
-            self._order.trainer_done()
-            if self._order.done:
+            self._turn.order.trainer_done()
+            if self._turn.order.done:
                 self._enter("trained")
         elif death.process.may_finish and death.code == 0:
-            self._later(_FINISHED_EARLY, lambda: self._fail_by(death))
+            self._turn.later(_FINISHED_EARLY, lambda: self._fail_by(death))
         else:
             self._fail_by(death)
 
@@ -297,70 +334,99 @@ class Conductor:
     def _broken(self, step: str, failure: Failure) -> Cause | None:
         """The cause, where it ends this member at once; None where a gang is told first."""
         cause = Cause(step, self._rank, self._name, failure.message, failure.code)
-        if self._journal or step == "staging":
+        if self._joined_now or step == "staging":
             self._fail(cause, time.monotonic())
             return None
         return self._held[0] if self._held else cause
 
     def _told_to_stop(self) -> Cause | None:
-        self._order.close()
+        self._turn.order.close()
         cause = Cause("stopped", self._rank, self._name, "was told to stop (SIGTERM)", Exit.STOPPED)
         self._gang.failed(cause, time.monotonic())
-        return None if self._journal else cause  # without: nobody may know this member yet, and nobody will answer
+        if self._joined_now:
+            return None
+        return self._gathers_after or cause  # nobody may know this member yet, and nobody will answer
 
     def _fail(self, cause: Cause, died_at: float) -> None:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
         self._say(cause.what)
-        if self._journal:
+        if self._joined_now:
             self._gang.failed(cause, died_at)
         elif self._held is None:
             self._held = (cause, died_at)
             self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")
-            asyncio.get_running_loop().call_later(_HOLD, self._queue.put_nowait, HeldLongEnough())
+            self._ear.later(_HOLD, HeldLongEnough())
 
     # ---- turns ---------------------------------------------------------------------------------------------------
 
-    def _new_turn(self, turn: int) -> None:
-        """Whatever the one before still tells is heard no more."""
-        self._turn = turn
-        told = partial(_put_of_turn, self._queue, turn)
-        self._supervisor = Supervisor(told, self._say, secrets.token_hex(8), self._guardian)
-        self._order = Order(self._gang, self._supervisor.start, self._say, self._later)
+    def _new_turn(self) -> None:
+        self._turn = Turn(Ear(self._queue), self._gang, self._say, self._guardian)
         if self._staged:
-            self._order.staged()
+            self._turn.order.staged()
+        if self._signals:
+            self._turn.order.close()
 
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._queue.put_nowait, OfTurn(self._turn, call))
-
-    def _restart(self, turn: int, cause: Cause) -> None:
+    def _restart(self, cause: Cause) -> None:
         """End what runs here. The hub says begin once nothing runs anywhere."""
         self._say(f"{report.first_cause(cause, self._config.shape)}: all processes of the job end, to start again")
         self._enter("restarting")
         self._begun = None
-        self._order.close()
-        self._ending_turn = asyncio.ensure_future(self._end_turn(self._supervisor))
-        self._new_turn(turn)
-        if self._signals:
-            self._order.close()
+        self._ending_turn = asyncio.ensure_future(self._end_turn(self._turn))
+        self._new_turn()
 
-    async def _end_turn(self, supervisor: Supervisor) -> None:
-        left = await supervisor.end(_FAILURE_GRACE)
-        await supervisor.close(_FAREWELL)
-        self._queue.put_nowait(TurnEnded(left))
+    async def _end_turn(self, turn: Turn) -> None:
+        self._of_gang(TurnEnded(await turn.end(_FAILURE_GRACE, _FAREWELL)))
 
     def _turn_ended(self, left: Sequence[Process]) -> None:
-        if not left:
+        if left:
+            self._fail(self._held_by_the_kernel(left), time.monotonic())
+        else:
             self._gang.ended()
-            return
+
+    def _held_by_the_kernel(self, left: Sequence[Process]) -> Cause:
         roles_left = ", ".join(process.role for process in left)
         what = f"what ran before does not end even by SIGKILL ({roles_left}): nothing can be started again here"
-        self._fail(Cause("launcher", self._rank, self._name, what, Exit.IO_FAILED), time.monotonic())
+        return Cause("launcher", self._rank, self._name, what, Exit.IO_FAILED)
+
+    # ---- gathering again -----------------------------------------------------------------------------------------
+
+    def _scatter(self, cause: Cause) -> None:
+        """A member is gone, and another pod may come in its place: this one ends its children and joins anew."""
+        self._joined_now = False
+        self._gathers_after = cause
+        self._enter("gathering")
+        self._of_gang.close()
+        self._turn.over()
+        self._ending_turn = asyncio.ensure_future(self._leave_gang(cause, self._turn))
+
+    async def _leave_gang(self, cause: Cause, turn: Turn) -> None:
+        grace = self._config.stop_grace if cause.kind == "stopped" else _FAILURE_GRACE
+        # Whoever is cut off ends its children after as long a silence, and may need its grace for that.
+        fence = asyncio.sleep(self._config.stop_grace if cause.silent else 0)
+        cause, left, *_ = await asyncio.gather(
+            self._explained(cause), turn.end(grace, _FAREWELL), self._gang.close(), self._way.end(), fence
+        )
+        self._ear(Left(cause, left))
+
+    def _gather_again(self, cause: Cause, left: Sequence[Process]) -> Cause | None:
+        """The cause, where it ends this member instead."""
+        if left:
+            return self._held_by_the_kernel(left)
+        self._say(
+            f"{report.first_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
+            f"{self._config.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for who takes its place"
+        )
+        if self._kept is not None:
+            self._kept.explain(cause)
+        self._gather(rejoin=True)
+        self._way.begin()
+        return None
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> Outcome:
         """All have trained: servers have nobody left to serve."""
-        self._order.close()
+        self._turn.order.close()
         self._enter("finishing")
         await self._end_children(self._config.stop_grace)
         self._gang.stopped()
@@ -368,13 +434,13 @@ class Conductor:
 
     async def _stop(self, cause: Cause) -> Outcome:
         """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
-        self._order.close()
+        self._turn.order.close()
         self._enter("ending")
         orderly = cause.kind == "stopped" or self._signals > 0
         ending = self._end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
         cause, _ = await asyncio.gather(self._explained(cause), ending)
         self._gang.stopped()
-        if self._journal and cause.rank != self._rank:
+        if self._joined_now and cause.rank != self._rank:
             await self._until_finish()
         return report.outcome(cause, self._rank, told_to_stop=self._signals > 0, shape=self._config.shape)
 
@@ -385,26 +451,26 @@ class Conductor:
         became = await self._way.what_became_of(cause.pod)
         return replace(cause, what=f"{cause.what}; Kubernetes says: {became}") if became else cause
 
-    async def _without_hub(self, cause: Cause) -> Outcome:
-        """This member has trained: the mark on the volume tells whether all have."""
+    async def _is_complete(self) -> bool:
+        """This member has trained and lost its hub: the mark on the volume tells whether all have."""
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identified and (left := deadline - time.monotonic()) > 0:
             try:
                 if await asyncio.wait_for(off_loop(self._record.is_complete), left):
-                    return await self._finish()
+                    return True
             except asyncio.TimeoutError:
                 break
             await asyncio.sleep(0.2)
-        return await self._stop(cause)
+        return False
 
     async def _end_children(self, grace: float) -> None:
         before = [self._ending_turn] if self._ending_turn else []
-        await asyncio.gather(self._way.end(), self._supervisor.end(grace), *before)
+        await asyncio.gather(self._way.end(), self._turn.supervisor.end(grace), *before)
 
     async def _until_finish(self) -> None:
         async def finish() -> None:
-            while not isinstance(await self._queue.get(), Finish):
+            while not isinstance(await self._next(), Finish):
                 pass
 
         try:
@@ -420,12 +486,12 @@ class Conductor:
         if self._journal:
             self._journal.ended(result)
         else:
-            self._supervisor.place_logs(self._folder_without_rank(), f"pod {self._config.own_name}, never joined")
+            self._turn.supervisor.place_logs(self._folder_without_rank(), f"pod {self._config.own_name}, never joined")
         message = report.termination_message(result)
         for_good = result.code in FOR_GOOD
         farewells = [
             self._gang.close(),
-            self._supervisor.close(_FAREWELL),
+            self._turn.supervisor.close(_FAREWELL),
             off_loop(report.write_termination_message, self._config.termination_log, message),
             *([off_loop(self._journal.flush, _FAREWELL)] if self._journal else []),
             *([self._way.tell_failed_for_good(f"exit code {result.code}: {result.text}")] if for_good else []),
@@ -443,8 +509,15 @@ class Conductor:
         if self._journal:
             self._journal.phase(phase)
 
-    def _judge(self, cause: Cause) -> tuple[Cause, bool]:
-        return self._generations.result().judge(cause) if self._generations.done() else (cause, False)
+    async def _from_volume(self, work: Callable[[], T]) -> T:
+        return await from_volume(self._config, work)
+
+    def _summarize(self) -> None:
+        if self._journal:
+            self._journal.summarize()
+
+    def _judge(self, cause: Cause) -> tuple[Cause, Next]:
+        return self._generations.result().judge(cause) if self._generations.done() else (cause, Next.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
         return await (await self._generations).prepare(cause)
@@ -467,10 +540,6 @@ class Conductor:
         self._signals += 1
         if self._signals == 1:
             self.told.set_result(None)
-            self._queue.put_nowait(Told())
+            self._ear(Told())
         else:
-            self._supervisor.kill()
-
-
-def _put_of_turn(queue: asyncio.Queue[object], turn: int, event: Event) -> None:
-    queue.put_nowait(OfTurn(turn, event))
+            self._turn.supervisor.kill()

@@ -59,6 +59,7 @@ class JobConfig:
     trainers_per_node: int
     gpus: int  # that are visible here
     max_restarts: int
+    rejoin_timeout: float
     backoff_limit: int | None
     failure_policy: bool
     pod_name: str | None
@@ -78,6 +79,11 @@ class JobConfig:
     def trainers(self) -> int:
         """How many trainers there are, on all nodes."""
         return self.shape.trainers * self.trainers_per_node
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the members wait for another pod when one is lost."""
+        return self.members > 1 and self.max_restarts > 0 and self.rejoin_timeout > 0
 
     @property
     def job_folder(self) -> str | None:
@@ -166,6 +172,7 @@ def read(
         trainers_per_node=values["LAUNCHER_TRAINERS_PER_NODE"],
         gpus=gpus.visible(environment) if check_here else 0,
         max_restarts=values["LAUNCHER_MAX_RESTARTS"],
+        rejoin_timeout=values["LAUNCHER_REJOIN_TIMEOUT"],
         backoff_limit=values["LAUNCHER_BACKOFF_LIMIT"],
         failure_policy=values["LAUNCHER_FAILURE_POLICY"],
         pod_name=values["POD_NAME"],

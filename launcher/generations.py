@@ -12,13 +12,14 @@ from typing import Protocol, TypeVar
 
 from launcher import checkpoints
 from launcher.errors import FOR_GOOD, Failure
-from launcher.gang import NotAgain
+from launcher.gang import Next, NotAgain
 from launcher.history import History
 from launcher.model import CHILDREN, Cause, Saves, Start
 from launcher.record import MAX_ATTEMPTS, Record
 
 T = TypeVar("T")
 
+GONE = ("lost", "stopped")  # kinds of causes after which a member is not there any more
 CANNOT_START = (126, 127)  # as a shell says it
 NEVER_AGAIN = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # codes of children that no further try mends
 LONGEST_PAUSE = 60.0
@@ -51,6 +52,7 @@ class Generations:
         history: History,
         *,
         counts: bool,
+        gathers: bool,
         output: str,
         pod: str,
         say: Callable[[str], None],
@@ -61,8 +63,9 @@ class Generations:
         self._left = most
         self._saves = saves
         self._record = record
-        self._history = history
+        self.history = history
         self._counts = counts  # whether a pass that is done can be seen
+        self._gathers = gathers
         self._output = output
         self._pod = pod
         self._say = say
@@ -83,24 +86,31 @@ class Generations:
         self._count(0)
 
     def complete(self) -> None:
-        self._history.end(None)
+        self.history.end(None)
         self._count(0)
 
-    def judge(self, cause: Cause) -> tuple[Cause, bool]:
-        """The first cause of this generation as everybody is told it, and whether another one follows."""
-        self._history.end(cause)
+    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+        """The first cause of this generation as everybody is told it, and what follows from it."""
+        self.history.end(cause)
         if cause.kind == "stopped" and not self._progress_seen:
             self._count(self._before)
         given_up = self._counts and self._record.identified and not self._progress_seen
         if given_up and cause.kind != "stopped" and self._before + 1 >= MAX_ATTEMPTS:
             attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
-            return self._told(_final(cause, attempts)), False
+            return self._told(_final(cause, attempts)), Next.STOP
+        if cause.kind in GONE and self._gathers:
+            self._before = 0 if self._progress_seen else self._before + (cause.kind == "lost")
+            return self._told(cause), Next.GATHER
         if cause.kind not in CHILDREN or cause.code in NEVER_AGAIN or self._left <= 0 or cause.final:
-            return self._told(cause), False
+            return self._told(cause), Next.STOP
         self._left -= 1
         self._not_before = time.monotonic() + self._pause
+        return self._told(cause), Next.RESTART
+
+    def explain(self, cause: Cause) -> None:
+        """More is known of why the latest generation ended."""
+        self.history.end(cause)
         self._written()
-        return cause, True
 
     async def prepare(self, cause: Cause | None) -> Start:
         """Once nothing of the generation before is left: settle where the next one begins, and claim it."""
@@ -113,7 +123,7 @@ class Generations:
         except Failure as failure:
             raise NotAgain(Cause("volume", 0, self._pod, failure.message, failure.code)) from None
         self._running = Running(resume, time.monotonic())
-        self._history.begin(number, resume)
+        self.history.begin(number, resume)
         self._count(self._before + 1)
         return Start(number, resume)
 
@@ -149,7 +159,7 @@ class Generations:
 
     async def _claim(self) -> int:
         """The next number, which no other gang of this job can have."""
-        latest = self._history.generation
+        latest = self.history.generation
         number = 0 if latest is None else latest + 1
         while not await self._from_volume(partial(self._record.claim, number, self._pod)):
             number += 1
@@ -160,7 +170,7 @@ class Generations:
         saves = self._saves
         if saves is None:
             return None
-        if first and self._history.generation is None:
+        if first and self.history.generation is None:
             when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
             await self._set_aside(saves, checkpoints.all_from, f"earlier-{when}", "of an earlier job")
             return None
@@ -183,7 +193,7 @@ class Generations:
 
     def _count(self, without_progress: int) -> None:
         if self._counts:
-            self._history.without_progress = without_progress
+            self.history.without_progress = without_progress
         self._written()
 
     def _told(self, cause: Cause) -> Cause:

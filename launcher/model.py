@@ -111,6 +111,7 @@ class Cause:
     code: int
     tail: tuple[str, ...] = field(default=())  # last lines of the dead child's log
     final: bool = False  # the job is given up: nobody should try again
+    silent: bool = False  # of a lost one: nothing was heard of it, so that it may still be there, beyond a cut
 
 
 @dataclass(frozen=True)

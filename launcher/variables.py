@@ -49,6 +49,10 @@ def _seconds(value: str) -> float:
     return float(value)
 
 
+def _seconds_or_none(value: str) -> float:
+    return 0.0 if re.fullmatch(r"0+(\.0+)?", value.strip()) else _seconds(value)
+
+
 def _silence(value: str) -> float:
     """Members say something every 5 s: less than three times that would take a busy node for a lost one."""
     seconds = _seconds(value)
@@ -282,6 +286,13 @@ VARIABLES: tuple[Variable, ...] = (
         0,
         "a number, 0 or more",
         "how often the job starts again in the same pods when a trainer or a pserver fails; the hub's counts",
+    ),
+    Variable(
+        "LAUNCHER_REJOIN_TIMEOUT",
+        _seconds_or_none,
+        300.0,
+        "seconds, 0 or more",
+        "with LAUNCHER_MAX_RESTARTS: how long to wait for the pod that replaces a lost one; 0: a lost pod ends the job",
     ),
     Variable(
         "LAUNCHER_BACKOFF_LIMIT",

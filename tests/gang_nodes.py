@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.gang import Begin, Event, Gang, NotAgain, Settings, Stop, Train
+from launcher.gang import Begin, Event, Gang, Next, NotAgain, Settings, Stop, Train
 from launcher.model import FIRST, Cause, Member, Roster, Start
 
 REPOSITORY = Path(__file__).parents[1]
@@ -61,7 +61,7 @@ class Node:
         uid: str = "",
         address: str | None = None,
         complete: Callable[[], Awaitable[None]] | None = None,
-        judge: Callable[[Cause], tuple[Cause, bool]] = lambda cause: (cause, False),
+        judge: Callable[[Cause], tuple[Cause, Next]] = lambda cause: (cause, Next.STOP),
         prepare: Callable[[Cause | None], Start | NotAgain] = lambda cause: FIRST,
         tell: Callable[[Event], None] = lambda event: None,
     ) -> None:
@@ -97,7 +97,7 @@ class Node:
         if self._complete:
             await self._complete()
 
-    def _on_judge(self, cause: Cause) -> tuple[Cause, bool]:
+    def _on_judge(self, cause: Cause) -> tuple[Cause, Next]:
         self.judged.append(cause)
         return self._judge(cause)
 

@@ -27,6 +27,7 @@ def settings(**more: Any) -> Settings:
         "job_id": None,
         "training_address": "",
         "timeout": 30.0,
+        "deadline": "LAUNCHER_PEER_TIMEOUT",
         "env": {},
     }
     return Settings(**(given | more))

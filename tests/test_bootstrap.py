@@ -10,7 +10,7 @@ import pytest
 
 from launcher import config, peers
 from launcher.bootstrap import Already, Joined, Way
-from launcher.gang import Gang
+from launcher.gang import Gang, Next
 from launcher.gang import Settings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
 from launcher.peers.alone import Alone
@@ -120,8 +120,8 @@ async def nothing() -> None:
     """There is no mark to write."""
 
 
-def as_it_is(cause: Cause) -> tuple[Cause, bool]:
-    return cause, False
+def as_it_is(cause: Cause) -> tuple[Cause, Next]:
+    return cause, Next.STOP
 
 
 async def at_once(cause: Cause | None) -> Start:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import Finish, HubLost, Lead, LookAgain, Stop, Train, protocol
+from launcher.gang import Finish, HubLost, Lead, LookAgain, Next, Stop, Train, protocol
 from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
 from launcher.gang.words import Papers
@@ -418,7 +418,7 @@ async def test_the_oldest_death_is_named_though_it_is_told_last() -> None:
 async def test_the_verdict_is_judged_once_and_never_changes() -> None:
     async with Scene() as scene:
         nodes = await scene.training(
-            2, settings(2, collect=0.01), judge=lambda cause: (replace(cause, final=True), False)
+            2, settings(2, collect=0.01), judge=lambda cause: (replace(cause, final=True), Next.STOP)
         )
         cause = died("trainer", 1, 3)
         nodes[1].gang.failed(cause, time.monotonic())
@@ -434,7 +434,7 @@ async def test_the_verdict_is_judged_once_and_never_changes() -> None:
 
 @in_loop
 async def test_a_judge_that_fails_does_not_keep_the_gang_from_stopping() -> None:
-    def broken(cause: Cause) -> tuple[Cause, bool]:
+    def broken(cause: Cause) -> tuple[Cause, Next]:
         raise ZeroDivisionError
 
     async with Scene() as scene:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.gang import Missing, protocol
+from launcher.gang import Missing, Stop, protocol
 from launcher.gang.protocol import Malformed
 from launcher.gang.verdict import first_cause
 from launcher.gang.words import Papers
@@ -105,7 +105,7 @@ def test_the_hubs_proof_needs_the_secret_and_both_nonces() -> None:
 
 def test_a_cause_arrives_as_it_was_said() -> None:
     cause = Cause("pserver", 2, "pod-2", "killed\n'\"\udcff", 137, ("last", "lines \x1b[0m"), True)
-    assert protocol.read_stop(read(protocol.encode(protocol.stop(cause)))) == cause
+    assert protocol.read_stop(read(protocol.encode(protocol.stop(cause, True)))) == Stop(cause, True)
     assert protocol.read_failed(read(protocol.encode(protocol.failed(0, replace(cause, rank=None), 0.25)))) == (
         replace(cause, rank=None),
         0.25,

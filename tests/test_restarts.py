@@ -192,7 +192,8 @@ def test_a_job_that_is_told_to_stop_in_its_pause_stops(going_on: Job) -> None:
     assert job.nothing_left()
 
 
-def test_a_launcher_lost_in_the_pause_ends_the_job(going_on: Job) -> None:
+def test_a_launcher_lost_in_the_pause_ends_a_job_that_waits_for_none(going_on: Job) -> None:
+    going_on.environment["LAUNCHER_REJOIN_TIMEOUT"] = "0"
     job = going_on.start(flags=SIX).until_training()
     job.kill(1, TRAINER)
     until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())

@@ -24,6 +24,7 @@ from launcher.gang.words import (
     Lead,
     LookAgain,
     Missing,
+    Next,
     Papers,
     Restart,
     Settings,
@@ -45,8 +46,8 @@ class Gang:
     "stopped" the culprit may use all of its grace, and the waiting needs a bound of the caller's own.
 
     complete: called on the hub, once, when all have trained: writes the mark of completion
-    judge: called on the hub with the first cause of a turn: gives it as it is told to all, and whether another turn may
-        follow. It must not block.
+    judge: called on the hub with the first cause of a turn: gives it as it is told to all, and what follows from it. It
+        must not block.
     prepare: called on the hub before each turn with the cause of the one before: gives what is told by Begin, or raises
         NotAgain
     """
@@ -58,7 +59,7 @@ class Gang:
         say: Callable[[str], None],
         *,
         complete: Callable[[], Awaitable[None]],
-        judge: Callable[[Cause], tuple[Cause, bool]],
+        judge: Callable[[Cause], tuple[Cause, Next]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
     ) -> None:
         self._settings = settings
@@ -269,15 +270,15 @@ class Gang:
             if cause.kind not in CHILDREN:
                 self.failed(cause, at)
 
-    def _stop(self, cause: Cause) -> None:
-        self._event(Stop(cause))
+    def _stop(self, stop: Stop) -> None:
+        self._event(stop)
         self._leave()
 
     def _stop_by_itself(self) -> None:
         """The hub had its time for a verdict."""
-        self._stop(first_cause(self._failures)[1])
+        self._stop(Stop(first_cause(self._failures)[1]))
 
-    def _hub_lost(self, why: str, ended_at: float) -> None:
+    def _hub_lost(self, why: str, ended_at: float, silent: bool) -> None:
         if self._ending:
             self._event(Finish())  # nobody is left to say it
             return
@@ -288,11 +289,13 @@ class Gang:
             f"the hub, {hub} (pod {pod}), was lost without a word: {why}; was its pod deleted, out of memory, or is "
             f"its node gone? `kubectl describe pod {pod}` may tell"
         )
-        lost = Cause("lost", 0, pod, what, Exit.PEER_LOST)
+        lost = Cause("lost", 0, pod, what, Exit.PEER_LOST, silent=silent)
         if self._trained and not self._failures:
             self._event(HubLost(lost))
         else:
-            self._stop(first_cause([*self._failures, (ended_at, lost)])[1])
+            again = self._settings.gathers and all(cause.kind in CHILDREN for _, cause in self._failures)
+            cause = lost if again else first_cause([*self._failures, (ended_at, lost)])[1]
+            self._stop(Stop(cause, again))
             self._event(Finish())
 
     @property

@@ -17,7 +17,7 @@ from launcher.gang.joining import Joining, Seat
 from launcher.gang.protocol import Hello, Malformed, Message
 from launcher.gang.strangers import Refusal
 from launcher.gang.verdict import first_cause, handicap
-from launcher.gang.words import Missing, NotAgain, Papers, Settings
+from launcher.gang.words import Missing, Next, NotAgain, Papers, Settings
 from launcher.model import Cause, Roster, Start
 from launcher.roles import Shape
 
@@ -50,7 +50,7 @@ class Hub:
         hear: Callable[[Message], None],
         say: Callable[[str], None],
         complete: Callable[[], Awaitable[None]],
-        judge: Callable[[Cause], tuple[Cause, bool]],
+        judge: Callable[[Cause], tuple[Cause, Next]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
     ) -> None:
         self._papers = papers
@@ -73,6 +73,7 @@ class Hub:
         self._decide_at = 0.0
         self._completing: asyncio.Task[None] | None = None
         self._cause: Cause | None = None
+        self._again = False  # once it is over
         self._finished = False
         self._closed = False
 
@@ -183,7 +184,7 @@ class Hub:
             self._someone_left(seat)
             return
         if connection.why:  # silence, or nonsense
-            self._lose(seat, seat.ended_at, connection.why)
+            self._lose(seat, seat.ended_at, connection.why, silent=connection.silent)
             return
         patience = self._settings.return_within
         why = f"its connection ended and it did not return within {patience:g} s"
@@ -211,12 +212,12 @@ class Hub:
             turn.cause and protocol.restart(turn.number, turn.cause),
             turn.start and protocol.begin(turn.number, turn.start),
             turn.training and protocol.of_turn("train", turn.number),
-            self._cause and protocol.stop(self._cause),
+            self._cause and protocol.stop(self._cause, self._again),
             self._finished and protocol.word("finish"),
         ]
         return [message for message in said if message]
 
-    def _lose(self, seat: Seat, ended_at: float, why: str) -> None:
+    def _lose(self, seat: Seat, ended_at: float, why: str, silent: bool = False) -> None:
         """Unless it has returned meanwhile, this member is dead."""
         if seat.ended_at != ended_at or seat.lost:
             return
@@ -226,7 +227,7 @@ class Hub:
             f"{name} (pod {seat.member.pod}) was lost without a word: {why}; was its pod deleted, out of memory, or is "
             f"its node gone? `kubectl describe pod {seat.member.pod}` may tell"
         )
-        self._report(ended_at, Cause("lost", seat.rank, seat.member.pod, what, Exit.PEER_LOST))
+        self._report(ended_at, Cause("lost", seat.rank, seat.member.pod, what, Exit.PEER_LOST, silent=silent))
 
     # ---- what members say ----------------------------------------------------------------------------------------
 
@@ -360,27 +361,27 @@ class Hub:
         latest = died_at + handicap(cause)
         if any(seat.ended_at is not None and not seat.lost and seat.ended_at <= latest for seat in self._seats):
             return  # it returns or is lost within a second
-        cause, again = self._judged(cause)
-        if again:
+        cause, then = self._judged(cause)
+        if then is Next.RESTART:
             self._restart(cause)
         else:
-            self._stop(cause)
+            self._stop(cause, again=then is Next.GATHER)
 
-    def _stop(self, cause: Cause) -> None:
-        self._cause = cause
-        self._tell_all(protocol.stop(cause))
+    def _stop(self, cause: Cause, *, again: bool = False) -> None:
+        self._cause, self._again = cause, again
+        self._tell_all(protocol.stop(cause, again))
         culprit = self._culprit()
         if culprit is None or culprit.ended_at is not None or culprit.stopped:
             self._finish()
         elif cause.kind != "stopped":  # who was told to stop may use all of its grace
             asyncio.get_running_loop().call_later(self._settings.leave_within, self._finish)
 
-    def _judged(self, cause: Cause) -> tuple[Cause, bool]:
+    def _judged(self, cause: Cause) -> tuple[Cause, Next]:
         try:
             return self._judge(cause)
         except Exception as error:
             self._say(f"judging the first cause failed, it stands as it is: {error!r}")
-            return cause, False
+            return cause, Next.STOP
 
     def _culprit(self) -> Seat | None:
         rank = self._cause.rank if self._cause else None

@@ -37,9 +37,9 @@ class _Again(Exception):
 class Link:
     """The one connection to the hub.
 
-    `heard` gets what the hub says after the welcome, `returned` is called when the hub has said welcome again, and
-    `lost` with the reason and the time when the connection ended for good. `last_words` is asked for what the hub must
-    hear when the joining is given up.
+    `heard` gets what the hub says after the welcome, and `returned` is called when the hub has said welcome again.
+    `lost` is told when the connection has ended for good: why, when, and whether by silence. `last_words` is asked for
+    what the hub must hear when the joining is given up.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Link:
         *,
         heard: Callable[[Message], None],
         returned: Callable[[], None],
-        lost: Callable[[str, float], None],
+        lost: Callable[[str, float, bool], None],
         last_words: Callable[[], list[Message]],
     ) -> None:
         self.missing: Missing | None = None
@@ -219,7 +219,7 @@ class Link:
         self._connection = None
         ended_at = connection.heard_at if connection.silent else time.monotonic()
         if connection.why:  # silence, or nonsense: there is nobody to return to
-            asyncio.get_running_loop().call_soon(self._lost, connection.why, ended_at)
+            asyncio.get_running_loop().call_soon(self._lost, connection.why, ended_at, connection.silent)
         else:
             self._returning = asyncio.get_running_loop().create_task(self._return(ended_at))
 
@@ -240,7 +240,7 @@ class Link:
                 self._returned()
                 return
             await asyncio.sleep(_RETURN_PAUSE)
-        self._lost(why, ended_at)
+        self._lost(why, ended_at, False)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ Hub to member
     begin       (turn, generation, resume) what is to be started, and the last pass that need not be trained, or null.
     train       (turn) everybody has said staged and serving.
     restart     (turn, cause) the turn before this one has failed: everybody ends all children, then says ended.
-    stop        (cause) the first cause of a failure or a stop. Said once, never changed.
+    stop        (cause, again) the first cause of a failure or a stop. Said once, never changed. With `again` true
+                whoever is not at fault ends all children, and joins anew.
     finish      the job is complete; after a stop: the culprit has gone, everybody may go.
 
 Member to hub
@@ -60,7 +61,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from launcher.gang.words import Begin, Missing, Papers, Restart
+from launcher.gang.words import Begin, Missing, Papers, Restart, Stop
 from launcher.model import Cause, Member, Roster, Start
 from launcher.roles import Shape
 
@@ -303,12 +304,12 @@ def read_failed(message: Message) -> tuple[Cause, float]:
     return _read_cause(message), float(age)
 
 
-def stop(cause: Cause) -> Message:
-    return {"word": "stop", "cause": _cause_fields(cause)}
+def stop(cause: Cause, again: bool = False) -> Message:
+    return {"word": "stop", "cause": _cause_fields(cause), "again": again}
 
 
-def read_stop(message: Message) -> Cause:
-    return _read_cause(message)
+def read_stop(message: Message) -> Stop:
+    return Stop(_read_cause(message), message.get("again") is True)
 
 
 def _proof(secret: bytes | None, *claims: object) -> str:
@@ -356,6 +357,7 @@ def _cause_fields(cause: Cause) -> Message:
         "code": int(cause.code),
         "tail": _last(cause.tail),
         "final": cause.final,
+        "silent": cause.silent,
     }
 
 
@@ -381,8 +383,9 @@ def _read_cause(message: Message) -> Cause:
             "code": int(code),
             "tail": list(tail),
             "final": bool(final),
+            "silent": bool(silent),
         } if all(isinstance(line, str) for line in tail):
-            return Cause(kind, rank, pod, what, code, tuple(tail), final)
+            return Cause(kind, rank, pod, what, code, tuple(tail), final, silent)
     raise Malformed("cause")
 
 

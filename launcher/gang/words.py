@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from launcher.model import Cause, Member, Start
 from launcher.roles import Shape
@@ -25,6 +26,7 @@ class Settings:
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
     complete_within: float = 5.0  # for the mark of completion
     restart_within: float = 20.0  # for all children of a turn to be ended, before it is a stop after all
+    gathers: bool = False  # whether those who are left by their hub wait for another one
     pservers: int = 0  # of `size`: the last ranks, which serve only; 0 where all do both
 
     @property
@@ -76,9 +78,13 @@ class Finish:
 
 @dataclass(frozen=True)
 class Stop:
-    """The job has failed or was stopped; `cause` is the first cause and the same everywhere."""
+    """The job has failed or was stopped; `cause` is the first cause and the same everywhere.
+
+    With `again` only this gang is over: whoever is not at fault gathers again, and waits for who takes the place.
+    """
 
     cause: Cause
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,14 @@ class HubLost:
 
 
 Event = Begin | Lead | Train | Restart | Finish | Stop | HubLost
+
+
+class Next(Enum):
+    """What follows from the first cause of a failure."""
+
+    STOP = "the job ends"
+    RESTART = "the gang starts its next turn"
+    GATHER = "a member is gone: the others end their children, and gather again"
 
 
 class NotAgain(Exception):

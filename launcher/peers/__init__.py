@@ -39,6 +39,7 @@ class Settings:
     job_id: str | None
     training_address: str
     timeout: float
+    deadline: str  # the variable that says so
     env: Mapping[str, str]
     service_account: str = SERVICE_ACCOUNT
 

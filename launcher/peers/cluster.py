@@ -27,7 +27,7 @@ class Cluster:
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._waiting = Waiting(settings.timeout, say)
+        self._waiting = Waiting(settings.timeout, settings.deadline, say)
         self._view = View()
         self._failure: Failure | None = None
         self._changed = asyncio.Event()

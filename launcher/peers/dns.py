@@ -29,7 +29,7 @@ class Dns:
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._waiting = Waiting(settings.timeout, say)
+        self._waiting = Waiting(settings.timeout, settings.deadline, say)
         self._started: float | None = None
         self._found = 0
         self._state = "the hub's name was not looked up yet"

@@ -15,8 +15,9 @@ _PAUSE = 1.0  # seconds between changes: thousands of pods come in a burst
 class Waiting:
     """Counts from the first `begin()`."""
 
-    def __init__(self, timeout: float, say: Callable[[str], None]) -> None:
+    def __init__(self, timeout: float, variable: str, say: Callable[[str], None]) -> None:
         self._timeout = timeout
+        self._variable = variable
         self._say = say
         self._deadline: float | None = None
         self._said = ""
@@ -35,9 +36,7 @@ class Waiting:
     def check_deadline(self, state: str, advice: str) -> None:
         """Past it the state becomes a Failure, with what to do."""
         if not self.left():
-            raise Failure(
-                Exit.TIMED_OUT, f"waited {self._timeout:g} s for peers (LAUNCHER_PEER_TIMEOUT): {state}. {advice}"
-            )
+            raise Failure(Exit.TIMED_OUT, f"waited {self._timeout:g} s for peers ({self._variable}): {state}. {advice}")
 
     def check(self, state: str, advice: str) -> None:
         """Say the state if that is due, within the deadline."""

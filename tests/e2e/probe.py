@@ -34,6 +34,7 @@ def settings() -> Settings:
         job_id=None,
         training_address=socket.gethostbyname(socket.gethostname()),
         timeout=float(os.environ["TIMEOUT"]),
+        deadline="LAUNCHER_PEER_TIMEOUT",
         env=dict(os.environ),
     )
 

@@ -1,0 +1,45 @@
+"""One start of this member's processes, from the first one to the end of the last."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from launcher.ear import Ear
+from launcher.gang import Gang
+from launcher.model import Process
+from launcher.order import Order
+from launcher.supervise.guardian import Guardian
+from launcher.supervise.supervisor import Supervisor
+
+
+@dataclass(frozen=True)
+class Due:
+    """A call whose time has come."""
+
+    call: Callable[[], None]
+
+
+class Turn:
+    """What it tells is of no account once it is over."""
+
+    def __init__(self, ear: Ear, gang: Gang, say: Callable[[str], None], guardian: Guardian | None) -> None:
+        self._ear = ear
+        self.supervisor = Supervisor(ear, say, secrets.token_hex(8), guardian)
+        self.order = Order(gang, self.supervisor.start, say, self.later)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._ear.later(seconds, Due(call))
+
+    def over(self) -> None:
+        """Nothing is started any more, and nothing heard."""
+        self.order.close()
+        self._ear.close()
+
+    async def end(self, grace: float, flush_within: float) -> Sequence[Process]:
+        """End everything. Gives those of which something is left, held by the kernel."""
+        self.over()
+        left = await self.supervisor.end(grace)
+        await self.supervisor.close(flush_within)
+        return left

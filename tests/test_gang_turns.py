@@ -1,0 +1,649 @@
+"""A gang whose children have failed begins again: together, once, and only when nothing of the turn before is left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.errors import Exit
+from launcher.gang import Begin, Finish, HubLost, Lead, NotAgain, Restart, Settings, Stop, Train, protocol
+from launcher.gang.protocol import Message, encode
+from launcher.gang.words import Papers
+from launcher.model import CHILDREN, FIRST, Cause, Start
+from launcher.roles import Shape
+from tests.gang_nodes import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
+
+KILLED = died("trainer", 1, 137, "killed")
+SECOND = Begin(1, Start(4, 2))
+THIRD = Begin(2, Start(5, 2))
+
+
+def again(cause: Cause) -> tuple[Cause, bool]:
+    """A judge that lets every death of a child be followed by another turn."""
+    return cause, cause.kind in CHILDREN
+
+
+class Hub(Node):
+    """Rank 0 of a gang that goes on. What it prepares after the first turn waits for `may_begin`."""
+
+    def __init__(self, config: Settings, judge: Callable[[Cause], tuple[Cause, bool]] = again) -> None:
+        super().__init__(0, config, judge=judge)
+        self.starts: list[Start | Exception] = [FIRST, SECOND.start, THIRD.start]
+        self.prepared: list[Cause | None] = []
+        self.may_begin = asyncio.Event()
+        self.may_begin.set()
+
+    async def _on_prepare(self, cause: Cause | None) -> Start:
+        start = self.starts[len(self.prepared)]
+        self.prepared.append(cause)
+        if cause is not None:
+            await self.may_begin.wait()
+        if isinstance(start, Exception):
+            raise start
+        return start
+
+
+class Bare:
+    """A member that says what the test wants, also what no launcher would say."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.me = Node(rank, settings(size)).me
+        self.size = size
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def join(self, place: tuple[str, int]) -> None:
+        reader, self._writer = await asyncio.open_connection(*place)
+        theirs = protocol.read_challenge(protocol.decode(await reader.readline()))
+        self.says(protocol.hello(Papers(self.me, "bare", "job", SECRET), Shape(self.size), None, theirs, "mine"))
+
+    def says(self, *messages: Message) -> None:
+        assert self._writer is not None
+        for message in messages:
+            self._writer.write(encode(message))
+
+    def close(self) -> None:
+        assert self._writer is not None
+        self._writer.close()
+
+
+async def lead(scene: Scene, config: Settings, **more: Any) -> Hub:
+    hub = Hub(replace(config, collect=0.05), **more)
+    scene.nodes.append(hub)
+    await hub.gang.listen()
+    return hub
+
+
+async def training(scene: Scene, size: int, **changes: Any) -> tuple[Hub, list[Node]]:
+    """The hub, and all nodes with it, in their first turn."""
+    config = settings(size, **changes)
+    hub = await lead(scene, config)
+    nodes: list[Node] = [hub, *[await scene.node(rank, config) for rank in range(1, size)]]
+    await scene.joined(nodes)
+    await train(nodes)
+    return hub, nodes
+
+
+async def training_through_a_relay(scene: Scene, **changes: Any) -> tuple[Hub, Node, Relay]:
+    """Two that train; a cut is not noticed as a loss, however long the test takes."""
+    config = settings(2, **{"return_within": 30, **changes})
+    hub, member = await lead(scene, config), await scene.node(1, config)
+    relay = await scene.relay(hub.place)
+    await scene.joined([hub, member], hub=relay.place)
+    await train([hub, member])
+    return hub, member, relay
+
+
+async def train(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.ready()
+    for node in nodes:
+        await node.hears(Train())
+
+
+async def fails(nodes: list[Node], cause: Cause = KILLED, turn: int = 1) -> None:
+    """A child dies, and everybody hears of it."""
+    assert cause.rank is not None
+    nodes[cause.rank].gang.failed(cause, time.monotonic())
+    for node in nodes:
+        await node.hears(Restart(turn, cause))
+
+
+async def begin_again(nodes: list[Node], begin: Begin = SECOND) -> None:
+    for node in nodes:
+        node.gang.ended()
+    for node in nodes:
+        await node.hears(begin)
+
+
+async def serve_again(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.gang.serving()
+    for node in nodes:
+        await until(lambda node=node: times(node, Train) == 2, "the second Train")  # type: ignore[misc]
+
+
+async def stopped_by(nodes: list[Node], cause: Cause) -> None:
+    for node in nodes:
+        assert await node.told_to_stop() == cause
+
+
+def times(node: Node, kind: type) -> int:
+    return sum(isinstance(event, kind) for event in node.events)
+
+
+def held_back(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[asyncio.TimerHandle]:
+    """Timers of just so many seconds, which the test runs by itself."""
+    loop, timers = asyncio.get_running_loop(), []
+    call_later = loop.call_later
+
+    def later(delay: float, *call: Any, **more: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay, *call, **more)
+        if delay == seconds:
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", later)
+    return timers
+
+
+def is_due(timers: list[asyncio.TimerHandle]) -> None:
+    """The time of the only one is over."""
+    (timer,) = timers
+    if not timer.cancelled():
+        timer._run()
+        timer.cancel()
+
+
+# ---- the good way ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+@in_loop
+async def test_the_next_turn_begins_once_all_have_ended_and_its_start_is_settled(culprit: int) -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 3)
+        hub.may_begin.clear()
+        cause = died("pserver", culprit, 137)
+        await fails(nodes, cause)
+        for node in nodes[:2]:
+            node.gang.ended()
+        await asyncio.sleep(0.03)
+        assert hub.prepared == [None], "prepared though a member has not ended"
+        nodes[2].gang.ended()
+        await until(lambda: hub.prepared == [None, cause], "what is prepared knows the cause")
+        await asyncio.sleep(0.03)
+        assert [times(node, Begin) for node in nodes] == [1, 1, 1], "begun before its start was settled"
+        hub.may_begin.set()
+        for node in nodes:
+            await node.hears(SECOND)
+            assert not node.has(Stop)
+
+
+@in_loop
+async def test_a_second_turn_trains_to_the_end_and_completes_once() -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 3)
+        nodes[2].gang.trained()
+        await fails(nodes)
+        await begin_again(nodes)
+        await serve_again(nodes)
+        for node in nodes[:2]:
+            node.gang.trained()
+        await asyncio.sleep(0.03)
+        assert not any(node.has(Finish) for node in nodes), "what was trained before the restart does not count"
+        nodes[2].gang.trained()
+        for node in nodes:
+            await node.hears(Finish())
+            turn = [*([Lead()] if node is hub else []), Train()]
+            assert node.events == [BEGUN, *turn, Restart(1, KILLED), SECOND, *turn, Finish()]
+        assert hub.completions == 1
+        assert hub.judged == [KILLED]
+
+
+@in_loop
+async def test_a_gang_of_one_begins_again() -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 1)
+        cause = died("trainer", 0, 3)
+        await fails(nodes, cause)
+        await begin_again(nodes)
+        await serve_again(nodes)
+        hub.gang.trained()
+        await hub.hears(Finish())
+        assert hub.prepared == [None, cause]
+
+
+@in_loop
+async def test_a_turn_that_fails_again_is_followed_by_a_third() -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 2)
+        await fails(nodes)
+        await begin_again(nodes)
+        await serve_again(nodes)
+        other = died("pserver", 0, 139)
+        await fails(nodes, other, turn=2)
+        await begin_again(nodes, THIRD)
+        assert hub.prepared == [None, KILLED, other]
+        assert not any(node.has(Stop) for node in nodes)
+
+
+@in_loop
+async def test_the_same_failure_in_the_next_turn_is_one_of_its_own() -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 2)
+        await fails(nodes)
+        await begin_again(nodes)
+        await fails(nodes, turn=2)
+        assert hub.judged == [KILLED, KILLED]
+
+
+@in_loop
+async def test_what_is_copied_need_not_be_said_again() -> None:
+    """One member is still copying when another one's server dies."""
+    async with Scene() as scene:
+        config = settings(2)
+        hub, member = await lead(scene, config), await scene.node(1, config)
+        nodes: list[Node] = [hub, member]
+        await scene.joined(nodes)
+        hub.ready()
+        await fails(nodes, died("pserver", 1, 134))
+        await begin_again(nodes)
+        for node in nodes:
+            node.gang.serving()
+        await asyncio.sleep(0.03)
+        assert not any(node.has(Train) or node.has(Lead) for node in nodes), "trains though not everything is copied"
+        member.gang.staged()
+        for node in nodes:
+            await node.hears(Train())
+        assert hub.has(Lead)
+
+
+@in_loop
+async def test_all_are_told_the_cause_as_it_was_judged() -> None:
+    async with Scene() as scene:
+        judged = replace(KILLED, what="killed, as the judge says")
+        config = settings(2)
+        hub = await lead(scene, config, judge=lambda cause: (judged, True))
+        nodes = [hub, await scene.node(1, config)]
+        await scene.joined(nodes)
+        nodes[1].gang.failed(KILLED, time.monotonic())
+        for node in nodes:
+            await node.hears(Restart(1, judged))
+            node.gang.ended()
+        await hub.hears(SECOND)
+        assert hub.prepared == [None, judged]
+
+
+@in_loop
+async def test_who_died_of_the_first_cause_does_not_fail_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 2, verdict_within=91.0)
+        timers = held_back(monkeypatch, 91.0)
+        cause, now = died("pserver", 0, 137), time.monotonic()
+        nodes[1].gang.failed(died("trainer", 1, 139), now)
+        nodes[0].gang.failed(cause, now - 1)
+        for node in nodes:
+            await node.hears(Restart(1, cause))
+        await begin_again(nodes)
+        is_due(timers)
+        await serve_again(nodes)
+        for node in nodes:
+            node.gang.trained()
+        for node in nodes:
+            await node.hears(Finish())
+            assert not node.has(Stop)
+        assert hub.judged == [cause]
+
+
+@in_loop
+async def test_a_judge_that_says_no_ends_the_gang_in_any_turn() -> None:
+    async with Scene() as scene:
+        config = settings(2)
+        hub = await lead(scene, config, judge=lambda cause: (cause, cause == KILLED))
+        nodes = [hub, await scene.node(1, config)]
+        await scene.joined(nodes)
+        await fails(nodes)
+        await begin_again(nodes)
+        cause = died("trainer", 1, 78)
+        nodes[1].gang.failed(cause, time.monotonic())
+        await stopped_by(nodes, cause)
+        assert [times(node, Restart) for node in nodes] == [1, 1]
+
+
+# ---- words of another turn -------------------------------------------------------------------------------------------
+
+
+async def second_turn_with_a_bare_member(scene: Scene) -> tuple[Hub, Bare]:
+    """It has begun; nobody serves yet."""
+    hub, bare = await lead(scene, settings(2)), Bare(1, 2)
+    joining = asyncio.ensure_future(hub.join(None))
+    await bare.join(hub.place)
+    scene.others.append(bare)
+    await joining
+    bare.says(protocol.word("staged"), protocol.of_turn("serving", 0))
+    await train([hub])
+    bare.says(protocol.failed(0, KILLED, 0.0))
+    await hub.hears(Restart(1, KILLED))
+    hub.gang.ended()
+    bare.says(protocol.of_turn("ended", 1))
+    await hub.hears(SECOND)
+    return hub, bare
+
+
+def fails_in_turn(number: int) -> Message:
+    return protocol.failed(number, died("trainer", 1, 3), 0.0)
+
+
+@pytest.mark.parametrize("turn", [0, 2])
+@in_loop
+async def test_a_server_of_another_turn_lets_nobody_train(turn: int) -> None:
+    async with Scene() as scene:
+        hub, bare = await second_turn_with_a_bare_member(scene)
+        hub.gang.serving()
+        bare.says(protocol.of_turn("serving", turn), fails_in_turn(1))
+        await hub.hears(Restart(2, died("trainer", 1, 3)))
+        assert times(hub, Train) == 1
+
+
+@pytest.mark.parametrize("turn", [0, 2])
+@in_loop
+async def test_what_was_trained_in_another_turn_completes_nothing(turn: int) -> None:
+    async with Scene() as scene:
+        hub, bare = await second_turn_with_a_bare_member(scene)
+        hub.gang.serving()
+        hub.gang.trained()
+        bare.says(protocol.of_turn("serving", 1), protocol.of_turn("trained", turn), fails_in_turn(1))
+        await hub.hears(Restart(2, died("trainer", 1, 3)))
+        assert hub.completions == 0
+
+
+@pytest.mark.parametrize("turn", [0, 2])
+@in_loop
+async def test_a_death_of_another_turn_fails_nothing(turn: int) -> None:
+    async with Scene() as scene:
+        hub, bare = await second_turn_with_a_bare_member(scene)
+        hub.gang.trained()
+        bare.says(fails_in_turn(turn), protocol.of_turn("trained", 1))
+        await hub.hears(Finish())
+        assert hub.judged == [KILLED]
+
+
+@in_loop
+async def test_who_ended_for_another_restart_is_waited_for() -> None:
+    async with Scene() as scene:
+        hub, bare = await second_turn_with_a_bare_member(scene)
+        bare.says(fails_in_turn(1))
+        await hub.hears(Restart(2, died("trainer", 1, 3)))
+        hub.gang.ended()
+        stop = died("stopped", 1, 143)
+        bare.says(protocol.of_turn("ended", 1), protocol.failed(2, stop, 0.0))
+        assert await hub.told_to_stop() == stop
+        assert hub.prepared == [None, KILLED]
+
+
+# ---- cuts ------------------------------------------------------------------------------------------------------------
+
+
+async def goes_away(relay: Relay) -> None:
+    relay.away = True
+    relay.cut()
+    before = relay.connections
+    await until(lambda: relay.connections > before, "a try to return")
+
+
+@in_loop
+async def test_a_member_that_returns_hears_of_the_restart_that_it_missed() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene)
+        member.gang.trained()
+        await goes_away(relay)
+        cause = died("trainer", 0, 3)
+        hub.gang.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
+        await hub.hears(Restart(1, cause))
+        assert not member.has(Restart)
+        relay.away = False
+        await member.hears(Restart(1, cause))
+        nodes: list[Node] = [hub, member]
+        await begin_again(nodes)
+        await serve_again(nodes)
+        hub.gang.trained()
+        await asyncio.sleep(0.03)
+        assert not hub.completions, "what it said again of the turn before counts in this one"
+        member.gang.trained()
+        for node in nodes:
+            await node.hears(Finish())
+
+
+@in_loop
+async def test_a_member_that_ended_while_it_was_cut_off_says_so_on_its_return() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene)
+        await fails([hub, member])
+        await goes_away(relay)
+        for node in (hub, member):
+            node.gang.ended()
+        relay.away = False
+        for node in (hub, member):
+            await node.hears(SECOND)
+
+
+@in_loop
+async def test_a_member_that_returns_after_the_begin_hears_it_and_what_came_before_only_once() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene)
+        hub.may_begin.clear()
+        await fails([hub, member])
+        for node in (hub, member):
+            node.gang.ended()
+        await until(lambda: len(hub.prepared) == 2, "all have ended")
+        await goes_away(relay)
+        hub.may_begin.set()
+        await hub.hears(SECOND)
+        assert SECOND not in member.events
+        relay.away = False
+        await member.hears(SECOND)
+        await goes_away(relay)
+        for node in (hub, member):
+            node.gang.serving()
+        relay.away = False
+        for node in (hub, member):
+            await until(lambda node=node: times(node, Train) == 2, "the second Train")  # type: ignore[misc]
+        assert member.events == [BEGUN, Train(), Restart(1, KILLED), SECOND, Train()]
+
+
+@in_loop
+async def test_who_had_trained_before_the_restart_does_not_go_by_the_mark_when_the_hub_is_lost() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene, return_within=0.5)
+        member.gang.trained()
+        await fails([hub, member], died("trainer", 0, 3))
+        relay.away = True
+        relay.cut()
+        cause = await member.told_to_stop()
+        assert (cause.kind, cause.rank) == ("lost", 0)
+        assert not member.has(HubLost)
+
+
+# ---- what ends a restart ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("when", ["ending", "preparing"])
+@in_loop
+async def test_a_stop_during_a_restart_ends_the_gang(rank: int, when: str) -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 2)
+        hub.may_begin.clear()
+        await fails(nodes)
+        if when == "preparing":
+            for node in nodes:
+                node.gang.ended()
+            await until(lambda: len(hub.prepared) == 2, "all have ended")
+        cause = died("stopped", rank, 143)
+        nodes[rank].gang.failed(cause, time.monotonic())
+        await stopped_by(nodes, cause)
+        hub.may_begin.set()
+        for node in nodes:
+            node.gang.ended()
+        nodes[rank].gang.stopped()
+        for node in nodes:
+            await node.hears(Finish())
+            assert SECOND not in node.events
+        assert len(hub.prepared) == (2 if when == "preparing" else 1)
+
+
+@in_loop
+async def test_a_stop_that_came_with_the_failure_still_ends_the_gang() -> None:
+    async with Scene() as scene:
+        _, nodes = await training(scene, 2)
+        first, stop, now = died("trainer", 0, 3), died("stopped", 1, 143), time.monotonic()
+        nodes[1].gang.failed(stop, now)
+        nodes[0].gang.failed(first, now - 1)
+        for node in nodes:
+            await node.hears(Restart(1, first))
+        await stopped_by(nodes, stop)
+
+
+@in_loop
+async def test_a_member_lost_during_a_restart_ends_the_gang() -> None:
+    async with Scene() as scene:
+        config = settings(3, leave_within=60)
+        hub, member = await lead(scene, config), await scene.node(1, config)
+        lost = scene.process(2, 3, hub.place)
+        await lost.line()
+        nodes: list[Node] = [hub, member]
+        await scene.joined(nodes)
+        await train(nodes)
+        await fails(nodes)
+        for node in nodes:
+            node.gang.ended()
+        lost.close()
+        for node in nodes:
+            cause = await node.told_to_stop()
+            assert (cause.kind, cause.rank, cause.code) == ("lost", 2, Exit.PEER_LOST)
+            await node.hears(Finish())
+        assert hub.prepared == [None]
+
+
+@in_loop
+async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 3, restart_within=92.0)
+        overdue = held_back(monkeypatch, 92.0)
+        await fails(nodes)
+        for node in nodes[:2]:
+            node.gang.ended()
+        is_due(overdue)
+        await stopped_by(nodes, KILLED)
+        nodes[2].gang.ended()
+        nodes[1].gang.stopped()
+        for node in nodes:
+            await node.hears(Finish())
+        assert hub.prepared == [None]
+
+
+@in_loop
+async def test_the_bound_is_for_the_children_to_end_and_not_for_what_is_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 2, restart_within=92.0)
+        overdue = held_back(monkeypatch, 92.0)
+        hub.may_begin.clear()
+        await fails(nodes)
+        for node in nodes:
+            node.gang.ended()
+        await until(lambda: len(hub.prepared) == 2, "all have ended")
+        is_due(overdue)
+        hub.may_begin.set()
+        for node in nodes:
+            await node.hears(SECOND)
+            assert not node.has(Stop)
+
+
+@in_loop
+async def test_a_bound_of_an_earlier_restart_does_not_end_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Scene() as scene:
+        _, nodes = await training(scene, 2, restart_within=92.0)
+        overdue = held_back(monkeypatch, 92.0)
+        await fails(nodes)
+        await begin_again(nodes)
+        other = died("pserver", 0, 139)
+        await fails(nodes, other, turn=2)
+        is_due(overdue[:1])
+        await begin_again(nodes, THIRD)
+        assert not any(node.has(Stop) for node in nodes)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@in_loop
+async def test_a_start_that_may_not_be_ends_the_gang_with_its_own_cause(first: bool) -> None:
+    async with Scene() as scene:
+        given_up = replace(KILLED, what="killed; given up", final=True)
+        config = settings(2)
+        hub = await lead(scene, config)
+        hub.starts[0 if first else 1] = NotAgain(given_up)
+        nodes = [hub, await scene.node(1, config)]
+        await scene.joined(nodes)
+        if not first:
+            await fails(nodes)
+            for node in nodes:
+                node.gang.ended()
+        await stopped_by(nodes, given_up)
+        nodes[1].gang.stopped()
+        for node in nodes:
+            await node.hears(Finish())
+            assert times(node, Begin) == (0 if first else 1)
+        assert hub.judged == ([] if first else [KILLED]), "it is judged already"
+
+
+@in_loop
+async def test_a_fault_of_the_launcher_in_a_restart_ends_the_gang() -> None:
+    async with Scene() as scene:
+        hub, nodes = await training(scene, 2)
+        hub.starts[1] = ZeroDivisionError("of the test")
+        await fails(nodes)
+        for node in nodes:
+            node.gang.ended()
+        for node in nodes:
+            cause = await node.told_to_stop()
+            assert (cause.kind, cause.rank, cause.code) == ("launcher", 0, Exit.MASKED)
+            assert "a fault of the launcher itself" in cause.what
+            assert "ZeroDivisionError('of the test')" in cause.what
+
+
+@in_loop
+async def test_a_start_that_comes_too_late_begins_nothing() -> None:
+    """Early servers may fail while the first start is still being settled."""
+    async with Scene() as scene:
+        config = settings(2)
+        settled = asyncio.Event()
+        hub = await lead(scene, config)
+        prepare = hub._on_prepare
+
+        async def slowly(cause: Cause | None) -> Start:
+            if cause is None:
+                await settled.wait()
+            return await prepare(cause)
+
+        hub.gang._prepare = slowly
+        nodes = [hub, await scene.node(1, config)]
+        await scene.joined(nodes)
+        hub.starts.reverse()  # the second turn's is settled first
+        await fails(nodes)
+        for node in nodes:
+            node.gang.ended()
+        for node in nodes:
+            await node.hears(Begin(1, THIRD.start))
+        settled.set()
+        await until(lambda: hub.prepared == [KILLED, None], "both are settled")
+        await train(nodes)
+        for node in nodes:
+            assert times(node, Begin) == 1
