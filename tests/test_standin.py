@@ -65,8 +65,9 @@ def make_dataset(out: Path, lines: int) -> Path:
     return out
 
 
-def accuracy(folder: Path, data: Path) -> float:
-    command = [sys.executable, str(STANDIN / "evaluate.py"), str(folder), str(data / "test.txt")]
+def accuracy(folder: Path, dataset: Path) -> float:
+    given = (folder, dataset / "quick_start/dict.txt", dataset / "data/test.txt")
+    command = [sys.executable, str(STANDIN / "evaluate.py"), *map(str, given)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
@@ -312,10 +313,10 @@ def test_three_nodes_learn_what_one_node_learns_from_all_the_data(job3: Job, dat
     flags = [f"--save_dir={single}", "--config_args=batch_size=150", "--num_passes=2"]
     assert code(job3.alone(0, *flags)) == 0
     together, apart = weights(single / "pass-00001"), weights(job3.output / "pass-00001")
-    assert len(together) == 2 * len((dataset / "data/dict.txt").read_text().split())
+    assert len(together) == 2 * len((dataset / "quick_start/dict.txt").read_text().split())
     assert list(apart) == pytest.approx(list(together), abs=1e-4)
     assert max(abs(weight) for weight in apart) > 0.1
-    assert accuracy(job3.output / "pass-00001", dataset / "data") > 0.85
+    assert accuracy(job3.output / "pass-00001", dataset) > 0.85
 
     first = job3.log(trainers[0])
     assert f"commandline:  {STANDIN}/paddle_trainer --config=trainer_config.lr.py" in first
@@ -345,8 +346,8 @@ def test_a_model_without_one_of_the_shards_is_plainly_worse(job3: Job, dataset: 
     job3.place(1, lines[:600])
     assert code(job3.alone(0, "--num_passes=3", "--save_dir=./all")) == 0
     assert code(job3.alone(1, "--num_passes=3", "--save_dir=./some")) == 0
-    whole = accuracy(job3.work(0) / "all/pass-00002", dataset / "data")
-    partial = accuracy(job3.work(1) / "some/pass-00002", dataset / "data")
+    whole = accuracy(job3.work(0) / "all/pass-00002", dataset)
+    partial = accuracy(job3.work(1) / "some/pass-00002", dataset)
     assert whole > partial + 0.08
 
 

@@ -38,7 +38,7 @@ class Trainer:
         if self._count > 1:
             dist.init_parallel_env()
         self._rank = dist.get_rank() if self._count > 1 else 0
-        self._dictionary = Dictionary(shards[0])
+        self._dictionary = Dictionary()
         self._shards = [Reviews(shard / "train.txt", self._dictionary) for shard in shards]
         self._test = Reviews(shards[0] / "test.txt", self._dictionary)
         self._network = Network(self._dictionary.padding)

@@ -45,10 +45,9 @@ def review(dice: random.Random, kind: int) -> str:
 
 
 def make(out: Path, examples: int, seed: int) -> None:
-    """Write OUT/data, which is to be cut into shards, and OUT/quick_start, the configuration."""
+    """Write OUT/data, which is to be cut into shards, and OUT/quick_start, the configuration, which all members get."""
     dice = random.Random(seed)
     files = {
-        "dict.txt": "".join(f"{word}\n" for word in ["<unk>", *NEUTRAL, *PRAISE, *BLAME]),
         "train.txt": "".join(review(dice, index * KINDS // examples) for index in range(examples)),
         "test.txt": "".join(review(dice, index % KINDS) for index in range(max(300, examples // 5))),
         "train.list": "data/train.txt\n",
@@ -60,6 +59,8 @@ def make(out: Path, examples: int, seed: int) -> None:
         (out / "data" / name).write_text(text)
     for name in CONFIGURATION:
         shutil.copyfile(Path(__file__).parent / name, out / "quick_start" / name)
+    words = ["<unk>", *NEUTRAL, *PRAISE, *BLAME]
+    (out / "quick_start" / "dict.txt").write_text("".join(f"{word}\n" for word in words))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def main() -> None:
             f"ps.py: Paddle {paddle.__version__} has no parameter servers: install 2.6.2 (collective.py needs none)"
         )
     paddle.enable_static()
-    dictionary = Dictionary(passes.DATA)
+    dictionary = Dictionary()
     with _without_chatter():
         fleet.init(fleet.PaddleCloudRoleMaker(is_collective=False))
         network = Network(dictionary.padding, given.learning_rate, given.exchange)

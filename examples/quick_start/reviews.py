@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 UNKNOWN_WORD = 0
+DICTIONARY = Path(__file__).with_name("dict.txt")  # which servers need too: they get no shard
 
 
 class Dictionary:
     """The words of dict.txt. `padding` is a number that no word has, to make rows of words equally long."""
 
-    def __init__(self, data: Path) -> None:
-        self._numbers = {word: number for number, word in enumerate((data / "dict.txt").read_text().split())}
+    def __init__(self) -> None:
+        self._numbers = {word: number for number, word in enumerate(DICTIONARY.read_text().split())}
         self.padding = len(self._numbers)
 
     def numbers(self, words: str) -> list[int]:

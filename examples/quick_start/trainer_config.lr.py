@@ -3,7 +3,7 @@
 from paddle.trainer_config_helpers import *
 
 word_dict = {}
-with open(get_config_arg("dict_file", str, "./data/dict.txt")) as f:
+with open(get_config_arg("dict_file", str, "./dict.txt")) as f:
     for i, line in enumerate(f):
         word_dict[line.split()[0]] = i
 

@@ -11,6 +11,7 @@ import yaml
 from tests.e2e.cluster import Cluster, Json, kubectl
 
 K8S = Path(__file__).parent.parent.parent / "k8s"
+QUICK_START = K8S.parent / "examples" / "quick_start"
 
 
 def apply(cluster: Cluster, *objects: Json) -> None:

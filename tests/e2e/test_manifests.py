@@ -1,4 +1,4 @@
-"""Manifests, as users apply them: those of the seeds but for image and volume, and our own in k8s/."""
+"""Manifests, as users apply them: those of the seeds but for image and volume, our own in k8s/, and quick_start/v0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.cluster import Cluster, Json, kubectl, until
-from tests.e2e.manifests import K8S, apply, overlay, passes, pod_security, rendered
+from tests.e2e.manifests import K8S, QUICK_START, apply, overlay, passes, pod_security, rendered
 
 SEEDS = Path(__file__).parent / "seeds"
 
@@ -95,6 +95,12 @@ def test_our_data_job_makes_the_shards_that_the_training_job_takes(cluster: Clus
     apply(cluster, *rendered(K8S / "job", cluster))
     cluster.until_complete("paddle-cluster-job")
     assert passes(claim / "paddle-cluster-job") == 10
+
+
+def test_the_quick_start_for_paddle_v0_trains_on_the_shards_of_its_name(cluster: Cluster, claim: Path) -> None:
+    apply(cluster, *rendered(QUICK_START / "v0", cluster))
+    cluster.until_complete("quick-start-v0")
+    assert passes(claim / "quick-start") == 5
 
 
 # A server that listens and a trainer that reaches all servers: the images of these tests have no Paddle of today.

@@ -1,4 +1,4 @@
-"""Parameter servers of Paddle 2.6.2: the quick start on three nodes, each with a server and a trainer."""
+"""Parameter servers of Paddle 2.6.2: the quick start on nodes of server and trainer, or of one role each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import Job, make_volume
+from tests.gangs import Job, fresh, make_volume
+from tests.nodes import Nodes
 from tests.paddle.outcome import (
     EXAMPLES,
     FOR_EVER,
@@ -16,10 +17,12 @@ from tests.paddle.outcome import (
     accuracy,
     assert_each_shard_was_seen,
     assert_models,
+    assert_seen,
     listens,
     log,
     process,
 )
+from tests.test_roles import PSERVER, PSERVERS, TRAINERS, RolesJob
 
 TOLERANCE = 0.03  # as the quick start's README says
 
@@ -29,14 +32,17 @@ def start(job: Job, python: str, *words: str) -> Job:
     return job.start(flags=("--", python, *words))
 
 
-def loss_of_one_node(job: Job, python: str, folder: Path) -> float:
+@pytest.fixture(scope="module")
+def loss_of_one_node(paddle_2: str, tmp_path_factory: pytest.TempPathFactory) -> float:
     """Of a job that has all data in one shard."""
-    alone = Job(job.nodes, make_volume(folder, nodes=1, lines=EXAMPLES), folder, size=1)
-    assert start(alone, python, "ps.py", f"--passes={PASSES}").codes(WITHIN) == [0], alone.stderr()
+    folder = tmp_path_factory.mktemp("alone")
+    with Nodes(1) as nodes:
+        alone = Job(nodes, make_volume(folder, nodes=1, lines=EXAMPLES), folder, size=1)
+        assert start(alone, paddle_2, "ps.py", f"--passes={PASSES}").codes(WITHIN) == [0], alone.stderr()
     return accuracy(log(alone, 0))[1]
 
 
-def test_three_nodes_learn_as_much_as_one_node_would(job: Job, paddle_2: str, tmp_path: Path) -> None:
+def test_three_nodes_learn_as_much_as_one_node_would(job: Job, paddle_2: str, loss_of_one_node: float) -> None:
     start(job, paddle_2, "ps.py", f"--passes={PASSES}")
     process(job, 2, "TRAINER")
     for rank in range(3):
@@ -46,7 +52,25 @@ def test_three_nodes_learn_as_much_as_one_node_would(job: Job, paddle_2: str, tm
     assert job.nothing_left()
     assert_models(job, PASSES)
     assert_each_shard_was_seen(job, PASSES)
-    assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one_node(job, paddle_2, tmp_path / "alone"), abs=TOLERANCE)
+    assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one_node, abs=TOLERANCE)
+
+
+def test_nodes_of_one_role_each_learn_the_same(
+    reviews: Path, paddle_2: str, loss_of_one_node: float, tmp_path: Path
+) -> None:
+    with Nodes(TRAINERS + PSERVERS) as nodes:
+        job = RolesJob(nodes, fresh(reviews, tmp_path), tmp_path, TRAINERS + PSERVERS)
+        job.start(flags=("--", paddle_2, "ps.py", f"--passes={PASSES}"))
+        process(job, 0, "TRAINER")
+        for launcher in range(PSERVER, job.size):
+            server = process(job, launcher, "PSERVER")
+            assert listens(server, int(server.environ()["PADDLE_PORT"]))
+        assert job.codes(WITHIN) == [0] * job.size, job.stderr()
+        assert job.nothing_left()
+    assert_models(job, PASSES)
+    for number in range(TRAINERS):
+        assert_seen(log(job, number), number, job.output.parent, PASSES)
+    assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one_node, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize(("role", "kind"), [("TRAINER", "trainer"), ("PSERVER", "pserver")])

@@ -1,7 +1,4 @@
-"""The share of a data file that a saved model classifies rightly: python evaluate.py PASS_DIR DATA_FILE.
-
-The dictionary is the dict.txt beside the data file.
-"""
+"""The share of a data file that a saved model classifies rightly: evaluate.py PASS_DIR DICT_FILE DATA_FILE."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ def read_parameter(folder: str, name: str) -> array[float]:
     return values
 
 
-def accuracy(folder: str, data: str) -> float:
+def accuracy(folder: str, dictionary: str, data: str) -> float:
     weights = read_parameter(folder, "___fc_layer_0__.w0")
     bias = read_parameter(folder, "___fc_layer_0__.wbias")
-    with open(os.path.join(os.path.dirname(data), "dict.txt")) as file:
+    with open(dictionary) as file:
         numbers = {line.split()[0]: number for number, line in enumerate(file)}
     right = total = 0
     with open(data) as file:
@@ -36,6 +33,6 @@ def accuracy(folder: str, data: str) -> float:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python evaluate.py PASS_DIR DATA_FILE")
-    print(f"accuracy {accuracy(sys.argv[1], sys.argv[2]):.4f}")
+    if len(sys.argv) != 4:
+        sys.exit("usage: python evaluate.py PASS_DIR DICT_FILE DATA_FILE")
+    print(f"accuracy {accuracy(*sys.argv[1:]):.4f}")
