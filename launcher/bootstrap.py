@@ -141,9 +141,22 @@ class Way:
         await self._finder.close()
 
     async def _find_and_join(self, record: Record) -> tuple[Roster, int]:
-        found = await self._finder.find()
+        secret = await self._secret(record)
+        found = await self._find(record)
         self.stage(found.rank)
-        return await self._join(found, await self._secret(record))
+        return await self._join(found, record, secret)
+
+    async def _find(self, record: Record) -> Peers:
+        """Pods without numbers have the ranks of the gang before, if there was one."""
+        kept = await from_volume(self._config, record.kept_ranks) if self._config.members > 1 else {}
+        found = await self._finder.find()
+        members = self._finder.members()
+        if found.rank is not None or not kept or len(members) != self._config.members:
+            return found
+        roster = identity.settled(members, kept, self._config.shape)
+        rank = next(member.rank for member in roster.members if member.uid == found.me.uid)
+        hub = roster.members[0].address if rank else None
+        return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
 
     async def tell_failed_for_good(self, why: str) -> None:
         """For members of the other role that wait for this one, now or later."""
@@ -185,7 +198,7 @@ class Way:
         self._say("warning: no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
         return None
 
-    async def _join(self, found: Peers, secret: bytes | None) -> tuple[Roster, int]:
+    async def _join(self, found: Peers, record: Record, secret: bytes | None) -> tuple[Roster, int]:
         """Until the gang is complete. Whoever the hub sends away, or does not hear, looks for peers again."""
         progress = asyncio.ensure_future(self._tell_who_is_missing())
         said = ""
@@ -203,7 +216,7 @@ class Way:
                     if again.reason != said:
                         self._say(f"looking for peers again: {again.reason}")
                     said = again.reason
-                    found = await self._finder.find()
+                    found = await self._find(record)
         except asyncio.TimeoutError:
             seconds, variable = patience(self._config, rejoin=self._rejoin)
             waited = f"waited {seconds:g} s ({variable}) for the gang"

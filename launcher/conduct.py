@@ -520,7 +520,9 @@ class Conductor:
         return self._generations.result().judge(cause) if self._generations.done() else (cause, Next.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
-        return await (await self._generations).prepare(cause)
+        generations = await self._generations
+        assert self._roster is not None
+        return await generations.prepare(cause, self._roster)
 
     async def _mark_complete(self) -> None:
         if self._record:

@@ -14,7 +14,7 @@ from launcher import checkpoints
 from launcher.errors import FOR_GOOD, Failure
 from launcher.gang import Next, NotAgain
 from launcher.history import History
-from launcher.model import CHILDREN, Cause, Saves, Start
+from launcher.model import CHILDREN, Cause, Roster, Saves, Start
 from launcher.record import MAX_ATTEMPTS, Record
 
 T = TypeVar("T")
@@ -112,12 +112,13 @@ class Generations:
         self.history.end(cause)
         self._written()
 
-    async def prepare(self, cause: Cause | None) -> Start:
+    async def prepare(self, cause: Cause | None, roster: Roster) -> Start:
         """Once nothing of the generation before is left: settle where the next one begins, and claim it."""
         try:
             if cause is not None:
                 await self._look_back(cause)
                 await asyncio.sleep(self._not_before - time.monotonic())
+            await self._from_volume(partial(self._record.keep_ranks, roster))
             number = await self._claim()
             resume = await self._settle_passes(number, first=cause is None)
         except Failure as failure:

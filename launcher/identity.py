@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from launcher.addresses import sort_key
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Roster
-from launcher.roles import PSERVER
+from launcher.roles import PSERVER, Shape
 
 
 def are_numbered(members: Collection[Member]) -> bool:
@@ -37,6 +37,20 @@ def roster(members: Collection[Member]) -> Roster:
             Exit.CONFIG, f"the pods of this job have the numbers {_some(sorted(ranks))}: expected 0 to {len(ranks) - 1}"
         )
     return Roster(tuple(sorted(members, key=lambda member: -1 if member.rank is None else member.rank)))
+
+
+def settled(members: Collection[Member], kept: Mapping[str, int], shape: Shape) -> Roster:
+    """The roster of pods without numbers where an earlier gang had one: those of it keep their ranks (`kept`, by uid).
+
+    New ones take what is vacant, of their role, in the order of their addresses.
+    """
+    ranks = {member.uid: kept[member.uid] for member in members if member.uid in kept}
+    vacant = [rank for rank in range(shape.size) if rank not in ranks.values()]
+    for member in sorted(members, key=lambda member: sort_key(member.address)):
+        if member.uid not in ranks:
+            ranks[member.uid] = next(rank for rank in vacant if shape.role(rank) == member.role)
+            vacant.remove(ranks[member.uid])
+    return roster([replace(member, rank=ranks[member.uid]) for member in members])
 
 
 def joint(roster: Roster) -> str:

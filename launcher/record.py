@@ -13,6 +13,7 @@ import secrets
 
 from launcher import volume
 from launcher.history import History
+from launcher.model import Roster
 from launcher.roles import Shape
 
 MAX_ATTEMPTS = 5  # without progress
@@ -76,6 +77,23 @@ class Record:
         except (OSError, ValueError):
             content = {}
         return History(content if isinstance(content, dict) else {}, shape)
+
+    def keep_ranks(self, roster: Roster) -> None:
+        """For pods without numbers: whoever replaces one of them later takes its rank, the others keep theirs."""
+        ranks = {member.uid: member.rank for member in roster.members if member.uid}
+        if self._identity is not None and ranks:
+            volume.make_folder(self._folder)
+            volume.write_atomically(self._path("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
+
+    def kept_ranks(self) -> dict[str, int]:
+        """The ranks that pods had in the latest gang, by their uids; a file that nobody can read holds none."""
+        try:
+            with open(self._path("roster.json"), encoding="utf-8") as file:
+                content = json.load(file) if self._identity is not None else {}
+        except (OSError, ValueError):
+            content = {}
+        ranks = content.get("ranks") if isinstance(content, dict) else {}
+        return {uid: rank for uid, rank in ranks.items() if type(rank) is int} if isinstance(ranks, dict) else {}
 
     def claim(self, generation: int, who: str) -> bool:
         """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit
-from launcher.gang import Begin, Finish, HubLost, Lead, NotAgain, Restart, Settings, Stop, Train, protocol
+from launcher.gang import Begin, Finish, HubLost, Lead, Next, NotAgain, Restart, Settings, Stop, Train, protocol
 from launcher.gang.protocol import Message, encode
 from launcher.gang.words import Papers
 from launcher.model import CHILDREN, FIRST, Cause, Start
@@ -23,15 +23,15 @@ SECOND = Begin(1, Start(4, 2))
 THIRD = Begin(2, Start(5, 2))
 
 
-def again(cause: Cause) -> tuple[Cause, bool]:
+def again(cause: Cause) -> tuple[Cause, Next]:
     """A judge that lets every death of a child be followed by another turn."""
-    return cause, cause.kind in CHILDREN
+    return cause, Next.RESTART if cause.kind in CHILDREN else Next.STOP
 
 
 class Hub(Node):
     """Rank 0 of a gang that goes on. What it prepares after the first turn waits for `may_begin`."""
 
-    def __init__(self, config: Settings, judge: Callable[[Cause], tuple[Cause, bool]] = again) -> None:
+    def __init__(self, config: Settings, judge: Callable[[Cause], tuple[Cause, Next]] = again) -> None:
         super().__init__(0, config, judge=judge)
         self.starts: list[Start | Exception] = [FIRST, SECOND.start, THIRD.start]
         self.prepared: list[Cause | None] = []
@@ -268,7 +268,7 @@ async def test_all_are_told_the_cause_as_it_was_judged() -> None:
     async with Scene() as scene:
         judged = replace(KILLED, what="killed, as the judge says")
         config = settings(2)
-        hub = await lead(scene, config, judge=lambda cause: (judged, True))
+        hub = await lead(scene, config, judge=lambda cause: (judged, Next.RESTART))
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
         nodes[1].gang.failed(KILLED, time.monotonic())
@@ -304,7 +304,7 @@ async def test_who_died_of_the_first_cause_does_not_fail_the_next_turn(monkeypat
 async def test_a_judge_that_says_no_ends_the_gang_in_any_turn() -> None:
     async with Scene() as scene:
         config = settings(2)
-        hub = await lead(scene, config, judge=lambda cause: (cause, cause == KILLED))
+        hub = await lead(scene, config, judge=lambda cause: again(cause) if cause == KILLED else (cause, Next.STOP))
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
         await fails(nodes)

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.identity import joint, roster
+from launcher.identity import joint, roster, settled
 from launcher.model import Member
+from launcher.roles import Shape
 
 
 def member(address: str, rank: int | None = None) -> Member:
@@ -61,3 +62,22 @@ def test_what_has_no_order_is_an_error(members: list[Member], said: str) -> None
     with pytest.raises(Failure, match=said) as caught:
         roster(members)
     assert caught.value.code is Exit.CONFIG
+
+
+def test_who_replaces_a_pod_without_a_number_takes_its_rank_and_the_others_keep_theirs() -> None:
+    kept = {"a": 0, "b": 1, "c": 2, "d": 3}
+    members = [
+        Member(uid, uid, f"10.0.0.{last}", "") for uid, last in [("d", 9), ("new", 10), ("b", 30), ("newer", 100)]
+    ]
+    made = settled(members, kept, Shape(4))
+    assert [each.pod for each in made.members] == ["new", "b", "newer", "d"]
+
+
+def test_who_replaces_one_of_a_role_takes_a_rank_of_that_role() -> None:
+    kept = {"t": 0, "gone": 1, "s": 2}
+    members = [
+        Member("s", "s", "10.0.0.1", "", role="pserver"),
+        Member("t", "t", "10.0.0.9", "", role="trainer"),
+        Member("new", "new", "10.0.0.2", "", role="trainer"),
+    ]
+    assert [each.pod for each in settled(members, kept, Shape(2, 1)).members] == ["t", "new", "s"]

@@ -45,12 +45,12 @@ def secret(training: Training, identity: str) -> str:
 
 
 def writers(log: Path) -> list[str]:
-    """The pods whose attempts are in a log, as its marks say."""
-    return re.findall(r"^==== .* attempt [0-9]+, pod (\S+) ====$", log.read_text(), re.MULTILINE)
+    """The pods whose generations are in a log, as its marks say."""
+    return re.findall(r"^==== .* generation [0-9]+, pod ([^ ,]+).* ====$", log.read_text(), re.MULTILINE)
 
 
 def logs_have_both(training: Training, before: list[Json]) -> bool:
-    """Whether each member's log has the attempt of the pod from before, and then that of the one of now."""
+    """Whether each member's log has the generation of the pod from before, and then that of the one of now."""
     logs = [training.output / f"node_{rank}" / "train.log" for rank in range(SIZE)]
     pairs = zip(before, training.status(), strict=True)
     return [writers(log) for log in logs] == [[old["pod"], new["pod"]] for old, new in pairs]
@@ -79,7 +79,7 @@ def test_a_failed_attempt_is_followed_by_a_whole_new_one(training: Training) -> 
     assert members(training) == uids(listed) - uids(failed)
     assert exit_codes(listed) == [0, 0, 0, 69, 69, 137]
     assert training.passes_done() == 3
-    assert (training.job_file()["attempt"], training.job_file()["exit_code"]) == (2, 0)
+    assert (training.job_file()["generations"][-1]["number"], training.job_file()["exit_code"]) == (1, 0)
     assert logs_have_both(training, before)
 
 
@@ -177,7 +177,7 @@ def test_a_job_deleted_while_training_and_created_again_does_not_mix_with_the_ol
     assert identity(training) != old_identity
     assert secret(training, identity(training)) != secret(training, old_identity)
     assert members(training) == uids(training.pods())
-    assert (training.job_file()["attempt"], training.job_file()["exit_code"]) == (1, 0)
+    assert (training.job_file()["generations"][-1]["number"], training.job_file()["exit_code"]) == (0, 0)
     assert [member["phase"] for member in training.status()] == ["complete"] * SIZE
     assert logs_have_both(training, before)
 
