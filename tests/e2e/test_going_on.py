@@ -9,8 +9,14 @@ from tests.e2e.pods import delete_pod, end_of, kill, name_of, uids
 from tests.e2e.training import Training
 
 PASSES = 6
-SIX = (f"--num_passes={PASSES}",)
-TOLD = {"LAUNCHER_MAX_RESTARTS": "3", "STANDIN_BATCH_SECONDS": "0.05"}
+
+
+def submit(training: Training, mode: str) -> None:
+    def replaced(job: Json) -> None:
+        job["spec"]["backoffLimit"] = SIZE
+
+    passes = f"--num_passes={PASSES}"
+    training.submit(passes, mode=mode, change=replaced, LAUNCHER_MAX_RESTARTS="3", STANDIN_BATCH_SECONDS="0.05")
 
 
 def until_saved(training: Training, number: int) -> list[Json]:
@@ -29,7 +35,7 @@ def went_on(training: Training, *kinds: str) -> None:
 
 
 def test_a_trainer_that_is_killed_costs_no_pod(training: Training) -> None:
-    training.submit(*SIX, **TOLD)
+    submit(training, "NonIndexed")
     before = until_saved(training, 1)
     pods = uids(training.pods())
     kill(training.cluster, before[1]["pod"], "-9", "-f", "standin.paddle_trainer")
@@ -41,10 +47,7 @@ def test_a_trainer_that_is_killed_costs_no_pod(training: Training) -> None:
 @pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another one"])
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 def test_a_pod_that_is_deleted_is_replaced_and_the_others_stay(training: Training, mode: str, gone: int) -> None:
-    def replaced(job: Json) -> None:
-        job["spec"]["backoffLimit"] = SIZE
-
-    training.submit(*SIX, mode=mode, change=replaced, **TOLD)
+    submit(training, mode)
     before = until_saved(training, 1)
     delete_pod(training, before[gone]["pod"])
     went_on(training, "stopped")
