@@ -11,7 +11,7 @@ from launcher import config, gpus, paddle
 from launcher.bootstrap import copies
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Plan, Roster
+from launcher.model import FIRST, Member, Plan, Roster, Saves, Start
 
 COMMAND = ("python", "train.py", "--passes=3")
 GIVEN = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3", "LAUNCHER_WORKDIR": "/workdir", "PATH": "/bin"}
@@ -251,3 +251,45 @@ def test_visible_gpus_are_those_listed_or_those_given_to_the_container(
     for name in ("nvidia0", "nvidia1", "nvidiactl", "null"):
         (tmp_path / name).touch()
     assert gpus.visible({} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}, str(tmp_path)) == count
+
+
+@pytest.mark.parametrize(
+    ("start", "generation", "folder"),
+    [
+        (FIRST, "0", ""),
+        (Start(2, None), "2", ""),
+        (Start(3, 0), "3", "/mnt/job/output/pass-00000"),
+        (Start(12, 41), "12", "/mnt/job/output/pass-00041"),
+    ],
+)
+@pytest.mark.parametrize(
+    "variables", [{"LAUNCHER_MODE": "ps"}, {"LAUNCHER_MODE": "collective"}, {"CONF_PADDLE_GRADIENT_NUM": "1"}]
+)
+def test_servers_and_trainers_are_told_which_generation_they_are_and_where_they_go_on(
+    variables: dict[str, str], start: Start, generation: str, folder: str
+) -> None:
+    """Also where the launcher itself was started by another one, whose variables it has."""
+    given = job(JOB_PATH="/mnt", LAUNCHER_GENERATION="99", LAUNCHER_RESUME_DIR="/of/another", **variables)
+    alone = given.members == 1
+    made = paddle.plan(given, (), COMMAND, None if alone else roster(), 0 if alone else 1, start)
+    assert len(made.servers) == (variables.get("LAUNCHER_MODE") == "ps")
+    for process in (*made.servers, *made.trainers):
+        expected = {"LAUNCHER_GENERATION": generation, "LAUNCHER_RESUME_DIR": folder}
+        assert told(process.env, *expected) == expected
+        assert process.argv == COMMAND
+
+
+@pytest.mark.parametrize(("role", "rank"), [("pserver", 4), ("trainer", 2)])
+def test_a_pod_of_one_role_is_told_where_to_go_on_as_well(role: str, rank: int) -> None:
+    given = job(JOB_PATH="/mnt", **ROLES, LAUNCHER_ROLE=role)
+    made = paddle.plan(given, (), COMMAND, with_roles(), rank, Start(1, 5))
+    (process,) = (*made.servers, *made.trainers)
+    assert process.env["LAUNCHER_RESUME_DIR"] == "/mnt/job/output/pass-00005"
+
+
+def test_programs_save_where_they_are_told_to_and_only_a_volume_is_seen_by_all() -> None:
+    given = job(JOB_PATH="/mnt")
+    made = paddle.saves(given, (), COMMAND)
+    assert made == Saves("/mnt/job/output")
+    assert made.folder == plan(JOB_PATH="/mnt").trainers[0].env["LAUNCHER_SAVE_DIR"]
+    assert paddle.saves(job(), (), COMMAND) is None

@@ -9,7 +9,7 @@ import pytest
 
 from launcher import config
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Plan, Roster
+from launcher.model import Member, Plan, Roster, Saves
 from launcher.paddle import v0
 
 from .test_config import SEED_001
@@ -163,3 +163,143 @@ def test_an_ipv6_training_address_is_refused_by_name() -> None:
         plan(roster=roster)
     assert caught.value.code == Exit.CONFIG
     assert "IPv6" in caught.value.message
+
+
+# ---- going on after a pass -------------------------------------------------------------------------------------------
+
+SAVED = "/home/jobpath/paddle-cluster-job/output"
+ON_THE_VOLUME = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/work"}
+
+
+def resumed(*flags: str, after: int, environment: dict[str, str] | None = None) -> Plan:
+    job = config.read(environment or SEED_001, {}, check_here=False)
+    return v0.plan(job, flags, ROSTER if job.members > 1 else None, 1 if job.members > 1 else None, after)
+
+
+def going_on(*flags: str, after: int, environment: dict[str, str] | None = None) -> dict[str, str]:
+    """What the trainer is told behind all that the user gave."""
+    (process,) = resumed(*flags, after=after, environment=environment).trainers
+    behind = process.argv[process.argv.index(flags[-1]) + 1 :] if flags else process.argv[-3:]
+    return dict(word.removeprefix("--").split("=", 1) for word in behind)
+
+
+def saved(*flags: str, environment: dict[str, str] | None = None) -> Saves | None:
+    return v0.saves(config.read(environment or SEED_001, {}, check_here=False), flags)
+
+
+def test_the_trainer_goes_on_after_a_pass() -> None:
+    """All else is as it was, and what is told last counts."""
+    given = ("--config=c.py", "--num_passes=10", "--init_model_path=/other", "--start_pass=0")
+    (trainer,) = resumed(*given, after=3).trainers
+    assert trainer.argv == (
+        *plan(*given).trainers[0].argv,
+        f"--init_model_path={SAVED}/pass-00003",
+        "--start_pass=4",
+        "--num_passes=6",
+    )
+    assert resumed(*given, after=3).servers == plan(*given).servers
+
+
+@pytest.mark.parametrize(
+    ("flags", "after", "left"),
+    [
+        ((), 0, 99),
+        ((), 98, 1),
+        (("--num_passes=10",), 3, 6),
+        (("--num_passes", "10"), 3, 6),
+        (("-num_passes=10",), 3, 6),
+        (("-num_passes", "10"), 3, 6),
+        (("--num-passes=10",), 3, 6),
+        (("--num_passes=0xa",), 3, 6),
+        (("--num_passes=50", "--num_passes=10"), 3, 6),
+        (("--num_passes=10", "--config=c.py"), 8, 1),
+        (("--num_passes=many",), 3, 96),
+        (("--start_pass=20",), 20, 99),
+        (("--start_pass=20", "--num_passes=5"), 22, 2),
+        (("--num_passes", "5", "--start-pass", "20"), 23, 1),
+    ],
+)
+def test_only_the_passes_that_are_left_are_trained(flags: tuple[str, ...], after: int, left: int) -> None:
+    assert going_on(*flags, after=after) == {
+        "init_model_path": f"{SAVED}/pass-{after:05d}",
+        "start_pass": str(after + 1),
+        "num_passes": str(left),
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "after"),
+    [
+        ((), 99),
+        (("--num_passes=10",), 9),
+        (("--num_passes=10",), 12),
+        (("--start_pass=20", "--num_passes=5"), 24),
+    ],
+)
+def test_where_all_passes_are_there_nothing_is_started(flags: tuple[str, ...], after: int) -> None:
+    made = resumed(*flags, after=after)
+    assert (made.servers, made.trainers) == ((), ())
+
+
+def test_a_job_of_one_goes_on_as_well() -> None:
+    alone = {**SEED_001, "CONF_PADDLE_GRADIENT_NUM": "1"}
+    (trainer,) = resumed("--num_passes=3", after=1, environment=alone).trainers
+    last = ("--local=1", f"--init_model_path={SAVED}/pass-00001", "--start_pass=2", "--num_passes=1")
+    assert trainer.argv[-4:] == last
+
+
+@pytest.mark.parametrize(
+    ("flags", "folder"),
+    [
+        (("--save_dir=/home/jobpath/models",), "/home/jobpath/models"),
+        (("--save_dir", "/home/jobpath/models/"), "/home/jobpath/models"),
+        (("-save-dir=/home/jobpath//a/../models",), "/home/jobpath/models"),
+        (("--save_dir=models",), "/home/jobpath/work/models"),
+        (("--save_dir=../models",), "/home/jobpath/models"),
+        (("--save_dir=/elsewhere", "--save_dir=/home/jobpath/models"), "/home/jobpath/models"),
+    ],
+)
+def test_passes_are_looked_for_where_the_user_saves_them(flags: tuple[str, ...], folder: str) -> None:
+    assert saved(*flags, environment=ON_THE_VOLUME) == Saves(folder, 0, 100)
+    told = going_on(*flags, after=4, environment=ON_THE_VOLUME)
+    assert told["init_model_path"] == f"{folder}/pass-00004"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--save_dir=/elsewhere",),
+        ("--save_dir", "/elsewhere"),
+        ("--save_dir=/home/jobpath-of-another",),
+        ("--save_dir=/home/jobpath/../elsewhere",),
+        ("--save_dir=../../../elsewhere",),
+        ("--save_dir=/home/jobpath/models", "--save_dir=/elsewhere"),
+        ("--job=test",),
+        ("--job", "test"),
+        ("-job=checkgrad",),
+        ("--job=train", "--job=time"),
+    ],
+)
+def test_what_not_all_trainers_see_or_is_no_training_is_not_gone_on_with(flags: tuple[str, ...]) -> None:
+    assert saved(*flags, environment=ON_THE_VOLUME) is None
+    made = resumed(*flags, after=4, environment=ON_THE_VOLUME)
+    assert made == plan(*flags, environment=ON_THE_VOLUME)
+
+
+def test_without_a_volume_there_is_nothing_to_go_on_after() -> None:
+    here = {name: value for name, value in SEED_001.items() if name not in ("JOB_PATH", "TRAIN_CONFIG_DIR")}
+    assert saved(environment=here) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), Saves(SAVED, 0, 100)),
+        (("--job=train",), Saves(SAVED, 0, 100)),
+        (("--start_pass=7", "--num_passes=3"), Saves(SAVED, 7, 3)),
+        (("--init_model_path=/models/a/",), Saves(SAVED, 0, 100, "/models/a")),
+        (("--init-model-path", "../models/a"), Saves(SAVED, 0, 100, "/home/jobpath/models/a")),
+    ],
+)
+def test_where_passes_are_and_which_they_are_follows_from_the_flags(flags: tuple[str, ...], expected: Saves) -> None:
+    assert saved(*flags, environment=ON_THE_VOLUME) == expected

@@ -1,0 +1,149 @@
+"""Which passes of a job are whole, which are not, and how they are set aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher import checkpoints
+from launcher.errors import Exit, Failure
+
+
+def save(folder: Path, number: int, *, done: bool = True, content: str = "w") -> Path:
+    made = folder / f"pass-{number:05d}"
+    made.mkdir(parents=True)
+    (made / "w").write_text(content)
+    if done:
+        (made / "done").touch()
+    return made
+
+
+def test_a_pass_has_the_folder_that_paddle_gives_it() -> None:
+    assert checkpoints.folder("/mnt/job/output", 7) == "/mnt/job/output/pass-00007"
+    assert checkpoints.folder("/mnt/job/output", 123456) == "/mnt/job/output/pass-123456"
+
+
+def test_the_newest_pass_is_the_last_one_that_is_whole(tmp_path: Path) -> None:
+    for number in (0, 9, 10):
+        save(tmp_path, number)
+    save(tmp_path, 11, done=False)
+    assert checkpoints.newest(str(tmp_path)) == 10
+
+
+def test_numbers_count_and_not_the_order_of_names(tmp_path: Path) -> None:
+    save(tmp_path, 99999)
+    save(tmp_path, 100000)
+    assert checkpoints.newest(str(tmp_path)) == 100000
+
+
+def test_only_passes_from_the_first_one_on_count(tmp_path: Path) -> None:
+    save(tmp_path, 3)
+    save(tmp_path, 4, done=False)
+    save(tmp_path, 5, done=False)
+    assert checkpoints.newest(str(tmp_path), 4) is None
+    assert checkpoints.newest(str(tmp_path), 3) == 3
+    assert checkpoints.half_written(str(tmp_path), 5) == [5]
+    assert checkpoints.half_written(str(tmp_path), 4) == [4, 5]
+    assert checkpoints.all_from(str(tmp_path), 4) == [4, 5]
+
+
+def test_a_pass_is_half_written_until_it_is_done(tmp_path: Path) -> None:
+    made = save(tmp_path, 2, done=False)
+    (made / "done.tmp").touch()
+    assert checkpoints.half_written(str(tmp_path)) == [2]
+    assert not checkpoints.is_whole(str(tmp_path), 2)
+    (made / "done").touch()
+    assert checkpoints.half_written(str(tmp_path)) == []
+    assert checkpoints.is_whole(str(tmp_path), 2)
+    assert checkpoints.all_from(str(tmp_path)) == [2]
+
+
+def test_all_from_gives_both_in_their_order(tmp_path: Path) -> None:
+    for number, done in ((10, True), (2, False), (0, True)):
+        save(tmp_path, number, done=done)
+    assert checkpoints.all_from(str(tmp_path)) == [0, 2, 10]
+
+
+@pytest.mark.parametrize("name", ["pass-0001", "pass-00001.tmp", "pass-", "pass-0000x", "xpass-00001", "Pass-00001"])
+def test_other_names_are_no_passes(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "done").touch()
+    assert checkpoints.newest(str(tmp_path)) is None
+    assert checkpoints.all_from(str(tmp_path)) == []
+    assert checkpoints.half_written(str(tmp_path)) == []
+
+
+def test_a_file_that_looks_like_a_pass_is_none_that_can_be_gone_on_after_and_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "pass-00004").write_text("no folder")
+    assert checkpoints.newest(str(tmp_path)) is None
+    assert checkpoints.half_written(str(tmp_path)) == [4]
+    checkpoints.set_aside(str(tmp_path), [4], str(tmp_path / "aside"))
+    assert (tmp_path / "aside" / "pass-00004").read_text() == "no folder"
+
+
+def test_a_folder_that_does_not_exist_has_no_passes(tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    assert checkpoints.newest(nowhere) is None
+    assert checkpoints.half_written(nowhere) == []
+    assert checkpoints.all_from(nowhere) == []
+
+
+def test_a_folder_that_cannot_be_read_is_said_and_not_taken_for_empty(tmp_path: Path) -> None:
+    (tmp_path / "output").write_text("no folder")
+    for look in (checkpoints.newest, checkpoints.half_written, checkpoints.all_from):
+        with pytest.raises(Failure, match=f"cannot read {tmp_path}/output") as caught:
+            look(str(tmp_path / "output"))
+        assert caught.value.code == Exit.IO_FAILED
+
+
+def test_passes_are_moved_with_all_that_they_hold_and_others_stay(tmp_path: Path) -> None:
+    for number in range(3):
+        save(tmp_path, number, content=f"of {number}")
+    checkpoints.set_aside(str(tmp_path), [0, 2], str(tmp_path / "aside" / "deeper"))
+    assert checkpoints.all_from(str(tmp_path)) == [1]
+    for number in (0, 2):
+        moved = tmp_path / "aside" / "deeper" / f"pass-{number:05d}"
+        assert (moved / "w").read_text() == f"of {number}"
+        assert (moved / "done").exists()
+
+
+def test_what_was_set_aside_before_is_never_written_over(tmp_path: Path) -> None:
+    for number in range(3):
+        save(tmp_path, 5, content=f"try {number}")
+        checkpoints.set_aside(str(tmp_path), [5], str(tmp_path / "aside"))
+    kept = sorted((tmp_path / "aside").iterdir())
+    assert [path.name for path in kept] == ["pass-00005", "pass-00005.2", "pass-00005.3"]
+    assert [(path / "w").read_text() for path in kept] == ["try 0", "try 1", "try 2"]
+
+
+def test_a_link_that_leads_nowhere_is_not_written_over_either(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "pass-00005").symlink_to(tmp_path / "gone")
+    checkpoints.set_aside(str(tmp_path), [5], str(tmp_path / "aside"))
+    assert (tmp_path / "aside" / "pass-00005").is_symlink()
+    assert (tmp_path / "aside" / "pass-00005.2" / "w").exists()
+
+
+def test_a_pass_that_is_gone_meanwhile_keeps_no_other_from_being_moved(tmp_path: Path) -> None:
+    save(tmp_path, 2)
+    checkpoints.set_aside(str(tmp_path), [1, 2, 3], str(tmp_path / "aside"))
+    assert [path.name for path in (tmp_path / "aside").iterdir()] == ["pass-00002"]
+
+
+def test_nothing_is_made_where_nothing_is_set_aside(tmp_path: Path) -> None:
+    checkpoints.set_aside(str(tmp_path), [], str(tmp_path / "aside"))
+    assert not (tmp_path / "aside").exists()
+
+
+def test_a_move_that_is_refused_is_said_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(source: str, target: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    made = save(tmp_path, 1)
+    monkeypatch.setattr("launcher.checkpoints.os.rename", read_only)
+    with pytest.raises(Failure, match=f"cannot write {made}: Read-only") as caught:
+        checkpoints.set_aside(str(tmp_path), [1], str(tmp_path / "aside"))
+    assert caught.value.code == Exit.CANNOT_WRITE
+    assert (made / "done").exists()

@@ -1,0 +1,579 @@
+"""Whether another generation follows, after which pause, from which pass, and when a job is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+
+from launcher import generations
+from launcher.errors import Exit, Failure
+from launcher.gang import Next, NotAgain
+from launcher.generations import Generations
+from launcher.history import History
+from launcher.model import Cause, Member, Roster, Saves, Start
+from launcher.record import MAX_ATTEMPTS, Record
+from launcher.roles import Shape
+
+T = TypeVar("T")
+
+FAILED = Cause("trainer", 1, "pod-1", "ended with exit code 3", 3)
+OTHER = Cause("trainer", 2, "pod-2", "was killed by SIGKILL", 137)
+ROSTER = Roster(tuple(Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(3)))
+
+
+class Clock:
+    """Time passes only where a test or a pause says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.asked: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        self.now += max(seconds, 0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    told = SimpleNamespace(monotonic=clock.monotonic, strftime=time.strftime, gmtime=time.gmtime)
+    monkeypatch.setattr(generations, "time", told)
+    monkeypatch.setattr(generations, "asyncio", SimpleNamespace(sleep=clock.sleep))
+    return clock
+
+
+class World:
+    """The generations of one gang on a volume. `again` is a gang of new pods on the same volume."""
+
+    def __init__(
+        self,
+        output: Path,
+        *,
+        identity: str | None = "job-1",
+        most: int = 99,
+        counts: bool = True,
+        saves: bool = True,
+        first: int = 0,
+        start: str = "",
+        content: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.output = output
+        self.record = Record(str(output), identity)
+        self.record.open()
+        self.history = History(content or {}, Shape(3))
+        self.said: list[str] = []
+        self.written: list[Mapping[str, Any]] = []
+        self.broken_from: int | None = None  # the call from which on the volume does not answer
+        self.calls = 0
+        self._generations = Generations(
+            most,
+            Saves(str(output), first, start=start) if saves else None,
+            self.record,
+            self.history,
+            counts=counts,
+            gathers=False,
+            output=str(output),
+            pod="pod-0",
+            say=self.said.append,
+            written=lambda: self.written.append(self.history.content()),
+            from_volume=self._from_volume,
+        )
+        self.passed = self._generations.passed
+        self.complete = self._generations.complete
+
+    async def _from_volume(self, work: Callable[[], T]) -> T:
+        self.calls += 1
+        if self.broken_from is not None and self.calls > self.broken_from:
+            raise Failure(Exit.IO_FAILED, "the volume has not answered")
+        return work()
+
+    def begin(self, cause: Cause | None = None) -> Start:
+        return asyncio.run(self._generations.prepare(cause, ROSTER))
+
+    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+        return self._generations.judge(cause)
+
+    def fails(self, cause: Cause = FAILED) -> Start:
+        """The generation that runs fails, and the next one begins."""
+        assert self.judge(cause) == (cause, Next.RESTART)
+        return self.begin(cause)
+
+    def refused(self, cause: Cause | None = None) -> Cause:
+        with pytest.raises(NotAgain) as caught:
+            self.begin(cause)
+        return caught.value.cause
+
+    def save(self, number: int, *, done: bool = True) -> Path:
+        folder = self.output / f"pass-{number:05d}"
+        folder.mkdir(exist_ok=True)
+        (folder / "w").write_text(f"pass {number}")
+        if done:
+            (folder / "done").touch()
+        return folder
+
+    def passes(self) -> list[str]:
+        return sorted(path.name for path in self.output.glob("pass-*"))
+
+    def again(self, **more: Any) -> World:
+        return World(self.output, content=self.history.content(), **more)
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: Clock) -> World:
+    return World(tmp_path)
+
+
+# ---- how often -------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_starts_again_as_often_as_it_may(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, most=2)
+    world.begin()
+    for number in (1, 2):
+        world.passed()
+        assert world.fails().generation == number
+    world.passed()
+    assert world.judge(FAILED) == (FAILED, Next.STOP)
+
+
+def test_a_job_that_may_not_start_again_ends_with_its_first_failure(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, most=0)
+    world.begin()
+    assert world.judge(FAILED) == (FAILED, Next.STOP)
+
+
+@pytest.mark.parametrize("kind", ["trainer", "pserver"])
+@pytest.mark.parametrize("code", [64, 66, 71, 77, 78, 126, 127])
+def test_a_code_that_says_do_not_retry_is_not_retried(world: World, kind: str, code: int) -> None:
+    world.begin()
+    world.passed()
+    cause = Cause(kind, 1, "pod-1", "it ended", code)
+    assert world.judge(cause) == (cause, Next.STOP)
+
+
+@pytest.mark.parametrize("kind", ["trainer", "pserver"])
+@pytest.mark.parametrize("code", [1, 3, 69, 70, 73, 74, 75, 76, 125, 128, 134, 137, 139, 141, 143])
+def test_any_other_code_of_a_child_is(world: World, kind: str, code: int) -> None:
+    world.begin()
+    cause = Cause(kind, 1, "pod-1", "it ended", code)
+    assert world.judge(cause) == (cause, Next.RESTART)
+
+
+@pytest.mark.parametrize("kind", ["staging", "volume", "stopped", "lost", "peers", "given-up", "launcher", "plan"])
+def test_what_is_no_death_of_a_child_is_not_retried_in_place(world: World, kind: str) -> None:
+    world.begin()
+    world.passed()
+    cause = Cause(kind, 1, "pod-1", "it happened", 1)
+    assert world.judge(cause) == (cause, Next.STOP)
+
+
+def test_a_cause_that_is_final_already_stays_so(world: World) -> None:
+    world.begin()
+    cause = Cause("trainer", 1, "pod-1", "given up elsewhere", 1, final=True)
+    assert world.judge(cause) == (cause, Next.STOP)
+
+
+# ---- after which pause -----------------------------------------------------------------------------------------------
+
+
+def fail_in_turns(world: World, times: int) -> None:
+    """Each failure is another one than that before it."""
+    for number in range(times):
+        world.fails((FAILED, OTHER)[number % 2])
+
+
+def test_pauses_double_up_to_a_minute(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, counts=False)
+    world.begin()
+    assert clock.asked == [], "the first start has no pause"
+    fail_in_turns(world, 8)
+    assert clock.asked == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
+
+
+@pytest.mark.parametrize("how", ["passed", "saved"])
+def test_after_progress_pauses_are_short_again(tmp_path: Path, clock: Clock, how: str) -> None:
+    world = World(tmp_path, counts=False)
+    world.begin()
+    fail_in_turns(world, 5)
+    world.passed() if how == "passed" else world.save(0)
+    fail_in_turns(world, 3)
+    assert clock.asked[:5] == pytest.approx([1, 2, 4, 8, 16])
+    assert clock.asked[6] <= 2
+    assert clock.asked[7] <= 4
+
+
+def test_a_pause_begins_with_the_failure_and_not_when_all_have_ended(world: World, clock: Clock) -> None:
+    world.begin()
+    world.judge(FAILED)
+    clock.now += 0.25
+    world.begin(FAILED)
+    world.judge(OTHER)
+    clock.now += 10
+    world.begin(OTHER)
+    assert clock.asked[0] == pytest.approx(0.75)
+    assert clock.asked[1] <= 0
+
+
+# ---- the same failure again ------------------------------------------------------------------------------------------
+
+
+def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    cause = world.refused(FAILED)
+    assert cause.final
+    assert (cause.kind, cause.rank, cause.code) == (FAILED.kind, FAILED.rank, FAILED.code)
+    assert cause.what == f"{FAILED.what}; given up: twice the same, before any progress"
+    assert world.record.claim(2, "nobody has claimed this")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Cause("trainer", 1, "pod-1", "ended with exit code 3", 4),
+        Cause("pserver", 1, "pod-1", "ended with exit code 3", 3),
+    ],
+)
+def test_another_code_or_another_role_is_another_failure(world: World, other: Cause) -> None:
+    world.begin()
+    assert [world.fails(cause).generation for cause in (FAILED, other, FAILED)] == [1, 2, 3]
+
+
+def test_the_same_code_in_another_pod_is_the_same_failure(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    other = Cause(FAILED.kind, 2, "pod-2", "the same elsewhere", FAILED.code)
+    world.judge(other)
+    assert world.refused(other).final
+
+
+@pytest.mark.parametrize("how", ["passed", "saved"])
+@pytest.mark.parametrize("when", [0, 1])
+def test_twice_the_same_goes_on_where_one_of_them_came_after_progress(world: World, how: str, when: int) -> None:
+    world.begin()
+    for number in range(2):
+        if number == when:
+            world.passed() if how == "passed" else world.save(number)
+        world.fails(FAILED)
+
+
+def test_progress_forgets_how_an_earlier_generation_failed(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    world.passed()
+    world.fails(FAILED)
+    assert world.fails(FAILED).generation == 3, "the first one that got nowhere since"
+    world.judge(FAILED)
+    assert world.refused(FAILED).final
+
+
+def test_a_half_written_pass_is_no_progress(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    world.save(0, done=False)
+    world.judge(FAILED)
+    assert world.refused(FAILED).final
+
+
+def test_the_pass_that_was_gone_on_after_is_no_progress(world: World) -> None:
+    world.begin()
+    world.save(3)
+    assert world.fails(FAILED).resume == 3
+    world.fails(FAILED)
+    world.judge(FAILED)
+    assert world.refused(FAILED).final
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("seconds", [59, 60])
+def test_only_where_passes_cannot_be_seen_a_minute_is_progress(
+    tmp_path: Path, clock: Clock, counts: bool, saves: bool, seconds: float
+) -> None:
+    world = World(tmp_path, counts=counts, saves=saves)
+    world.begin()
+    world.fails(FAILED)
+    clock.now += seconds
+    world.judge(FAILED)
+    if seconds >= 60 and not counts:
+        assert world.begin(FAILED).generation == 2
+    else:
+        assert world.refused(FAILED).final
+
+
+# ---- attempts without progress, over gangs ---------------------------------------------------------------------------
+
+
+def after(attempts: int) -> dict[str, Any]:
+    """A history in which so many attempts came to nothing."""
+    begun = [{"number": number, "after_pass": None} for number in range(attempts)]
+    return {"without_progress": attempts, "generations": begun}
+
+
+@pytest.mark.parametrize("kind", ["trainer", "pserver", "staging", "lost"])
+def test_the_fifth_attempt_without_progress_is_the_last(tmp_path: Path, clock: Clock, kind: str) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    world.begin()
+    told, then = world.judge(Cause(kind, 1, "pod-1", "it failed", 3))
+    assert then is Next.STOP
+    assert (told.final, told.code) == (True, 3)
+    assert told.what == "it failed; given up: 5 attempts in a row ended before their first pass was done"
+    assert world.written[-1]["without_progress"] == MAX_ATTEMPTS
+
+
+def test_attempts_of_one_gang_count_as_those_of_several_do(world: World) -> None:
+    world.begin()
+    fail_in_turns(world, 4)
+    told, then = world.judge(FAILED)
+    assert (told.final, then) == (True, Next.STOP)
+
+
+def test_the_fourth_attempt_without_progress_is_not_the_last(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
+    world.begin()
+    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+
+
+def test_a_pass_ends_the_count(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    world.begin()
+    world.passed()
+    assert world.written[-1]["without_progress"] == 0
+    world.fails(FAILED)
+    assert world.written[-1]["without_progress"] == 1
+
+
+def test_whole_passes_on_the_volume_end_the_count_where_nobody_saw_them(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
+    world.begin()
+    world.save(0)
+    world.fails(FAILED)
+    assert world.written[-1]["without_progress"] == 1
+
+
+@pytest.mark.parametrize("more", [{"identity": None}, {"counts": False}])
+def test_where_nothing_is_counted_nothing_is_given_up(tmp_path: Path, clock: Clock, more: dict[str, Any]) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1), **more)
+    world.begin()
+    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+
+
+def test_a_stop_is_no_attempt_and_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    world.begin()
+    cause = Cause("stopped", 1, "pod-1", "was told to stop (SIGTERM)", 143)
+    assert world.judge(cause) == (cause, Next.STOP)
+    assert world.written[-1]["without_progress"] == MAX_ATTEMPTS - 1
+
+
+def test_a_stop_after_a_pass_leaves_the_count_at_none(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    world.begin()
+    world.passed()
+    world.judge(Cause("stopped", 1, "pod-1", "was told to stop (SIGTERM)", 143))
+    assert world.written[-1]["without_progress"] == 0
+
+
+def test_a_generation_counts_from_its_beginning_since_nobody_may_be_left_to_tell_its_end(world: World) -> None:
+    world.begin()
+    assert world.written[-1]["without_progress"] == 1
+    assert world.again().history.without_progress == 1
+
+
+def test_without_a_sight_of_passes_the_count_stays_as_it_is(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, counts=False, content=after(2))
+    world.begin()
+    world.fails(FAILED)
+    world.complete()
+    assert world.written[-1]["without_progress"] == 2
+
+
+def test_a_complete_job_has_no_attempts_without_progress(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(3))
+    world.begin()
+    world.complete()
+    assert world.written[-1]["without_progress"] == 0
+    assert world.written[-1]["generations"][-1]["first_cause"] is None
+    assert world.written[-1]["generations"][-1]["ended"] is not None
+
+
+# ---- numbers and history ---------------------------------------------------------------------------------------------
+
+
+def test_numbers_continue_over_gangs(world: World) -> None:
+    assert world.begin() == Start(0, None)
+    assert world.fails().generation == 1
+    later = world.again()
+    assert later.begin().generation == 2
+    assert later.fails().generation == 3
+
+
+def test_a_number_that_another_gang_has_claimed_is_not_used(world: World) -> None:
+    world.begin()
+    for number in (1, 2):
+        assert world.record.claim(number, "pod-of-another-gang")
+    assert world.fails().generation == 3
+    assert not world.record.claim(3, "pod-of-another-gang"), "it is claimed here"
+
+
+def test_two_gangs_of_one_job_never_have_the_same_number(world: World) -> None:
+    other = world.again()
+    numbers = [gang.begin().generation for gang in (world, other)]
+    numbers += [gang.fails(FAILED).generation for gang in (world, other)]
+    assert sorted(numbers) == [0, 1, 2, 3]
+
+
+def test_a_job_without_an_identity_claims_nothing(tmp_path: Path, clock: Clock) -> None:
+    for _ in range(2):
+        world = World(tmp_path, identity=None)
+        assert world.begin().generation == 0
+    assert not list(tmp_path.glob(".launcher/*/generation-*"))
+
+
+def test_the_history_tells_each_generation(world: World) -> None:
+    world.begin()
+    world.save(1)
+    world.fails(FAILED)
+    first, second = world.written[-1]["generations"]
+    assert (first["number"], first["after_pass"], first["first_cause"]["code"]) == (0, None, 3)
+    assert (second["number"], second["after_pass"], second["ended"], second["first_cause"]) == (1, 1, None, None)
+
+
+def test_a_failure_is_written_before_the_next_generation_begins(world: World) -> None:
+    world.begin()
+    world.judge(FAILED)
+    (only,) = world.written[-1]["generations"]
+    assert only["first_cause"]["what"] == FAILED.what
+
+
+def test_a_server_that_dies_before_the_first_generation_begins_is_followed_by_that(world: World) -> None:
+    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    assert world.begin(FAILED) == Start(0, None)
+
+
+# ---- from which pass -------------------------------------------------------------------------------------------------
+
+
+def test_a_generation_goes_on_after_the_newest_whole_pass(world: World) -> None:
+    world.begin()
+    for number in range(3):
+        world.save(number)
+    assert world.fails() == Start(1, 2)
+    assert world.said == [f"goes on after pass 2, {world.output}/pass-00002"]
+    assert len(world.passes()) == 3
+
+
+def test_another_gang_of_the_same_job_goes_on_as_well(world: World) -> None:
+    world.begin()
+    world.save(0)
+    world.save(1, done=False)
+    later = world.again()
+    assert later.begin() == Start(1, 0)
+    assert later.passes() == ["pass-00000"]
+
+
+def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World) -> None:
+    world.begin()
+    world.save(0)
+    half = world.save(1, done=False)
+    assert world.fails() == Start(1, 0)
+    assert not half.exists()
+    assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
+    assert any("half written" in line and f"{world.output}/incomplete-1" in line for line in world.said)
+
+
+def test_without_a_whole_pass_it_begins_at_the_beginning(world: World) -> None:
+    world.begin()
+    world.save(0, done=False)
+    assert world.fails() == Start(1, None)
+    assert world.passes() == []
+    assert not any("goes on" in line for line in world.said)
+
+
+def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(world: World) -> None:
+    world.save(0)
+    world.save(1, done=False)
+    assert world.begin() == Start(0, None)
+    assert world.passes() == []
+    (earlier,) = world.output.glob("earlier-*")
+    assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
+    assert (earlier / "pass-00000" / "done").exists()
+    assert world.said == [f"2 passes that are of an earlier job were moved to {earlier}"]
+
+
+def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World) -> None:
+    world.begin()
+    world.fails()
+    assert world.said == []
+    assert [path.name for path in world.output.iterdir()] == [".launcher"]
+
+
+def test_a_pass_that_the_user_starts_from_is_left_where_it_is(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, start=str(tmp_path / "pass-00007"))
+    world.save(6)
+    world.save(7, done=False)
+    assert world.begin() == Start(0, None)
+    assert world.passes() == ["pass-00007"]
+    world.fails()
+    assert world.passes() == ["pass-00007"]
+
+
+def test_passes_below_the_first_one_are_not_of_this_job(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, first=5)
+    for number in (3, 5):
+        world.save(number)
+    world.save(4, done=False)
+    assert world.begin() == Start(0, None)
+    assert world.passes() == ["pass-00003", "pass-00004"]
+    assert world.fails() == Start(1, None)
+    assert world.passes() == ["pass-00003", "pass-00004"]
+    world.save(5)
+    assert world.fails(OTHER) == Start(2, 5)
+
+
+def test_without_a_folder_that_all_see_passes_are_left_alone(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, saves=False)
+    world.save(0)
+    assert world.begin() == Start(0, None)
+    assert world.fails() == Start(1, None)
+    assert world.passes() == ["pass-00000"]
+
+
+# ---- a volume that fails ---------------------------------------------------------------------------------------------
+
+
+def before_a_start(output: Path, cause: Cause | None) -> World:
+    """What is to be looked at, moved and claimed is there."""
+    output.mkdir()
+    world = World(output)
+    if cause is not None:
+        world.begin()
+        world.judge(cause)
+    world.save(0)
+    world.save(1, done=False)
+    return world
+
+
+@pytest.mark.parametrize("cause", [None, FAILED])
+def test_a_volume_that_fails_ends_the_job_whichever_call_it_is(
+    tmp_path: Path, clock: Clock, cause: Cause | None
+) -> None:
+    sound = before_a_start(tmp_path / "sound", cause)
+    before = sound.calls
+    sound.begin(cause)
+    calls = sound.calls - before
+    assert calls >= 3
+    for call in range(calls):
+        world = before_a_start(tmp_path / str(call), cause)
+        world.broken_from = world.calls + call
+        assert world.refused(cause) == Cause("volume", 0, "pod-0", "the volume has not answered", Exit.IO_FAILED)
