@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher import __version__, config
-from launcher.errors import Exit, Failure
+from launcher.errors import FOR_GOOD, Exit, Failure
 
 _HELP = """\
 paddle-launcher {version}: N plain Kubernetes pods become one PaddlePaddle training job
@@ -211,6 +211,8 @@ def run_command(received: list[int]) -> None:
         code = command(words[1:], received)
     except Failure as failure:
         code = _complain(failure, received)
+        if words[0] == "run" and code in FOR_GOOD:
+            _tell_other_role(words[1:], code, failure)
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     _end(code)
@@ -234,6 +236,19 @@ def _complain(failure: Failure, received: Sequence[int]) -> int:
     sys.stderr.write(message)
     report.write_termination_message(config.termination_log(config.environment()), message.encode()[:4096])
     return Exit.STOPPED if received else failure.code
+
+
+def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> None:
+    """With one role a pod the members of the other role would wait for this one, which never comes."""
+    from launcher import failures
+
+    try:
+        own = parse_run(arguments).own
+    except Failure:
+        own = {}
+    if member := config.role_member(config.environment(), own):
+        what = "; ".join(failure.message.splitlines())
+        failures.tell_before_launch(member, f"exit code {int(code)}: {what}")
 
 
 def _end(code: int) -> None:

@@ -105,6 +105,20 @@ class JobConfig:
         return self.pod_name or self.host_name
 
 
+@dataclass(frozen=True)
+class RoleMember:
+    """A member of a job with roles, as far as it is told who it is, whatever else may be wrong."""
+
+    job_path: str
+    output: str
+    job_id: str
+    role: str
+    number: int | None  # within the role
+    pod: str
+
+
+_WHO = ("JOB_PATH", "JOB_NAME", "LAUNCHER_ROLE", "LAUNCHER_JOB_ID")
+_WHICH = ("LAUNCHER_RANK", "JOB_COMPLETION_INDEX", "POD_NAME")
 _COUNTED = {
     BOTH: "CONF_PADDLE_GRADIENT_NUM",
     TRAINER: "CONF_PADDLE_GRADIENT_NUM",
@@ -205,6 +219,23 @@ def flags() -> list[str]:
 def termination_log(environment: Mapping[str, str]) -> str:
     """Where the termination message goes, also when the rest of the configuration is wrong."""
     return environment.get("LAUNCHER_TERMINATION_LOG") or TERMINATION_LOG
+
+
+def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) -> RoleMember | None:
+    """Who this is, also when the rest of the configuration is wrong; None where no other role could know it by that."""
+    given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
+    problems: list[str] = []
+    told = {known.name: _value(known, given, problems) for known in VARIABLES if known.name in (*_WHO, *_WHICH)}
+    path, name, role, job_id = (told[variable] for variable in _WHO)
+    if problems or not (path and name and role and job_id):
+        return None
+    number = told["JOB_COMPLETION_INDEX"] if told["LAUNCHER_RANK"] is None else told["LAUNCHER_RANK"]
+    counted = next(known for known in VARIABLES if known.name == _COUNTED[role])
+    count = _value(counted, given, [])
+    if count and number is not None and number >= count:
+        return None  # once that is mended nobody has this number, so that nobody would take a sign of it back
+    output = os.path.join(path, name, "output")
+    return RoleMember(path, output, job_id, role, number, told["POD_NAME"] or socket.gethostname())
 
 
 def workdir(environment: Mapping[str, str]) -> str:

@@ -7,10 +7,15 @@ again. Everything here blocks as long as the volume does: call it off the loop.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator
 
 from launcher import volume
+from launcher.config import RoleMember
+from launcher.errors import Failure
 
+_ANSWER_WITHIN = 5.0  # seconds: whoever ends before the launch never hangs on the volume
 _TOGETHER = 30.0  # seconds: the Jobs of both roles are created together, but start one after the other
 
 
@@ -68,3 +73,25 @@ class Failures:
             pass
         except OSError as error:
             raise volume.cannot_write(path, error) from None
+
+
+def name_of(role: str, number: int | None, pod: str) -> str:
+    """What a member's signs are called: the same when it starts again."""
+    return f"{role}-{pod if number is None else number}"
+
+
+def tell_before_launch(member: RoleMember, why: str) -> None:
+    """Leave the sign of a member that ends before there is anything to launch, if the volume answers in time."""
+    failures = Failures(member.output, member.job_id, name_of(member.role, member.number, member.pod))
+
+    def tell() -> None:
+        try:
+            if os.path.isdir(member.job_path):  # else it would be made in the container
+                failures.begin()
+                failures.tell(why)
+        except (Failure, OSError) as error:
+            sys.stderr.write(f"paddle-launcher: the other role is not told: {error}\n")
+
+    telling = threading.Thread(target=tell, daemon=True, name="tell")
+    telling.start()
+    telling.join(_ANSWER_WITHIN)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from launcher import config, namespace, paddle
 from launcher.errors import Exit
 from launcher.processes import own_module
+from launcher.say import Say
 
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
+_FOLLOWERS = frozenset({Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED})
+_FOLLOW_WITHIN = 10.0  # seconds for the others to end by themselves once one has failed: the gang takes 2 to 7
 _LAST_LINES = 2.0  # seconds for standard output to take what is left: its reader may have stopped
 _PR_SET_PDEATHSIG = 1
 
@@ -35,9 +41,9 @@ def run(
     with tempfile.TemporaryDirectory(prefix="paddle-launcher-") as folder:
         shared = _one_job({**environment, **own}, places, folder)
         told = [_one_node(shared, rank, *place, folder) for rank, place in enumerate(places)]
-        config.read(told[0], {}, programs=paddle.programs(command))
+        grace = config.read(told[0], {}, programs=paddle.programs(command)).stop_grace
         words = [*flags, *(["--", *command] if command else [])]
-        return _see_through([_start(variables, words) for variables in told], received)
+        return _see_through([_start(variables, words) for variables in told], received, grace)
 
 
 def _one_job(given: Mapping[str, str], places: Sequence[tuple[str, str]], folder: str) -> dict[str, str]:
@@ -97,7 +103,7 @@ def _end_with_this_process() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def _see_through(launchers: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:
+def _see_through(launchers: Sequence[subprocess.Popen[bytes]], received: list[int], grace: float) -> int:
     """Until the last one has ended. Signals go on to all of them."""
 
     forwarded: list[int] = []
@@ -118,10 +124,58 @@ def _see_through(launchers: Sequence[subprocess.Popen[bytes]], received: list[in
     ]
     for printer in printers:
         printer.start()
-    codes = [launcher.wait() for launcher in launchers]
+    codes = _Ends(launchers, grace).wait(forwarded)
     for printer in printers:
         printer.join(_LAST_LINES)
     return _job_code(codes)
+
+
+class _Ends:
+    """Waits until all have ended, also where some wait for one that has failed before it could tell them."""
+
+    def __init__(self, launchers: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
+        self._launchers = launchers
+        self._grace = grace
+        self._running = {os.pidfd_open(launcher.pid): rank for rank, launcher in enumerate(launchers)}
+        self._ends = select.poll()
+        for fd in self._running:
+            self._ends.register(fd, select.POLLIN)
+        self._codes: dict[int, int] = {}  # by rank, in the order of the ends
+        self._deadline = math.inf  # for the others to end by themselves
+        self._told = False  # once only: a second signal would cut an orderly stop short
+
+    def wait(self, forwarded: Sequence[int]) -> list[int]:
+        """The exit codes in the order of the ends, as a shell shows them. `forwarded`: signals that all were sent."""
+        while self._running:
+            self._told = self._told or bool(forwarded)
+            waits = not self._told and self._deadline < math.inf
+            ended = self._ends.poll(max(0.0, self._deadline - time.monotonic()) * 1000 if waits else None)
+            for fd, _ in ended:
+                self._ended(fd)
+            if not ended and not forwarded:
+                self._stop_the_others()
+        return list(self._codes.values())
+
+    def _ended(self, fd: int) -> None:
+        self._ends.unregister(fd)
+        os.close(fd)
+        rank = self._running.pop(fd)
+        code = self._launchers[rank].wait()
+        code = code if code >= 0 else 128 - code
+        self._codes[rank] = code
+        if code != Exit.COMPLETE:  # a follower may be first: the one it follows uses its grace
+            within = _FOLLOW_WITHIN + (self._grace if code in _FOLLOWERS else 0)
+            self._deadline = min(self._deadline, time.monotonic() + within)
+
+    def _stop_the_others(self) -> None:
+        self._told = True
+        failed = ", ".join(f"node {rank} with exit code {code}" for rank, code in self._codes.items() if code)
+        others = sorted(self._running.values())
+        for rank in others:
+            self._launchers[rank].terminate()
+        say = Say(name="local")
+        say(f"ended: {failed}: telling the others that still run to stop: {', '.join(map(str, others))}")
+        say.close(_LAST_LINES)
 
 
 def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.Lock) -> None:
@@ -137,8 +191,6 @@ def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.L
 
 
 def _job_code(codes: Sequence[int]) -> int:
-    """The code of the member at fault, not of those who ended because of it."""
-    shown = [code if code >= 0 else 128 - code for code in codes]
-    followers = (Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED)
-    at_fault = [code for code in shown if code not in followers]
-    return next(iter(at_fault), max(shown))
+    """The code of the member at fault, not of those who ended because of it: of several the first to end."""
+    at_fault = [code for code in codes if code not in _FOLLOWERS]
+    return next(iter(at_fault), max(codes))

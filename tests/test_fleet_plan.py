@@ -226,6 +226,20 @@ def test_what_the_user_set_is_kept_or_its_replacement_is_said() -> None:
     assert paddle.replaced(job(**given), made) == ["PADDLE_TRAINERS_NUM: '9' is replaced by '3' for the trainer"]
 
 
+def test_variables_that_the_launcher_does_not_make_reach_servers_and_trainers_as_they_were_set() -> None:
+    given = {
+        "PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST": "10.2.0.1:6200",
+        "STAGE_ID": "1",
+        "STAGE_NUM": "2",
+        "PADDLE_STAGE_TRAINERS_NUM": "[3,1]",
+        "HETER_DEVICE_TYPE": "gpu",
+    }
+    made = plan(1, None, LAUNCHER_MODE="ps", **given)
+    for process in (*made.servers, *made.trainers):
+        assert told(process.env, *given) == given
+    assert paddle.replaced(job(**given), made) == []
+
+
 def test_where_data_is_and_where_to_save_is_told() -> None:
     env = plan(JOB_PATH="/mnt").trainers[0].env
     assert told(env, "LAUNCHER_DATA_DIR", "LAUNCHER_SAVE_DIR") == {

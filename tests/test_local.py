@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from launcher import local
 from tests.gangs import FLAGS, JOB, STANDIN, fresh, until
 
 _MUCH = r"head -c 40000000 /dev/zero | tr '\0' '\n'; touch ended"
@@ -36,6 +38,7 @@ def test_a_job_whose_output_nobody_reads_any_more_still_ends(tmp_path: Path) -> 
 def whole_gang(volume: Path, *words: str, **more: str) -> subprocess.Popen[str]:
     """`local` with three nodes on this volume."""
     environment: dict[str, Any] = {
+        "PYTHONPATH": str(Path(__file__).parent.parent),
         "PATH": f"{STANDIN}{os.pathsep}{os.environ['PATH']}",
         "JOB_NAME": JOB,
         "JOB_PATH": str(volume),
@@ -76,3 +79,50 @@ def test_a_stop_reaches_all_nodes_once(data_volume: Path, tmp_path: Path, number
     _, errors = job.communicate(timeout=60)
     assert job.returncode == 143, errors
     assert errors.count("exit code 143") == 3
+
+
+def at_the_start_of(rank: int, folder: Path, *statements: str) -> str:
+    """A PYTHONPATH by which one node's launcher does this before anything else."""
+    lines = ["import os, signal", f'if os.environ.get("LAUNCHER_RANK") == "{rank}":', *(f"    {s}" for s in statements)]
+    (folder / "sitecustomize.py").write_text("\n".join(lines))
+    return f"{folder}{os.pathsep}{Path(__file__).parent.parent}"
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("os.kill(os.getpid(), signal.SIGKILL)", 137), ('os.environ["CONF_PADDLE_PORT"] = "none"', 78)],
+)
+def test_nodes_do_not_wait_for_one_that_has_ended_before_there_was_a_gang(
+    data_volume: Path, tmp_path: Path, end: str, code: int
+) -> None:
+    path = at_the_start_of(1, tmp_path, end)
+    job = whole_gang(fresh(data_volume, tmp_path), *FLAGS, PYTHONPATH=path, LAUNCHER_PEER_TIMEOUT="600")
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == code, errors
+    (said,) = (line for line in errors.splitlines() if "[local]" in line)
+    assert f"node 1 with exit code {code}: telling the others that still run to stop: 0, 2" in said
+    assert errors.count("exit code 143: ") == 2
+
+
+def test_the_code_is_that_of_the_first_member_at_fault(data_volume: Path, tmp_path: Path) -> None:
+    job = whole_gang(fresh(data_volume, tmp_path), *FLAGS, STANDIN_BATCH_SECONDS="1")
+    statuses = [tmp_path / "volume" / JOB / "output" / f"node_{rank}" / "status.json" for rank in range(3)]
+    until(lambda: all(path.exists() and '"training"' in path.read_text() for path in statuses))
+    ranks = {process.environ().get("LAUNCHER_RANK"): process for process in psutil.Process(job.pid).children()}
+    ranks["1"].kill()
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 137, errors  # the hub ends with 76 in the place of the lost one
+
+
+@pytest.mark.parametrize(
+    ("first", "forwarded"),
+    [(69, []), (143, []), (3, [signal.SIGTERM]), (0, [])],
+    ids=["a peer's", "stopped", "all", "0"],
+)
+def test_whoever_may_still_be_stopping_in_order_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, first: int, forwarded: list[int]
+) -> None:
+    monkeypatch.setattr(local, "_FOLLOW_WITHIN", 0.01)
+    programs = f"exit {first}", "trap 'exit 5' TERM; sleep 1 & wait"
+    nodes = [subprocess.Popen(["sh", "-c", program]) for program in programs]
+    assert local._Ends(nodes, grace=600).wait(forwarded) == [first, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -135,6 +136,63 @@ def test_where_a_server_has_failed_for_good_the_trainers_do_not_wait_for_it(job:
         assert "LAUNCHER_SECRET_FILE" in job.termination(rank)
     signs = {path.name for path in (job.output / ".launcher" / "failed" / "job-1").iterdir()}
     assert signs == {"since", "pserver-pod-3"}  # the trainers only follow
+
+
+@pytest.mark.parametrize(
+    ("flag", "program", "code", "named"),
+    [
+        ("--launcher-port=none", (), 64, "--launcher-port"),
+        ("--launcher-gang-port=none", (), 78, "LAUNCHER_GANG_PORT"),
+        ("--launcher-rank=0", ("-m", "paddle.distributed.launch"), 64, "failed/job-1/pserver-0)"),
+    ],
+    ids=["command line", "configuration", "plan"],
+)
+def test_trainers_do_not_wait_for_a_server_that_is_told_something_wrong(
+    job: RolesJob, flag: str, program: tuple[str, ...], code: int, named: str
+) -> None:
+    dash, python, *rest = command(job, SERVE)
+    job.start(0, flags=(dash, python, *rest))
+    job.start(PSERVER, flags=(flag, dash, python, *program, *rest))
+    assert job.codes(40) == [71, code], job.stderr()
+    assert f"the pservers have failed for good: exit code {code}: " in job.termination(0)
+    assert named in job.termination(0)
+
+
+def test_a_member_that_was_told_something_wrong_takes_its_sign_back_once_that_is_mended(job: RolesJob) -> None:
+    flags = command(job, SERVE)
+    sign = job.output / ".launcher" / "failed" / "job-1" / "pserver-pod-3"
+    job.start(PSERVER, flags=flags, CONF_PADDLE_NIC="none")
+    assert job.code(PSERVER) == 78
+    assert sign.exists()
+    assert job.start(flags=flags).codes() == [0] * 5, job.stderr()
+    assert not sign.exists()
+
+
+def test_a_volume_that_does_not_answer_holds_up_nobody_who_is_told_something_wrong(job: RolesJob) -> None:
+    signs = job.output / ".launcher" / "failed" / "job-1"
+    signs.mkdir(parents=True)
+    os.mkfifo(signs / "since")  # whoever opens it waits for ever
+    job.start(PSERVER, flags=command(job, SERVE), CONF_PADDLE_NIC="none")
+    assert job.code(PSERVER) == 78
+    assert "CONF_PADDLE_NIC" in job.termination(PSERVER)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"LAUNCHER_JOB_ID": ""}, {"LAUNCHER_ROLE": "server"}, {"LAUNCHER_RANK": "none"}, {"LAUNCHER_RANK": "2"}],
+    ids=["identity", "role", "number", "no such number"],
+)
+def test_whoever_does_not_know_who_it_is_leaves_no_sign(job: RolesJob, more: dict[str, str]) -> None:
+    job.start(PSERVER, flags=command(job, SERVE), CONF_PADDLE_NIC="none", **more)
+    assert job.code(PSERVER) == 78
+    assert not job.output.exists()
+
+
+def test_no_folder_is_made_where_the_volume_is_missing(job: RolesJob) -> None:
+    missing = job.folder / "missing"
+    job.start(PSERVER, flags=command(job, SERVE), CONF_PADDLE_NIC="none", JOB_PATH=str(missing))
+    assert job.code(PSERVER) == 78
+    assert not missing.exists()
 
 
 def test_a_member_that_starts_again_takes_its_sign_back(job: RolesJob) -> None:
