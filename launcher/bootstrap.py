@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from launcher import identity, peers
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.failures import Failures
+from launcher.failures import Failures, name_of
 from launcher.gang import Gang, LookAgain
 from launcher.history import History
 from launcher.model import Peers, Roster
@@ -163,6 +163,12 @@ class Way:
         if self._other_role is not None:
             await self._other_role.tell(why)
 
+    async def tell_counted(self, why: str) -> None:
+        """The same, where this end is one more than the role's Job can take."""
+        limit = self._config.backoff_limit
+        if self._other_role is not None and limit is not None:
+            await self._other_role.tell_counted(limit, why)
+
     async def _open_record(self, told: str | None) -> Record:
         config = self._config
         if config.role != BOTH:
@@ -172,8 +178,8 @@ class Way:
             await from_volume(self._config, partial(_see_volume, self._config.job_path))
         await from_volume(self._config, record.open)
         if self._controller:
-            place = config.own_name if config.rank is None else str(config.shape.number(config.rank))
-            failures = Failures(config.output, self._controller, f"{config.role}-{place}")
+            number = None if config.rank is None else config.shape.number(config.rank)
+            failures = Failures(config.output, self._controller, name_of(config.role, number, config.own_name))
             await from_volume(self._config, failures.begin)
             self._other_role = OtherRole(config.role, self._finder, failures, self._say)
         return record

@@ -488,13 +488,18 @@ class Conductor:
         else:
             self._turn.supervisor.place_logs(self._folder_without_rank(), f"pod {self._config.own_name}, never joined")
         message = report.termination_message(result)
-        for_good = result.code in FOR_GOOD
+        said = f"exit code {result.code}: {result.text}"
+        others = []
+        if result.code in FOR_GOOD:
+            others.append(self._way.tell_failed_for_good(said))
+        elif tolerance.counts(self._config, result.code):
+            others.append(self._way.tell_counted(said))
         farewells = [
             self._gang.close(),
             self._turn.supervisor.close(_FAREWELL),
             off_loop(report.write_termination_message, self._config.termination_log, message),
             *([off_loop(self._journal.flush, _FAREWELL)] if self._journal else []),
-            *([self._way.tell_failed_for_good(f"exit code {result.code}: {result.text}")] if for_good else []),
+            *others,
         ]
         await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=_FAREWELL + 0.5)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 from launcher import volume
@@ -16,11 +17,13 @@ from launcher.config import RoleMember
 from launcher.errors import Failure
 
 _ANSWER_WITHIN = 5.0  # seconds: whoever ends before the launch never hangs on the volume
-_TOGETHER = 30.0  # seconds: the Jobs of both roles are created together, but start one after the other
+_TOGETHER = 600.0  # seconds: the Jobs of both roles are created together, but an image may have to be pulled
+_AT_ONCE = 30.0  # between the starts of the pods of one role
+_COUNTED = "counted-"
 
 
 class Failures:
-    """What members of one job tell each other by these signs. `me` is this one's role, a dash, and its number or pod.
+    """What members of one job tell each other by these signs. `me` is `name_of` this one.
 
     `identity` is that of the own role's pods.
     """
@@ -29,13 +32,17 @@ class Failures:
         self._folder = os.path.join(output, ".launcher", "failed")
         self._identity = identity
         self._me = me
+        self._role = me.partition("-")[0]
 
     def begin(self) -> None:
         """This member has started, perhaps again: what is left from before does not hold."""
         volume.make_folder(os.path.join(self._folder, self._identity))
-        volume.create_once(self._beginning(), b"since then\n")
+        volume.create_once(self._beginning(self._identity, self._role), b"since then\n")
         for path in list(self._signs(None, self._me)):
             if os.path.basename(path) == self._me:
+                self._forget(path)
+        for path in list(self._signs(self._identity, f"{self._role}-")):
+            if _age(path) > _AT_ONCE:  # of a pod that may have had another name
                 self._forget(path)
 
     def tell(self, why: str) -> None:
@@ -43,22 +50,37 @@ class Failures:
         path = os.path.join(self._folder, self._identity, self._me)
         volume.write_atomically(path, why.encode(errors="backslashreplace"))
 
+    def counted(self) -> int:
+        """This pod has ended so that its Job counts it. How many of this role's have so far."""
+        place = os.path.join(self._folder, self._identity)
+        volume.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
+        return sum(name.startswith(f"{_COUNTED}{self._role}-") for name in os.listdir(place))
+
     def of(self, identity: str | None, role: str) -> str:
         """Why the role whose pods have this identity has failed for good, and where that stands; else nothing.
 
-        Where the identity is not known, whatever is as new as the first start of the own role's pods counts.
+        Where the identity is not known, that of the newest pods of that role counts, unless they are much older.
         """
         try:
-            for path in self._signs(identity, f"{role}-"):
-                if identity or os.path.getmtime(path) > os.path.getmtime(self._beginning()) - _TOGETHER:
+            for path in self._signs(identity or self._newest(role), f"{role}-"):
+                if identity or os.path.getmtime(path) > self._since() - _TOGETHER:
                     with open(path, encoding="utf-8", errors="backslashreplace") as file:
                         return f"{file.read()} (it stands in {path})"
         except OSError:
             pass  # it was taken back meanwhile
         return ""
 
-    def _beginning(self) -> str:
-        return os.path.join(self._folder, self._identity, "since")
+    def _since(self) -> float:
+        """When the first of the own role's pods started."""
+        return os.path.getmtime(self._beginning(self._identity, self._role))
+
+    def _newest(self, role: str) -> str | None:
+        """The identity of the pods of this role that started last."""
+        found = [name for name in os.listdir(self._folder) if os.path.exists(self._beginning(name, role))]
+        return max(found, key=lambda name: os.path.getmtime(self._beginning(name, role)), default=None)
+
+    def _beginning(self, identity: str, role: str) -> str:
+        return os.path.join(self._folder, identity, f"since-{role}")
 
     def _signs(self, identity: str | None, prefix: str) -> Iterator[str]:
         for folder in [identity] if identity else sorted(os.listdir(self._folder)):
@@ -73,6 +95,13 @@ class Failures:
             pass
         except OSError as error:
             raise volume.cannot_write(path, error) from None
+
+
+def _age(path: str) -> float:
+    try:
+        return time.time() - os.path.getmtime(path)
+    except FileNotFoundError:
+        return 0.0
 
 
 def name_of(role: str, number: int | None, pod: str) -> str:

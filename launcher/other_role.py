@@ -17,7 +17,7 @@ from launcher.roles import OTHER
 T = TypeVar("T")
 
 _LOOK_EVERY = 3.0
-_STANDS = 6.0  # a member that starts again takes its own sign back: what is older than this is meant
+_STANDS = 15.0  # a member that starts again takes its own sign back: what is older than this is meant
 _ANSWER_WITHIN = 5.0  # of the volume, for one look
 
 
@@ -33,6 +33,8 @@ class OtherRole:
         self._failures = failures
         self._say = say
         self._follows = False
+        self._look: asyncio.Future[str] | None = None
+        self._seen = ""
 
     async def unless_it_fails(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives, or the Failure once the other role has failed for good."""
@@ -54,6 +56,18 @@ class OtherRole:
         except Failure as failure:
             self._say(failure.message)
 
+    async def tell_counted(self, limit: int, why: str) -> None:
+        """This pod has ended so that its Job counts it: one more than the Job can take, and the role never comes."""
+        try:
+            count = await off_loop(self._failures.counted)
+        except Failure as failure:
+            self._say(failure.message)
+            return
+        if count > limit:
+            await self.tell(
+                f"{count} pods that its Job counts have ended, and its backoffLimit is {limit}; the last: {why}"
+            )
+
     async def _watch(self) -> NoReturn:
         seen, since = "", 0.0
         while True:
@@ -69,8 +83,10 @@ class OtherRole:
         identity, sign = self._finder.other()
         if sign:
             return sign
-        look = partial(self._failures.of, identity, self._other)
-        try:
-            return await asyncio.wait_for(off_loop(look), _ANSWER_WITHIN)
-        except asyncio.TimeoutError:
-            return ""  # it may answer the next time
+        if self._look is None:
+            self._look = off_loop(partial(self._failures.of, identity, self._other))
+        done, _ = await asyncio.wait([self._look], timeout=_ANSWER_WITHIN)
+        if not done:
+            return self._seen  # a volume that is slow has not taken anything back
+        self._seen, self._look = self._look.result(), None
+        return self._seen

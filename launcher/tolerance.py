@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from launcher.config import JobConfig
+from launcher.errors import Exit
 
 
 def said(config: JobConfig) -> str | None:
@@ -16,3 +17,8 @@ def said(config: JobConfig) -> str | None:
     taken = limit // pods
     times = "no failed attempt" if not taken else f"up to {taken} failed attempt{'s' if taken > 1 else ''}"
     return f"the Job can take {times}: its backoffLimit is {limit}, and each {counts}"
+
+
+def counts(config: JobConfig, code: int) -> bool:
+    """Whether the Job counts a pod that ends with this code: by our policy it does not count consequences."""
+    return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.failure_policy else ()))

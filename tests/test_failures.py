@@ -15,6 +15,11 @@ def member(folder: Path, identity: str, me: str) -> Failures:
     return made
 
 
+def set_back(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
 def test_a_sign_is_seen_by_whoever_waits_for_that_role_of_that_job(tmp_path: Path) -> None:
     server, trainer = member(tmp_path, "s-uid", "pserver-1"), member(tmp_path, "t-uid", "trainer-0")
     assert trainer.of("s-uid", "pserver") == trainer.of(None, "pserver") == trainer.of("unknown", "pserver") == ""
@@ -36,8 +41,32 @@ def test_the_sign_goes_when_the_member_starts_again_whatever_its_new_identity(tm
 
 def test_where_the_other_identity_is_not_known_older_signs_than_the_own_job_do_not_count(tmp_path: Path) -> None:
     member(tmp_path, "s-uid", "pserver-1").tell("exit code 66: last week's")
-    old = time.time() - 100
-    os.utime(tmp_path / ".launcher" / "failed" / "s-uid" / "pserver-1", (old, old))
+    set_back(tmp_path / ".launcher" / "failed" / "s-uid" / "pserver-1", 1000)
     trainer = member(tmp_path, "t-uid", "trainer-0")
     assert trainer.of(None, "pserver") == ""
     assert trainer.of("s-uid", "pserver")
+
+
+def test_where_the_other_identity_is_not_known_the_newest_pods_of_that_role_count(tmp_path: Path) -> None:
+    trainer = member(tmp_path, "t-uid", "trainer-0")
+    member(tmp_path, "s-uid", "pserver-x").tell("exit code 78: of the Job before")
+    assert trainer.of(None, "pserver")
+    set_back(tmp_path / ".launcher" / "failed" / "s-uid" / "since-pserver", 60)
+    member(tmp_path, "s-uid-2", "pserver-y")
+    assert trainer.of(None, "pserver") == ""
+
+
+def test_pods_whose_names_change_take_back_what_those_before_them_left(tmp_path: Path) -> None:
+    trainer = member(tmp_path, "job", "trainer-0")
+    member(tmp_path, "job", "pserver-abc").tell("exit code 78: wrong")
+    member(tmp_path, "job", "pserver-def")
+    assert trainer.of("job", "pserver"), "both may have started together"
+    set_back(tmp_path / ".launcher" / "failed" / "job" / "pserver-abc", 60)
+    member(tmp_path, "job", "pserver-ghi")
+    assert trainer.of("job", "pserver") == ""
+
+
+def test_ends_that_the_job_counts_are_counted_by_role(tmp_path: Path) -> None:
+    assert [member(tmp_path, "job", "pserver-0").counted() for _ in range(3)] == [1, 2, 3]
+    assert member(tmp_path, "job", "trainer-0").counted() == 1
+    assert member(tmp_path, "job-2", "pserver-0").counted() == 1

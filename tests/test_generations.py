@@ -433,10 +433,11 @@ def test_two_gangs_of_one_job_never_have_the_same_number(world: World) -> None:
     assert sorted(numbers) == [0, 1, 2, 3]
 
 
-def test_a_job_without_an_identity_claims_nothing(tmp_path: Path, clock: Clock) -> None:
+def test_a_job_without_an_identity_counts_for_itself_and_claims_nothing(tmp_path: Path, clock: Clock) -> None:
     for _ in range(2):
         world = World(tmp_path, identity=None)
         assert world.begin().generation == 0
+        assert world.fails().generation == 1
     assert not list(tmp_path.glob(".launcher/*/generation-*"))
 
 

@@ -69,3 +69,20 @@ def test_a_sign_that_is_taken_back_ends_nothing(tmp_path: Path, monkeypatch: pyt
         assert "exit code 66" in Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer")
 
     asyncio.run(test())
+
+
+def test_one_end_more_than_the_job_can_take_is_told_to_the_other_role(tmp_path: Path) -> None:
+    made = waiting(tmp_path, Signs(""))
+    server = Failures(str(tmp_path), "s-uid", "pserver-0")
+
+    async def test() -> None:
+        for expected in (
+            "",
+            "",
+            "3 pods that its Job counts have ended, and its backoffLimit is 2; the last: exit code 1",
+        ):
+            await made.tell_counted(2, "exit code 1")
+            assert server.of("t-uid", "trainer").startswith(expected)
+            assert bool(server.of("t-uid", "trainer")) == bool(expected)
+
+    asyncio.run(test())

@@ -135,7 +135,7 @@ def test_where_a_server_has_failed_for_good_the_trainers_do_not_wait_for_it(job:
         assert "the pservers have failed for good: exit code 78" in job.termination(rank)
         assert "LAUNCHER_SECRET_FILE" in job.termination(rank)
     signs = {path.name for path in (job.output / ".launcher" / "failed" / "job-1").iterdir()}
-    assert signs == {"since", "pserver-pod-3"}  # the trainers only follow
+    assert signs == {"since-trainer", "since-pserver", "pserver-pod-3"}  # the trainers only follow
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,11 @@ def other_job(view: View, settings: Settings) -> str | None:
 def failed_for_good(view: View, settings: Settings) -> str:
     """Whether a pod of the other role has ended so that no new attempt would mend it, in words."""
     me = _own(view, settings)
-    others = _of_the_job(view, settings, me) if me and view.listed else []
-    over = [
-        pod for pod in _winners(others) if pod.state == ENDED and pod.code in FOR_GOOD and pod.role != settings.role
-    ]
+    everybody = _of_the_job(view, settings, me) if me and view.listed else []
+    others = [pod for pod in everybody if pod.role != settings.role]
+    if len([pod for pod in others if pod.state == LIVE]) >= settings.size - settings.shape.count(settings.role):
+        return ""  # who ended so was replaced
+    over = [pod for pod in _winners(others) if pod.state == ENDED and pod.code in FOR_GOOD]
     return f"pod {over[0].name} has ended: {over[0].why}" if over else ""
 
 

@@ -8,7 +8,7 @@ from tests.e2e.cluster import SIZE, Json, until
 from tests.e2e.pods import delete_pod, end_of, kill, name_of, uids
 from tests.e2e.training import Training
 
-PASSES = 6
+PASSES = 5
 
 
 def submit(training: Training, mode: str) -> None:
@@ -16,7 +16,7 @@ def submit(training: Training, mode: str) -> None:
         job["spec"]["backoffLimit"] = SIZE
 
     passes = f"--num_passes={PASSES}"
-    training.submit(passes, mode=mode, change=replaced, LAUNCHER_MAX_RESTARTS="3", STANDIN_BATCH_SECONDS="0.05")
+    training.submit(passes, mode=mode, change=replaced, LAUNCHER_MAX_RESTARTS="3", STANDIN_BATCH_SECONDS="0.15")
 
 
 def until_saved(training: Training, number: int) -> list[Json]:
