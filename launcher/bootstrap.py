@@ -27,7 +27,7 @@ from launcher.gang import Gang, LookAgain
 from launcher.history import History
 from launcher.model import Peers, Roster
 from launcher.other_role import OtherRole
-from launcher.processes import off_loop
+from launcher.processes import bounded, off_loop
 from launcher.record import MAX_ATTEMPTS, Record
 from launcher.roles import BOTH, PSERVER, called
 from launcher.staging import Copy, Staging
@@ -110,7 +110,7 @@ class Way:
     async def what_became_of(self, pod: str) -> str:
         """What Kubernetes knows of a peer that was lost, as far as it answers in a moment; works after the end, too."""
         try:
-            return await asyncio.wait_for(self._finder.ask(pod), _ASK_WITHIN)
+            return await bounded(self._finder.ask(pod), _ASK_WITHIN)
         except (asyncio.TimeoutError, Failure):
             return ""
 
@@ -217,7 +217,7 @@ class Way:
                 job = "" if controller else found.identity or ""
                 joining = self._gang.join(me, hub, job=job, secret=secret)
                 try:
-                    return await asyncio.wait_for(joining, max(left, 0))
+                    return await bounded(joining, max(left, 0))
                 except LookAgain as again:
                     if again.reason != said:
                         self._say(f"looking for peers again: {again.reason}")
@@ -267,7 +267,7 @@ class Way:
 async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
     """What the work gives, which blocks as long as the volume does; Failure when that is too long."""
     try:
-        return await asyncio.wait_for(off_loop(work), config.volume_timeout)
+        return await bounded(off_loop(work), config.volume_timeout)
     except asyncio.TimeoutError:
         raise Failure(
             Exit.IO_FAILED,

@@ -26,7 +26,15 @@ def newest(save_dir: str, first: int = 0) -> int | None:
 
 
 def is_whole(save_dir: str, number: int) -> bool:
-    return os.path.exists(os.path.join(folder(save_dir, number), "done"))
+    """Only what is not there counts as missing: a volume that fails must not cost a pass."""
+    done = os.path.join(folder(save_dir, number), "done")
+    try:
+        os.stat(done)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise volume.cannot_read(done, error) from None
+    return True
 
 
 def half_written(save_dir: str, first: int = 0) -> list[int]:
@@ -59,7 +67,8 @@ def _passes(save_dir: str) -> list[int]:
         return []
     except OSError as error:
         raise volume.cannot_read(save_dir, error) from None
-    return sorted(int(match.group(1)) for name in names if (match := _PASS.fullmatch(name)))
+    numbers = (int(match.group(1)) for name in names if (match := _PASS.fullmatch(name)))
+    return sorted(number for number in numbers if os.path.basename(folder(save_dir, number)) in names)
 
 
 def _unused(path: str) -> str:

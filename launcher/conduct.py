@@ -21,8 +21,8 @@ from launcher.gang import Begin, Finish, Gang, HubLost, Lead, Next, Restart, Set
 from launcher.generations import Generations
 from launcher.history import History
 from launcher.journal import Journal
-from launcher.model import FIRST, Cause, Member, Outcome, Plan, Process, Roster, Start
-from launcher.processes import become_subreaper, heed_all_signals, off_loop, reap_orphans
+from launcher.model import CHILDREN, FIRST, Cause, Member, Outcome, Plan, Process, Roster, Start
+from launcher.processes import become_subreaper, bounded, heed_all_signals, off_loop, reap_orphans
 from launcher.record import Record
 from launcher.say import Say
 from launcher.supervise.guardian import Guardian
@@ -162,7 +162,7 @@ class Conductor:
         self._joined_now = False
         self._begun: Begin | None = None
         self._generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
-        self._new_turn()
+        self._new_turn(0)
         if self._staged:
             self._gang.staged()
 
@@ -193,8 +193,8 @@ class Conductor:
                     self._died(death)
                 case Due(call):
                     call()
-                case Restart(cause=cause):
-                    self._restart(cause)
+                case Restart(turn, cause):
+                    self._restart(turn, cause)
                 case TurnEnded(left):
                     self._turn_ended(left)
                 case Broken(step, failure):
@@ -262,9 +262,12 @@ class Conductor:
 
     def _all_generations(self, record: Record, history: History, me: Member) -> Generations:
         config = self._config
+        saves = paddle.saves(config, self._flags, self._command)
+        if saves is None and config.max_restarts:
+            self._say("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
         return Generations(
             config.max_restarts,
-            paddle.saves(config, self._flags, self._command),
+            saves,
             record,
             history,
             counts=self._first_plan.shows_passes,
@@ -351,7 +354,7 @@ class Conductor:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
         self._say(cause.what)
         if self._joined_now:
-            self._gang.failed(cause, died_at)
+            self._gang.failed(cause, died_at, self._turn.number if cause.kind in CHILDREN else None)
         elif self._held is None:
             self._held = (cause, died_at)
             self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")
@@ -359,20 +362,20 @@ class Conductor:
 
     # ---- turns ---------------------------------------------------------------------------------------------------
 
-    def _new_turn(self) -> None:
-        self._turn = Turn(Ear(self._queue), self._gang, self._say, self._guardian)
+    def _new_turn(self, number: int) -> None:
+        self._turn = Turn(number, Ear(self._queue), self._gang, self._say, self._guardian)
         if self._staged:
             self._turn.order.staged()
         if self._signals:
             self._turn.order.close()
 
-    def _restart(self, cause: Cause) -> None:
+    def _restart(self, turn: int, cause: Cause) -> None:
         """End what runs here. The hub says begin once nothing runs anywhere."""
         self._say(f"{report.first_cause(cause, self._config.shape)}: all processes of the job end, to start again")
         self._enter("restarting")
         self._begun = None
         self._ending_turn = asyncio.ensure_future(self._end_turn(self._turn))
-        self._new_turn()
+        self._new_turn(turn)
 
     async def _end_turn(self, turn: Turn) -> None:
         self._of_gang(TurnEnded(await turn.end(_FAILURE_GRACE, _FAREWELL)))
@@ -381,7 +384,7 @@ class Conductor:
         if left:
             self._fail(self._held_by_the_kernel(left), time.monotonic())
         else:
-            self._gang.ended()
+            self._gang.ended(self._turn.number)
 
     def _held_by_the_kernel(self, left: Sequence[Process]) -> Cause:
         roles_left = ", ".join(process.role for process in left)
@@ -457,7 +460,7 @@ class Conductor:
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identified and (left := deadline - time.monotonic()) > 0:
             try:
-                if await asyncio.wait_for(off_loop(self._record.is_complete), left):
+                if await bounded(off_loop(self._record.is_complete), left):
                     return True
             except asyncio.TimeoutError:
                 break
@@ -474,14 +477,14 @@ class Conductor:
                 pass
 
         try:
-            await asyncio.wait_for(finish(), _LEAVE_WITHIN)
+            await bounded(finish(), _LEAVE_WITHIN)
         except asyncio.TimeoutError:
             pass  # nobody waits for another's end, only for its word
 
     async def leave(self, result: Outcome) -> None:
         """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move."""
         self._say(f"exit code {result.code}: {result.text}")
-        if self._generations.done() and result.code == Exit.COMPLETE:
+        if self._generations.done() and result.cause is None:
             self._generations.result().complete()
         if self._journal:
             self._journal.ended(result)

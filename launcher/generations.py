@@ -39,6 +39,7 @@ class Running:
     resume: int | None
     begun: float
     passed: bool = False  # a pass was done
+    ended_by: Cause | None = None
 
 
 class Generations:
@@ -75,7 +76,8 @@ class Generations:
         self._before = history.without_progress
         self._running: Running | None = None
         self._failed_alike: tuple[str, int] | None = None  # how the generation before failed, if it got nowhere
-        self._not_before = 0.0
+        self._failed_at = 0.0
+        self._begun = False  # the passes that are there are this job's
 
     # ---- what happens --------------------------------------------------------------------------------------------
 
@@ -90,37 +92,43 @@ class Generations:
         self._count(0)
 
     def judge(self, cause: Cause) -> tuple[Cause, Next]:
-        """The first cause of this generation as everybody is told it, and what follows from it."""
+        """The first cause of a failure as everybody is told it, and what follows from it."""
+        running, gone = self._running, cause.kind in GONE and self._gathers
+        if running is None or running.ended_by is not None:  # between two generations, of which neither is at fault
+            return cause, Next.GATHER if gone else Next.STOP
+        running.ended_by = cause
         self.history.end(cause)
-        if cause.kind == "stopped" and not self._progress_seen:
+        if not running.passed and cause.kind == "stopped":
             self._count(self._before)
-        given_up = self._counts and self._record.identified and not self._progress_seen
-        if given_up and cause.kind != "stopped" and self._before + 1 >= MAX_ATTEMPTS:
+        elif not running.passed and self._counts and self._record.identified and self._before + 1 >= MAX_ATTEMPTS:
             attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
             return self._told(_final(cause, attempts)), Next.STOP
-        if cause.kind in GONE and self._gathers:
-            self._before = 0 if self._progress_seen else self._before + (cause.kind == "lost")
+        if gone:
+            self._before = 0 if running.passed else self._before + (cause.kind == "lost")
             return self._told(cause), Next.GATHER
         if cause.kind not in CHILDREN or cause.code in NEVER_AGAIN or self._left <= 0 or cause.final:
             return self._told(cause), Next.STOP
         self._left -= 1
-        self._not_before = time.monotonic() + self._pause
+        self._failed_at = time.monotonic()
         return self._told(cause), Next.RESTART
 
     def explain(self, cause: Cause) -> None:
-        """More is known of why the latest generation ended."""
-        self.history.end(cause)
-        self._written()
+        """More is known of why the latest generation ended, if it was this."""
+        ended_by = self._running.ended_by if self._running else None
+        if ended_by is not None and (ended_by.kind, ended_by.rank) == (cause.kind, cause.rank):
+            self.history.end(cause)
+            self._written()
 
     async def prepare(self, cause: Cause | None, roster: Roster) -> Start:
         """Once nothing of the generation before is left: settle where the next one begins, and claim it."""
         try:
             if cause is not None:
                 await self._look_back(cause)
-                await asyncio.sleep(self._not_before - time.monotonic())
+                pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+                await asyncio.sleep(self._failed_at + pause - time.monotonic())
             await self._from_volume(partial(self._record.keep_ranks, roster))
             number = await self._claim()
-            resume = await self._settle_passes(number, first=cause is None)
+            resume = await self._settle_passes(number)
         except Failure as failure:
             raise NotAgain(Cause("volume", 0, self._pod, failure.message, failure.code)) from None
         self._running = Running(resume, time.monotonic())
@@ -130,17 +138,12 @@ class Generations:
 
     # ---- progress ------------------------------------------------------------------------------------------------
 
-    @property
-    def _progress_seen(self) -> bool:
-        return self._running is not None and self._running.passed
-
     async def _look_back(self, cause: Cause) -> None:
         """Twice the same before any progress is a bug: a third time would be no different."""
         if await self._made_progress():
             self._before, self._failed_alike, self._pause = 0, None, self._first_pause
             return
         self._before += 1
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
         if self._failed_alike == (cause.kind, cause.code):
             raise NotAgain(self._told(_final(cause, "twice the same, before any progress")))
         self._failed_alike = cause.kind, cause.code
@@ -166,29 +169,32 @@ class Generations:
             number += 1
         return number
 
-    async def _settle_passes(self, number: int, *, first: bool) -> int | None:
+    async def _settle_passes(self, number: int) -> int | None:
         """The last whole pass of this job. What else lies there is moved out of the way, and said."""
         saves = self._saves
         if saves is None:
             return None
-        if first and self.history.generation is None:
+        if not self._begun and not await self._from_volume(self._record.has_begun):
             when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            await self._set_aside(saves, checkpoints.all_from, f"earlier-{when}", "of an earlier job")
-            return None
+            await self._set_aside(saves, checkpoints.all_from, f"earlier-{when}", "an earlier job")
+            await self._from_volume(self._record.mark_begun)
+        self._begun = True
         resume = await self._newest(saves)
-        await self._set_aside(saves, checkpoints.half_written, f"incomplete-{number}", "half written")
+        await self._set_aside(
+            saves, checkpoints.half_written, f"incomplete-{number}", "an attempt that did not finish them"
+        )
         if resume is not None:
             self._say(f"goes on after pass {resume}, {checkpoints.folder(saves.folder, resume)}")
         return resume
 
-    async def _set_aside(self, saves: Saves, which: Callable[[str, int], list[int]], name: str, what: str) -> None:
+    async def _set_aside(self, saves: Saves, which: Callable[[str, int], list[int]], name: str, whose: str) -> None:
         found = await self._from_volume(partial(which, saves.folder, saves.first))
-        moved = [number for number in found if checkpoints.folder(saves.folder, number) != saves.start]
-        if not moved:
+        if not found:
             return
         into = os.path.join(self._output, name)
-        await self._from_volume(partial(checkpoints.set_aside, saves.folder, moved, into))
-        self._say(f"{len(moved)} passes that are {what} were moved to {into}")
+        await self._from_volume(partial(checkpoints.set_aside, saves.folder, found, into))
+        passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
+        self._say(f"{passes} of {whose}: moved to {into}")
 
     # ---- what is told --------------------------------------------------------------------------------------------
 

@@ -74,7 +74,6 @@ class Saves:
     folder: str
     first: int = 0  # the number of the first pass
     wanted: int | None = None  # how many passes there are to be; None: only the program knows
-    start: str = ""  # a pass that the user wants to start from
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,13 @@ class Order:
     def __init__(
         self,
         gang: Gang,
+        turn: int,
         start: Callable[[Process], None],
         say: Callable[[str], None],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._gang = gang
+        self._turn = turn
         self._start = start
         self._say = say
         self._later = later
@@ -72,7 +74,7 @@ class Order:
         """One more process listens on all its ports."""
         self._unserved -= 1
         if not self._unserved:
-            self._gang.serving()
+            self._gang.serving(self._turn)
 
     def trainer_done(self) -> None:
         """A trainer has ended with 0."""
@@ -80,7 +82,7 @@ class Order:
             self._unled("has ended without having listened")
         self._untrained -= 1
         if not self._untrained:
-            self._gang.trained()
+            self._gang.trained(self._turn)
 
     def close(self) -> None:
         """Nothing is started any more."""
@@ -115,7 +117,7 @@ class Order:
         for server in plan.servers:
             self._start(server)
         if not self._unserved:
-            self._gang.serving()
+            self._gang.serving(self._turn)
 
     def _lead(self, plan: Plan) -> None:
         """Others would only try in vain, every 3 s, as long as the first trainer does not listen."""
@@ -129,7 +131,7 @@ class Order:
         if self._unserved:
             self._say(f"the first trainer {why}: the others start without that")
             self._unserved = 0
-            self._gang.serving()
+            self._gang.serving(self._turn)
 
     def _train(self) -> None:
         """The plan is made again: what was copied meanwhile says which configuration there is."""
@@ -139,4 +141,4 @@ class Order:
         for trainer in plan.trainers[1 if self._led else 0 :]:
             self._start(trainer)
         if not plan.trainers:
-            self._gang.trained()  # nothing is left to train here, or the others do it
+            self._gang.trained(self._turn)  # nothing is left to train here, or the others do it

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -180,3 +180,16 @@ def off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
 
     threading.Thread(target=run, daemon=True, name=getattr(work, "__name__", "off-loop")).start()
     return result
+
+
+async def bounded(work: Awaitable[T], within: float) -> T:
+    """Like asyncio.wait_for, which before Python 3.12 can lose a cancellation that comes together with the result."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to see it
+    try:
+        done, _ = await asyncio.wait([task], timeout=within)
+        if not done:
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()

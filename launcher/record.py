@@ -95,6 +95,16 @@ class Record:
         ranks = content.get("ranks") if isinstance(content, dict) else {}
         return {uid: rank for uid, rank in ranks.items() if type(rank) is int} if isinstance(ranks, dict) else {}
 
+    def has_begun(self) -> bool:
+        """Whether the passes on the volume are this job's own."""
+        return self._identity is not None and os.path.exists(self._path("begun"))
+
+    def mark_begun(self) -> None:
+        """From now on they are: what earlier jobs left was moved aside."""
+        if self._identity is not None:
+            volume.make_folder(self._folder)
+            volume.create_once(self._path("begun"), b"what earlier jobs had left was moved aside\n")
+
     def claim(self, generation: int, who: str) -> bool:
         """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""
         if self._identity is None:

@@ -24,10 +24,13 @@ class Due:
 class Turn:
     """What it tells is of no account once it is over."""
 
-    def __init__(self, ear: Ear, gang: Gang, say: Callable[[str], None], guardian: Guardian | None) -> None:
+    def __init__(
+        self, number: int, ear: Ear, gang: Gang, say: Callable[[str], None], guardian: Guardian | None
+    ) -> None:
+        self.number = number
         self._ear = ear
         self.supervisor = Supervisor(ear, say, secrets.token_hex(8), guardian)
-        self.order = Order(gang, self.supervisor.start, say, self.later)
+        self.order = Order(gang, number, self.supervisor.start, say, self.later)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._ear.later(seconds, Due(call))

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping
 from typing import IO, Any
 
-from launcher.processes import ended, off_loop, own_module, spawn
+from launcher.processes import bounded, ended, off_loop, own_module, spawn
 
 _LINE_LIMIT = 16 * 1024 * 1024
 _TAIL = 4096  # of standard error: enough for its last line
@@ -47,7 +47,7 @@ class Worker:
             yield json.loads(line)
         self.code = await ended(child)
         try:
-            await asyncio.wait_for(self._errors.complete.wait(), _PATIENCE)
+            await bounded(self._errors.complete.wait(), _PATIENCE)
         except asyncio.TimeoutError:
             pass  # a grandchild holds it open
 
@@ -82,7 +82,7 @@ class Worker:
         except ProcessLookupError:
             pass
         try:
-            self.code = await asyncio.wait_for(ended(child), _PATIENCE)
+            self.code = await bounded(ended(child), _PATIENCE)
         except asyncio.TimeoutError:
             pass  # held by a stalled volume: it ends when the volume lets go
 

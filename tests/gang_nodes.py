@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.gang import Begin, Event, Gang, Next, NotAgain, Settings, Stop, Train
+from launcher.gang import Begin, Event, Gang, Next, NotAgain, Restart, Settings, Stop, Train
 from launcher.model import FIRST, Cause, Member, Roster, Start
 
 REPOSITORY = Path(__file__).parents[1]
@@ -126,7 +126,21 @@ class Node:
 
     def ready(self) -> None:
         self.gang.staged()
-        self.gang.serving()
+        self.serving()
+
+    @property
+    def turn(self) -> int:
+        """The one that the launcher knows of."""
+        return max((event.turn for event in self.events if isinstance(event, Restart)), default=0)
+
+    def serving(self) -> None:
+        self.gang.serving(self.turn)
+
+    def trained(self) -> None:
+        self.gang.trained(self.turn)
+
+    def ended(self) -> None:
+        self.gang.ended(self.turn)
 
 
 class Scene:

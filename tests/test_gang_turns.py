@@ -117,14 +117,14 @@ async def fails(nodes: list[Node], cause: Cause = KILLED, turn: int = 1) -> None
 
 async def begin_again(nodes: list[Node], begin: Begin = SECOND) -> None:
     for node in nodes:
-        node.gang.ended()
+        node.ended()
     for node in nodes:
         await node.hears(begin)
 
 
 async def serve_again(nodes: list[Node]) -> None:
     for node in nodes:
-        node.gang.serving()
+        node.serving()
     for node in nodes:
         await until(lambda node=node: times(node, Train) == 2, "the second Train")  # type: ignore[misc]
 
@@ -173,10 +173,10 @@ async def test_the_next_turn_begins_once_all_have_ended_and_its_start_is_settled
         cause = died("pserver", culprit, 137)
         await fails(nodes, cause)
         for node in nodes[:2]:
-            node.gang.ended()
+            node.ended()
         await asyncio.sleep(0.03)
         assert hub.prepared == [None], "prepared though a member has not ended"
-        nodes[2].gang.ended()
+        nodes[2].ended()
         await until(lambda: hub.prepared == [None, cause], "what is prepared knows the cause")
         await asyncio.sleep(0.03)
         assert [times(node, Begin) for node in nodes] == [1, 1, 1], "begun before its start was settled"
@@ -190,15 +190,15 @@ async def test_the_next_turn_begins_once_all_have_ended_and_its_start_is_settled
 async def test_a_second_turn_trains_to_the_end_and_completes_once() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3)
-        nodes[2].gang.trained()
+        nodes[2].trained()
         await fails(nodes)
         await begin_again(nodes)
         await serve_again(nodes)
         for node in nodes[:2]:
-            node.gang.trained()
+            node.trained()
         await asyncio.sleep(0.03)
         assert not any(node.has(Finish) for node in nodes), "what was trained before the restart does not count"
-        nodes[2].gang.trained()
+        nodes[2].trained()
         for node in nodes:
             await node.hears(Finish())
             turn = [*([Lead()] if node is hub else []), Train()]
@@ -215,7 +215,7 @@ async def test_a_gang_of_one_begins_again() -> None:
         await fails(nodes, cause)
         await begin_again(nodes)
         await serve_again(nodes)
-        hub.gang.trained()
+        hub.trained()
         await hub.hears(Finish())
         assert hub.prepared == [None, cause]
 
@@ -256,7 +256,7 @@ async def test_what_is_copied_need_not_be_said_again() -> None:
         await fails(nodes, died("pserver", 1, 134))
         await begin_again(nodes)
         for node in nodes:
-            node.gang.serving()
+            node.serving()
         await asyncio.sleep(0.03)
         assert not any(node.has(Train) or node.has(Lead) for node in nodes), "trains though not everything is copied"
         member.gang.staged()
@@ -276,7 +276,7 @@ async def test_all_are_told_the_cause_as_it_was_judged() -> None:
         nodes[1].gang.failed(KILLED, time.monotonic())
         for node in nodes:
             await node.hears(Restart(1, judged))
-            node.gang.ended()
+            node.ended()
         await hub.hears(SECOND)
         assert hub.prepared == [None, judged]
 
@@ -295,7 +295,7 @@ async def test_who_died_of_the_first_cause_does_not_fail_the_next_turn(monkeypat
         assert [timer.cancelled() for timer in timers] == [True], "it would stop by itself for want of a verdict"
         await serve_again(nodes)
         for node in nodes:
-            node.gang.trained()
+            node.trained()
         for node in nodes:
             await node.hears(Finish())
             assert not node.has(Stop)
@@ -331,7 +331,7 @@ async def second_turn_with_a_bare_member(scene: Scene) -> tuple[Hub, Bare]:
     await train([hub])
     bare.says(protocol.failed(0, KILLED, 0.0))
     await hub.hears(Restart(1, KILLED))
-    hub.gang.ended()
+    hub.ended()
     bare.says(protocol.of_turn("ended", 1))
     await hub.hears(SECOND)
     return hub, bare
@@ -346,7 +346,7 @@ def fails_in_turn(number: int) -> Message:
 async def test_a_server_of_another_turn_lets_nobody_train(turn: int) -> None:
     async with Scene() as scene:
         hub, bare = await second_turn_with_a_bare_member(scene)
-        hub.gang.serving()
+        hub.serving()
         bare.says(protocol.of_turn("serving", turn), fails_in_turn(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         assert times(hub, Train) == 1
@@ -357,8 +357,8 @@ async def test_a_server_of_another_turn_lets_nobody_train(turn: int) -> None:
 async def test_what_was_trained_in_another_turn_completes_nothing(turn: int) -> None:
     async with Scene() as scene:
         hub, bare = await second_turn_with_a_bare_member(scene)
-        hub.gang.serving()
-        hub.gang.trained()
+        hub.serving()
+        hub.trained()
         bare.says(protocol.of_turn("serving", 1), protocol.of_turn("trained", turn), fails_in_turn(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         assert hub.completions == 0
@@ -369,7 +369,7 @@ async def test_what_was_trained_in_another_turn_completes_nothing(turn: int) -> 
 async def test_a_death_of_another_turn_fails_nothing(turn: int) -> None:
     async with Scene() as scene:
         hub, bare = await second_turn_with_a_bare_member(scene)
-        hub.gang.trained()
+        hub.trained()
         bare.says(fails_in_turn(turn), protocol.of_turn("trained", 1))
         await hub.hears(Finish())
         assert hub.judged == [KILLED]
@@ -381,7 +381,7 @@ async def test_who_ended_for_another_restart_is_waited_for() -> None:
         hub, bare = await second_turn_with_a_bare_member(scene)
         bare.says(fails_in_turn(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
-        hub.gang.ended()
+        hub.ended()
         stop = died("stopped", 1, 143)
         bare.says(protocol.of_turn("ended", 1), protocol.failed(2, stop, 0.0))
         assert await hub.told_to_stop() == stop
@@ -402,7 +402,7 @@ async def goes_away(relay: Relay) -> None:
 async def test_a_member_that_returns_hears_of_the_restart_that_it_missed() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene)
-        member.gang.trained()
+        member.trained()
         await goes_away(relay)
         cause = died("trainer", 0, 3)
         hub.gang.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
@@ -413,10 +413,10 @@ async def test_a_member_that_returns_hears_of_the_restart_that_it_missed() -> No
         nodes: list[Node] = [hub, member]
         await begin_again(nodes)
         await serve_again(nodes)
-        hub.gang.trained()
+        hub.trained()
         await asyncio.sleep(0.03)
         assert not hub.completions, "what it said again of the turn before counts in this one"
-        member.gang.trained()
+        member.trained()
         for node in nodes:
             await node.hears(Finish())
 
@@ -428,7 +428,7 @@ async def test_a_member_that_ended_while_it_was_cut_off_says_so_on_its_return() 
         await fails([hub, member])
         await goes_away(relay)
         for node in (hub, member):
-            node.gang.ended()
+            node.ended()
         relay.away = False
         for node in (hub, member):
             await node.hears(SECOND)
@@ -441,7 +441,7 @@ async def test_a_member_that_returns_after_the_begin_hears_it_and_what_came_befo
         hub.may_begin.clear()
         await fails([hub, member])
         for node in (hub, member):
-            node.gang.ended()
+            node.ended()
         await until(lambda: len(hub.prepared) == 2, "all have ended")
         await goes_away(relay)
         hub.may_begin.set()
@@ -449,10 +449,10 @@ async def test_a_member_that_returns_after_the_begin_hears_it_and_what_came_befo
         assert SECOND not in member.events
         relay.away = False
         await member.hears(SECOND)
-        member.gang.serving()
+        member.serving()
         await until(lambda: relay.passed.count(b'"serving","turn":1') == 1, "the member serves")
         await goes_away(relay)
-        hub.gang.serving()
+        hub.serving()
         relay.away = False
         for node in (hub, member):
             await until(lambda node=node: times(node, Train) == 2, "the second Train")  # type: ignore[misc]
@@ -463,7 +463,7 @@ async def test_a_member_that_returns_after_the_begin_hears_it_and_what_came_befo
 async def test_who_had_trained_before_the_restart_does_not_go_by_the_mark_when_the_hub_is_lost() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene, return_within=0.5)
-        member.gang.trained()
+        member.trained()
         await fails([hub, member], died("trainer", 0, 3))
         relay.away = True
         relay.cut()
@@ -485,14 +485,14 @@ async def test_a_stop_during_a_restart_ends_the_gang(rank: int, when: str) -> No
         await fails(nodes)
         if when == "preparing":
             for node in nodes:
-                node.gang.ended()
+                node.ended()
             await until(lambda: len(hub.prepared) == 2, "all have ended")
         cause = died("stopped", rank, 143)
         nodes[rank].gang.failed(cause, time.monotonic())
         await stopped_by(nodes, cause)
         hub.may_begin.set()
         for node in nodes:
-            node.gang.ended()
+            node.ended()
         nodes[rank].gang.stopped()
         for node in nodes:
             await node.hears(Finish())
@@ -524,7 +524,7 @@ async def test_a_member_lost_during_a_restart_ends_the_gang() -> None:
         await train(nodes)
         await fails(nodes)
         for node in nodes:
-            node.gang.ended()
+            node.ended()
         lost.close()
         for node in nodes:
             cause = await node.told_to_stop()
@@ -542,10 +542,10 @@ async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_caus
         overdue = held_back(monkeypatch, 92.0)
         await fails(nodes)
         for node in nodes[:2]:
-            node.gang.ended()
+            node.ended()
         is_due(overdue)
         await stopped_by(nodes, KILLED)
-        nodes[2].gang.ended()
+        nodes[2].ended()
         nodes[1].gang.stopped()
         for node in nodes:
             await node.hears(Finish())
@@ -562,7 +562,7 @@ async def test_the_bound_is_for_the_children_to_end_and_not_for_what_is_prepared
         hub.may_begin.clear()
         await fails(nodes)
         for node in nodes:
-            node.gang.ended()
+            node.ended()
         await until(lambda: len(hub.prepared) == 2, "all have ended")
         is_due(overdue)
         hub.may_begin.set()
@@ -598,7 +598,7 @@ async def test_a_start_that_may_not_be_ends_the_gang_with_its_own_cause(first: b
         if not first:
             await fails(nodes)
             for node in nodes:
-                node.gang.ended()
+                node.ended()
         await stopped_by(nodes, given_up)
         nodes[1].gang.stopped()
         for node in nodes:
@@ -614,7 +614,7 @@ async def test_a_fault_of_the_launcher_in_a_restart_ends_the_gang() -> None:
         hub.starts[1] = ZeroDivisionError("of the test")
         await fails(nodes)
         for node in nodes:
-            node.gang.ended()
+            node.ended()
         for node in nodes:
             cause = await node.told_to_stop()
             assert (cause.kind, cause.rank, cause.code) == ("launcher", 0, Exit.MASKED)
@@ -628,7 +628,7 @@ async def test_who_trains_to_the_end_after_a_death_is_not_complete() -> None:
         hub, nodes = await training(scene, 1)
         cause = died("pserver", 0, 137)
         hub.gang.failed(cause, time.monotonic())
-        hub.gang.trained()
+        hub.trained()
         await hub.hears(Restart(1, cause))
         await begin_again(nodes)
         assert not hub.completions

@@ -78,7 +78,9 @@ class Gang:
         self._roster: Roster | None = None
         self._rank = 0
         self._turn = 0
-        self._said: list[Callable[[], Message]] = []  # made anew each time, since the age of a death grows
+        self._said: list[
+            tuple[int | None, Callable[[], Message]]
+        ] = []  # of which turn; made anew as a death's age grows
         self._trained = False
         self._failures: list[tuple[float, Cause]] = []
         self._given: set[type[Event]] = set()
@@ -177,26 +179,28 @@ class Gang:
 
     def staged(self) -> None:
         """Configuration and shard are here."""
-        self._say(_staged)
+        self._say(lambda: protocol.word("staged"))
 
-    def serving(self) -> None:
+    def serving(self, turn: int = 0) -> None:
         """Every server of this member listens on all of its ports."""
-        self._say(lambda: protocol.of_turn("serving", self._turn))
+        self._say(lambda: protocol.of_turn("serving", turn), turn)
 
-    def trained(self) -> None:
+    def trained(self, turn: int = 0) -> None:
         """Every trainer of this member has ended with 0."""
-        self._trained = True
-        self._say(lambda: protocol.of_turn("trained", self._turn))
+        if turn == self._turn:
+            self._trained = True
+            self._say(lambda: protocol.of_turn("trained", turn), turn)
 
-    def ended(self) -> None:
+    def ended(self, turn: int) -> None:
         """After a restart: no child of an earlier turn is left here."""
-        self._say(lambda: protocol.of_turn("ended", self._turn))
+        self._say(lambda: protocol.of_turn("ended", turn), turn)
 
-    def failed(self, cause: Cause, died_at: float) -> None:
-        """Something that ends the job happened here, at `died_at` of time.monotonic(). A stop (SIGTERM) is one."""
-        self._failures.append((died_at, cause))
-        self._say(lambda: self._failed(cause, died_at))
-        self._await_verdict()
+    def failed(self, cause: Cause, died_at: float, turn: int | None = None) -> None:
+        """Something that ends this turn, or any (None), happened here, at `died_at` of time.monotonic()."""
+        if turn in (None, self._turn):
+            self._failures.append((died_at, cause))
+            self._say(lambda: self._failed(cause, died_at), turn)
+            self._await_verdict()
 
     def stopped(self) -> None:
         """After a stop: the children of this member are ended."""
@@ -205,14 +209,17 @@ class Gang:
     def _failed(self, cause: Cause, died_at: float) -> Message:
         return protocol.failed(self._turn, cause, time.monotonic() - died_at)
 
-    def _say(self, make: Callable[[], Message]) -> None:
-        self._said.append(make)
+    def _say(self, make: Callable[[], Message], turn: int | None = None) -> None:
+        """What was said of a turn that is over for the hub is said no more."""
+        if turn not in (None, self._turn):
+            return
+        self._said.append((turn, make))
         if self._roster:
             self._pass_on(make())
 
     def _say_all(self) -> None:
         """After a welcome. Saying a word twice is harmless."""
-        for make in list(self._said):
+        for _, make in list(self._said):
             self._pass_on(make())
         self._await_verdict()
 
@@ -263,12 +270,12 @@ class Gang:
         if self._verdict_timer:
             self._verdict_timer.cancel()
             self._verdict_timer = None
-        failures, self._failures = self._failures, []
-        self._said = [make for make in self._said if make is _staged]
+        self._said = [(turn, make) for turn, make in self._said if turn is None]
+        self._failures = [(at, cause) for at, cause in self._failures if cause.kind not in CHILDREN]
         self._event(restart)
-        for at, cause in failures:
-            if cause.kind not in CHILDREN:
-                self.failed(cause, at)
+        for at, cause in self._failures:
+            self._pass_on(self._failed(cause, at))
+        self._await_verdict()
 
     def _stop(self, stop: Stop) -> None:
         self._event(stop)
@@ -329,8 +336,3 @@ class Gang:
             await self._hub.close(_CLOSE_WITHIN)
         if self._link:
             await self._link.close(_CLOSE_WITHIN)
-
-
-def _staged() -> Message:
-    """Holds in every turn."""
-    return protocol.word("staged")

@@ -310,13 +310,19 @@ class Hub:
 
     def _restart(self, cause: Cause) -> None:
         """All children everywhere are to be ended; the next turn begins once they are."""
+        if self._turn.preparing is not None:
+            self._turn.preparing.cancel()  # nobody waits any more for what it would settle
         turn = self._turn = Turn(self._turn.number + 1, cause)
         self._tell_all(protocol.restart(turn.number, cause))
         asyncio.get_running_loop().call_later(self._settings.restart_within, self._unless_ended, turn)
 
     def _unless_ended(self, turn: Turn) -> None:
+        """Whoever does not end its children has told why, if it could."""
         if turn.preparing is None and turn.cause:
-            self._stop_unless_over(turn, turn.cause)
+            missing = [seat.rank for seat in self._seats if seat.rank not in turn.said["ended"]]
+            names, within = self._settings.shape.names(missing), self._settings.restart_within
+            what = f"{turn.cause.what}; not started again: {names} did not end within {within:g} s"
+            self._stop_unless_over(turn, replace(turn.cause, what=what))
 
     # ---- completion ----------------------------------------------------------------------------------------------
 
@@ -362,7 +368,9 @@ class Hub:
         if any(seat.ended_at is not None and not seat.lost and seat.ended_at <= latest for seat in self._seats):
             return  # it returns or is lost within a second
         cause, then = self._judged(cause)
-        if then is Next.RESTART:
+        if then is Next.RESTART and any(seat.lost for seat in self._seats):
+            self._stop(cause, again=self._settings.gathers)
+        elif then is Next.RESTART:
             self._restart(cause)
         else:
             self._stop(cause, again=then is Next.GATHER)

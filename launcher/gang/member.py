@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from launcher.addresses import host_port
@@ -14,7 +14,7 @@ from launcher.gang import protocol
 from launcher.gang.connection import MALFORMED, Connection, Pulse, settle
 from launcher.gang.protocol import Malformed, Message, Welcome
 from launcher.gang.words import LookAgain, Missing, Papers, Settings
-from launcher.processes import off_loop
+from launcher.processes import bounded, off_loop
 
 T = TypeVar("T")
 
@@ -143,11 +143,11 @@ class Link:
 
     async def _connect(self, inbox: _Inbox, within: float) -> Connection:
         """With a bound for each address: a dropped SYN must not hold it."""
-        targets = [self._target] if self._target else await _bounded(self._resolve(), within)
+        targets = [self._target] if self._target else await bounded(self._resolve(), within)
         failure: Exception = OSError("no address")
         for target in targets:
             try:
-                connection = await _bounded(self._dial(target, inbox), within / len(targets))
+                connection = await bounded(self._dial(target, inbox), within / len(targets))
             except (OSError, asyncio.TimeoutError) as error:
                 failure = error
             else:
@@ -271,21 +271,8 @@ def pause() -> float:
     return 0.1 + os.urandom(1)[0] / 1280
 
 
-async def _bounded(work: Coroutine[Any, Any, T], within: float) -> T:
-    """Like asyncio.wait_for, which before Python 3.12 can lose a cancellation that comes together with the result."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to see it
-    try:
-        done, _ = await asyncio.wait([task], timeout=within)
-        if not done:
-            raise asyncio.TimeoutError
-        return task.result()
-    finally:
-        task.cancel()
-
-
 async def _next(inbox: _Inbox, within: float | None) -> Message:
-    message = await (inbox.get() if within is None else _bounded(inbox.get(), within))
+    message = await (inbox.get() if within is None else bounded(inbox.get(), within))
     if message is None:
         raise ConnectionError("it ended the connection")
     return message

@@ -60,16 +60,17 @@ def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
     if not folder.startswith(os.path.join(os.path.normpath(config.job_path), "")):
         return None
     first, wanted = _whole(_last(flags, "start_pass"), 0), _whole(_last(flags, "num_passes"), _NUM_PASSES)
-    start = _last(flags, "init_model_path")
-    return Saves(folder, first, wanted, os.path.normpath(os.path.join(config.workdir, start)) if start else "")
+    start = os.path.normpath(os.path.join(config.workdir, _last(flags, "init_model_path") or ""))
+    if os.path.dirname(start) == folder and start >= checkpoints.folder(folder, first):
+        return None  # it would be taken for one of this job's own passes, and be written over by one
+    return Saves(folder, first, wanted)
 
 
 def _whole(value: str | None, default: int) -> int:
     """A number as gflags reads it; Paddle itself refuses what is none."""
-    try:
-        return default if value is None else int(value, 0)
-    except ValueError:
+    if value is None or not re.fullmatch(r"\s*[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)", value):
         return default
+    return int(value, 16 if "x" in value.lower() else 10)
 
 
 def _what_is_left(config: JobConfig, flags: Sequence[str], resume: int | None) -> list[str] | None:

@@ -13,6 +13,7 @@ from launcher.peers import Settings
 from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
 from launcher.peers.pods import Pod, View
 from launcher.peers.waiting import Waiting
+from launcher.processes import bounded
 from launcher.roles import BOTH
 from launcher.worker import Worker
 
@@ -88,7 +89,7 @@ class Cluster:
             {"do": "ask", "pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
         )
         try:
-            return await asyncio.wait_for(self._answer(worker), _ASK)
+            return await bounded(self._answer(worker), _ASK)
         except asyncio.TimeoutError:
             return ""
         finally:

@@ -15,7 +15,7 @@ from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.own import ordinal, own_member
 from launcher.peers.waiting import Waiting
-from launcher.processes import off_loop
+from launcher.processes import bounded, off_loop
 from launcher.variables import BY_ROLE
 
 _RESOLVER = "/etc/resolv.conf"
@@ -97,7 +97,7 @@ class Dns:
 
     async def _addresses(self, name: str) -> list[str]:
         try:
-            found = await asyncio.wait_for(off_loop(_look_up, name), max(0.05, self._waiting.left()))
+            found = await bounded(off_loop(_look_up, name), max(0.05, self._waiting.left()))
         except (OSError, UnicodeError, asyncio.TimeoutError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
             self._state = f"the hub's name {name} has no address yet: {reason}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from launcher.errors import Exit, Failure
+from launcher.processes import bounded
 
 _REPEAT = 30.0  # seconds after which an unchanged line is said again
 _PAUSE = 1.0  # seconds between changes: thousands of pods come in a burst
@@ -49,7 +50,7 @@ class Waiting:
         """Wait for a change, but not longer than this, the deadline, or until the state is due to be said."""
         bound = min(seconds, self.left(), max(0.0, self._due(state) - monotonic()))
         try:
-            await asyncio.wait_for(changed.wait(), bound)
+            await bounded(changed.wait(), bound)
         except asyncio.TimeoutError:
             pass
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from launcher.model import Process
-from launcher.processes import off_loop
+from launcher.processes import bounded, off_loop
 from launcher.supervise.backlog import Backlog
 from launcher.supervise.sinks import Limits, LogFile, Sink, StandardOutput
 
@@ -143,7 +143,7 @@ class _Reader:
         self._dead.set()
         self._rouse()
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._empty.wait(), within)
+            await bounded(self._empty.wait(), within)
 
     async def close(self, within: float) -> None:
         """Wait for the end of the pipe within the bound, then stop reading."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launcher.model import Process
-from launcher.processes import is_own, off_loop, reap_orphans
+from launcher.processes import bounded, is_own, off_loop, reap_orphans
 from launcher.supervise import memory
 from launcher.supervise.child import KILL_WAIT, Child, Death, StartFailed
 from launcher.supervise.guardian import Guardian
@@ -235,7 +235,7 @@ class Supervisor:
                 await asyncio.sleep(0.01)
 
         try:
-            await asyncio.wait_for(until_none_is_left(), _SWEEP)
+            await bounded(until_none_is_left(), _SWEEP)
         except asyncio.TimeoutError:
             self._say(f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left")
         if killed:
