@@ -166,7 +166,7 @@ def test_a_half_written_pass_is_kept_aside(going_on: Job) -> None:
     (kept,) = job.output.glob("incomplete-1/pass-00001")
     assert list(kept.iterdir())
     assert not (kept / "done").exists()
-    assert f"1 passes that are half written were moved to {kept.parent}" in job.stderr(0)
+    assert f"1 pass of an unfinished attempt: moved to {kept.parent}" in job.stderr(0)
     for rank in range(3):
         job.launchers[rank].terminate()
     job.codes()
@@ -179,7 +179,7 @@ def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(goi
     assert job.passes() == ["pass-00000", "pass-00001"]
     (earlier,) = job.output.glob("earlier-*")
     assert len(list(earlier.glob("pass-*/done"))) == PASSES
-    assert f"{PASSES} passes that are of an earlier job were moved to {earlier}" in job.stderr(0)
+    assert f"{PASSES} passes of an earlier job: moved to {earlier}" in job.stderr(0)
 
 
 def test_a_job_that_is_told_to_stop_in_its_pause_stops(going_on: Job) -> None:

@@ -78,9 +78,8 @@ class Gang:
         self._roster: Roster | None = None
         self._rank = 0
         self._turn = 0
-        self._said: list[
-            tuple[int | None, Callable[[], Message]]
-        ] = []  # of which turn; made anew as a death's age grows
+        # Of which turn (None: of any), and how it is said: made anew each time, since the age of a death grows.
+        self._said: list[tuple[int | None, Callable[[], Message]]] = []
         self._trained = False
         self._failures: list[tuple[float, Cause]] = []
         self._given: set[type[Event]] = set()
