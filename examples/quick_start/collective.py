@@ -42,14 +42,16 @@ class Trainer:
         self._shards = [Reviews(shard / "train.txt", self._dictionary) for shard in shards]
         self._test = Reviews(shards[0] / "test.txt", self._dictionary)
         self._network = Network(self._dictionary.padding)
+        if (weights := passes.saved_weights()) is not None:
+            self._network.weights.weight.set_value(weights)
         self._parallel = paddle.DataParallel(self._network) if self._count > 1 else self._network
         self._optimizer = paddle.optimizer.SGD(learning_rate, parameters=self._network.parameters())
 
     def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
-        """All passes. Shards differ a little in size, while all processes must have the same number of batches."""
+        """The passes that are left. Shards differ a little in size, while all processes must have as many batches."""
         sizes = self._sizes_everywhere()
         batches = -(-max(sizes) // batch_size)
-        for number in range(wanted):
+        for number in passes.left(wanted):
             progress = passes.Progress(number, log_period)
             orders = [
                 shard.batches(batches, (seed, number, trainer))
@@ -61,7 +63,7 @@ class Trainer:
                 progress.batch(self._learn(parts, everywhere) / here, here)
             progress.end()
             if self._rank == 0:
-                self._save(number)
+                passes.save(number, self._network.weights.weight.numpy())
         for trainer, shard in enumerate(self._shards, start=self._rank):
             passes.say_seen(trainer, shard)
         if self._rank == 0:
@@ -88,10 +90,6 @@ class Trainer:
         self._optimizer.step()
         self._optimizer.clear_grad()
         return float(loss)
-
-    def _save(self, number: int) -> None:
-        with passes.model_folder(number) as folder:
-            paddle.save({passes.WEIGHTS: self._network.weights.weight}, str(folder / passes.MODEL))
 
 
 def main() -> None:

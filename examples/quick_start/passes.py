@@ -1,25 +1,29 @@
-"""What ps.py and collective.py have in common: their flags, the lines that they print, and where models go.
+"""What ps.py and collective.py have in common: their flags, the lines that they print, and how they save and go on.
 
 training pass=3 batch=40 loss=0.312345 examples/s=5120           every few batches
 Pass=3 Batch=50 samples=1000 loss=0.305678 examples/s=5087       at the end of a pass, which counts from 0
 seen trainer=1 lines=1000 least=5 most=5 sha256=0f3a...          at the end: how often each line of the shard was
 accuracy=0.917 loss=0.234567 on 600 held-out examples            at the end, by trainer 0
+
+A program that is started again goes on after the pass of LAUNCHER_RESUME_DIR, and says so first; `seen` counts what
+was learned from since then.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import paddle
 from reviews import Reviews
 
 DATA = Path(os.environ.get("LAUNCHER_DATA_DIR", "data"))
 SAVE = Path(os.environ.get("LAUNCHER_SAVE_DIR", "output"))
+RESUME = os.environ.get("LAUNCHER_RESUME_DIR", "")  # the folder of the newest whole pass, empty at the beginning
 MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and what it has of words: a row of two numbers for each
 
 
@@ -85,11 +89,52 @@ def say_accuracy(scores: np.ndarray, reviews: Reviews) -> None:
     say(f"accuracy={(right > wrong).mean():.3f} loss={loss:.6f} on {len(reviews)} held-out examples")
 
 
-@contextmanager
-def model_folder(number: int) -> Iterator[Path]:
-    """Where the model of a pass goes. It counts once it has its `done` file."""
+def first() -> int:
+    """The pass after the one to go on from, 0 at the beginning."""
+    if not RESUME:
+        return 0
+    found = re.fullmatch(r"pass-(\d{5,})", Path(RESUME).name)
+    if not found:
+        raise SystemExit(f"LAUNCHER_RESUME_DIR: {RESUME!r}: expected a folder pass-<number>, as in output/pass-00003")
+    return int(found.group(1)) + 1
+
+
+def left(wanted: int) -> range:
+    """The passes that are still to be trained; says so where some are there already."""
+    passes = range(first(), wanted)
+    if not passes:
+        say(f"all {wanted} passes are there: nothing is left to train after {RESUME}")
+    elif passes[0]:
+        say(f"goes on with pass {passes[0]}, from the model of {RESUME}")
+    return passes
+
+
+def saved_weights() -> np.ndarray | None:
+    """Those of the pass to go on from, none at the beginning."""
+    if first() == 0:
+        return None
+    weights: np.ndarray = paddle.load(str(Path(RESUME) / MODEL), return_numpy=True)[WEIGHTS]
+    return weights
+
+
+def save(number: int, weights: np.ndarray) -> None:
+    """The model of a pass, which counts once its folder has `done`: not before all of the rest is on the disk."""
     folder = SAVE / f"pass-{number:05d}"
+    model, done = folder / MODEL, folder / "done"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "done").unlink(missing_ok=True)
-    yield folder
-    (folder / "done").touch()
+    done.unlink(missing_ok=True)
+    _sync(folder)
+    paddle.save({WEIGHTS: weights}, str(model))
+    _sync(model, folder, SAVE)
+    done.touch()
+    _sync(done, folder)
+
+
+def _sync(*paths: Path) -> None:
+    """Files, and folders with the names in them, survive a loss of power from here on."""
+    for path in paths:
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

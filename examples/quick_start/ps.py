@@ -54,35 +54,40 @@ class Trainer:
         self._rank, self._count = fleet.worker_index(), fleet.worker_num()
         self._executor = paddle.static.Executor(paddle.CPUPlace())
         self._executor.run(paddle.static.default_startup_program())
+        if (weights := passes.saved_weights()) is not None:
+            self._weights().set(weights, paddle.CPUPlace())
 
     def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
-        """All passes, to the model that all trainers made together."""
-        meeting = _meeting(self._rank)
+        """The passes that are left, to the model that all trainers made together."""
         reviews = Reviews(passes.DATA / "train.txt", self._dictionary)
+        if left := passes.left(wanted):
+            self._train(left, reviews, batch_size, seed, log_period)
+        passes.say_seen(self._rank, reviews)
+        if self._rank == 0:
+            self._evaluate()
+
+    def _train(self, left: range, reviews: Reviews, batch_size: int, seed: int, log_period: int) -> None:
+        meeting = Meeting(self._rank, self._count)
         batches = -(-len(reviews) // batch_size)
-        for number in range(wanted):
+        for number in left:
             progress = passes.Progress(number, log_period)
             for words, labels in reviews.batches(batches, (seed, number, self._rank)):
                 progress.batch(self._learn(words, labels), len(labels))
             progress.end()
-            if self._rank == 0 and number < wanted - 1:
-                self._save(number)
-        passes.say_seen(self._rank, reviews)
-        meeting.add("trained", 1)
-        if self._rank == 0:
-            while meeting.add("trained", 0) < self._count:
-                time.sleep(0.05)
-            self._save(wanted - 1)
-            self._evaluate()
+            if self._rank == 0:
+                meeting.wait_for_others()
+                passes.save(number, np.array(self._weights()))
+            meeting.arrive()
+            if number != left[-1]:
+                meeting.wait_for_all()
 
     def _learn(self, words: np.ndarray, labels: np.ndarray) -> float:
         (loss,) = self._executor.run(feed={"words": words, "label": labels}, fetch_list=[self._network.loss])
         return float(loss)
 
-    def _save(self, number: int) -> None:
-        weights = paddle.static.global_scope().find_var(passes.WEIGHTS).get_tensor()
-        with passes.model_folder(number) as folder:
-            paddle.save({passes.WEIGHTS: np.array(weights)}, str(folder / passes.MODEL))
+    def _weights(self) -> core.LoDTensor:
+        """This trainer's copy."""
+        return paddle.static.global_scope().find_var(passes.WEIGHTS).get_tensor()
 
     def _evaluate(self) -> None:
         reviews = Reviews(passes.DATA / "test.txt", self._dictionary)
@@ -91,10 +96,33 @@ class Trainer:
         passes.say_accuracy(scores, reviews)
 
 
-def _meeting(rank: int) -> core.TCPStore:
-    """Where trainers say that they are done: fleet's own barrier is for jobs with gloo."""
-    host, port = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0].rsplit(":", 1)
-    return core.TCPStore(host, int(port), rank == 0, 1)
+class Meeting:
+    """Where trainers wait for each other after a pass: fleet's own barrier is for jobs with gloo.
+
+    Trainer 0 arrives last, once it has saved: the model of a pass has been through that pass with all of them, and
+    nobody is in the next one before it is there to go on from.
+    """
+
+    def __init__(self, rank: int, count: int) -> None:
+        host, port = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0].rsplit(":", 1)
+        self._store = core.TCPStore(host, int(port), rank == 0, 1)
+        self._count = count
+        self._meetings = 0
+
+    def arrive(self) -> None:
+        self._store.add("arrived", 1)
+        self._meetings += 1
+
+    def wait_for_others(self) -> None:
+        """By trainer 0, which has yet to arrive."""
+        self._wait_for((self._meetings + 1) * self._count - 1)
+
+    def wait_for_all(self) -> None:
+        self._wait_for(self._meetings * self._count)
+
+    def _wait_for(self, arrivals: int) -> None:
+        while self._store.add("arrived", 0) < arrivals:
+            time.sleep(0.01)
 
 
 @contextmanager
@@ -122,7 +150,7 @@ def main() -> None:
             fleet.init_server()
         else:
             trainer = Trainer(network, dictionary)
-            fleet.init_worker()
+            fleet.init_worker()  # trainer 0 gives the servers its weights, and the others take them from there
     if fleet.is_server():
         fleet.run_server()  # does not return: the launcher ends it when all have trained
         return

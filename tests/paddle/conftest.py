@@ -10,7 +10,7 @@ import pytest
 
 from tests.gangs import JOB, Job, fresh, make_volume
 from tests.nodes import Nodes
-from tests.paddle.outcome import EXAMPLES, PASSES, accuracy
+from tests.paddle.outcome import EXAMPLES, PASSES, WITHIN, accuracy, log
 
 
 def _python(variable: str, version: str) -> str:
@@ -52,6 +52,18 @@ def loss_of_one(paddle_3: str, reviews: Path, tmp_path_factory: pytest.TempPathF
         check=True,
     )
     return accuracy(alone.stdout)[1]
+
+
+@pytest.fixture(scope="session")
+def loss_of_one_node(paddle_2: str, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """What a node of server and trainer comes to that has all data in one shard."""
+    folder = tmp_path_factory.mktemp("alone")
+    with Nodes(1) as nodes:
+        volume = make_volume(folder, nodes=1, lines=EXAMPLES)
+        alone = Job(nodes, volume, folder, size=1, LAUNCHER_MODE="ps")
+        alone.start(flags=("--", paddle_2, "ps.py", f"--passes={PASSES}"))
+        assert alone.codes(WITHIN) == [0], alone.stderr()
+    return accuracy(log(alone, 0))[1]
 
 
 @pytest.fixture

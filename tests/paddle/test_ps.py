@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import Job, fresh, make_volume
+from tests.gangs import Job, fresh
 from tests.nodes import Nodes
 from tests.paddle.outcome import (
-    EXAMPLES,
     FOR_EVER,
     PASSES,
     PROGRAMS,
@@ -30,16 +29,6 @@ TOLERANCE = 0.03  # as the quick start's README says
 def start(job: Job, python: str, *words: str) -> Job:
     job.environment["LAUNCHER_MODE"] = "ps"
     return job.start(flags=("--", python, *words))
-
-
-@pytest.fixture(scope="module")
-def loss_of_one_node(paddle_2: str, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """Of a job that has all data in one shard."""
-    folder = tmp_path_factory.mktemp("alone")
-    with Nodes(1) as nodes:
-        alone = Job(nodes, make_volume(folder, nodes=1, lines=EXAMPLES), folder, size=1)
-        assert start(alone, paddle_2, "ps.py", f"--passes={PASSES}").codes(WITHIN) == [0], alone.stderr()
-    return accuracy(log(alone, 0))[1]
 
 
 def test_three_nodes_learn_as_much_as_one_node_would(job: Job, paddle_2: str, loss_of_one_node: float) -> None:
