@@ -180,9 +180,7 @@ class Generations:
             await self._from_volume(self._record.mark_begun)
         self._begun = True
         resume = await self._newest(saves)
-        await self._set_aside(
-            saves, checkpoints.half_written, f"incomplete-{number}", "an attempt that did not finish them"
-        )
+        await self._set_aside(saves, checkpoints.half_written, f"incomplete-{number}", "an unfinished attempt")
         if resume is not None:
             self._say(f"goes on after pass {resume}, {checkpoints.folder(saves.folder, resume)}")
         return resume

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.gang import Begin, Event, Gang, Next, NotAgain, Restart, Settings, Stop, Train
-from launcher.model import FIRST, Cause, Member, Roster, Start
+from launcher.model import CHILDREN, FIRST, Cause, Member, Roster, Start
 
 REPOSITORY = Path(__file__).parents[1]
 SECRET = b"a secret of the tests"
@@ -141,6 +141,11 @@ class Node:
 
     def ended(self) -> None:
         self.gang.ended(self.turn)
+
+    def failed(self, cause: Cause, died_at: float | None = None) -> None:
+        """A death of a child is of its turn; all else ends any."""
+        turn = self.turn if cause.kind in CHILDREN else None
+        self.gang.failed(cause, time.monotonic() if died_at is None else died_at, turn)
 
 
 class Scene:

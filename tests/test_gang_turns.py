@@ -110,7 +110,7 @@ async def train(nodes: list[Node]) -> None:
 async def fails(nodes: list[Node], cause: Cause = KILLED, turn: int = 1) -> None:
     """A child dies, and everybody hears of it."""
     assert cause.rank is not None
-    nodes[cause.rank].gang.failed(cause, time.monotonic())
+    nodes[cause.rank].failed(cause)
     for node in nodes:
         await node.hears(Restart(turn, cause))
 
@@ -273,7 +273,7 @@ async def test_all_are_told_the_cause_as_it_was_judged() -> None:
         hub = await lead(scene, config, judge=lambda cause: (judged, Next.RESTART))
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
-        nodes[1].gang.failed(KILLED, time.monotonic())
+        nodes[1].failed(KILLED)
         for node in nodes:
             await node.hears(Restart(1, judged))
             node.ended()
@@ -287,8 +287,8 @@ async def test_who_died_of_the_first_cause_does_not_fail_the_next_turn(monkeypat
         hub, nodes = await training(scene, 2, verdict_within=91.0)
         timers = held_back(monkeypatch, 91.0)
         cause, now = died("pserver", 0, 137), time.monotonic()
-        nodes[1].gang.failed(died("trainer", 1, 139), now)
-        nodes[0].gang.failed(cause, now - 1)
+        nodes[1].failed(died("trainer", 1, 139), now)
+        nodes[0].failed(cause, now - 1)
         for node in nodes:
             await node.hears(Restart(1, cause))
         await begin_again(nodes)
@@ -312,7 +312,7 @@ async def test_a_judge_that_says_no_ends_the_gang_in_any_turn() -> None:
         await fails(nodes)
         await begin_again(nodes)
         cause = died("trainer", 1, 78)
-        nodes[1].gang.failed(cause, time.monotonic())
+        nodes[1].failed(cause)
         await stopped_by(nodes, cause)
         assert [times(node, Restart) for node in nodes] == [1, 1]
 
@@ -405,7 +405,7 @@ async def test_a_member_that_returns_hears_of_the_restart_that_it_missed() -> No
         member.trained()
         await goes_away(relay)
         cause = died("trainer", 0, 3)
-        hub.gang.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
+        hub.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
         await hub.hears(Restart(1, cause))
         assert not member.has(Restart)
         relay.away = False
@@ -488,7 +488,7 @@ async def test_a_stop_during_a_restart_ends_the_gang(rank: int, when: str) -> No
                 node.ended()
             await until(lambda: len(hub.prepared) == 2, "all have ended")
         cause = died("stopped", rank, 143)
-        nodes[rank].gang.failed(cause, time.monotonic())
+        nodes[rank].failed(cause)
         await stopped_by(nodes, cause)
         hub.may_begin.set()
         for node in nodes:
@@ -505,8 +505,8 @@ async def test_a_stop_that_came_with_the_failure_still_ends_the_gang() -> None:
     async with Scene() as scene:
         _, nodes = await training(scene, 2)
         first, stop, now = died("trainer", 0, 3), died("stopped", 1, 143), time.monotonic()
-        nodes[1].gang.failed(stop, now)
-        nodes[0].gang.failed(first, now - 1)
+        nodes[1].failed(stop, now)
+        nodes[0].failed(first, now - 1)
         for node in nodes:
             await node.hears(Restart(1, first))
         await stopped_by(nodes, stop)
@@ -627,7 +627,7 @@ async def test_who_trains_to_the_end_after_a_death_is_not_complete() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 1)
         cause = died("pserver", 0, 137)
-        hub.gang.failed(cause, time.monotonic())
+        hub.failed(cause)
         hub.trained()
         await hub.hears(Restart(1, cause))
         await begin_again(nodes)
