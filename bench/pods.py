@@ -155,7 +155,7 @@ def _kill(cluster: Cluster, training: Training, story: Story, processes: list[Pr
     os.kill(trainer.pid, signal.SIGKILL)
     times = _ends(processes, ends.wait(), begin)
     training.until_ended()
-    _delete(cluster, training)
+    delete(cluster, training)
     _until_gone(story)
     return times
 
@@ -163,7 +163,7 @@ def _kill(cluster: Cluster, training: Training, story: Story, processes: list[Pr
 def _remove(cluster: Cluster, training: Training, story: Story, processes: list[Process]) -> Times:
     ends = Ends(one.pid for one in processes)
     begin = now()
-    _delete(cluster, training)
+    delete(cluster, training)
     times = _ends(processes, ends.wait(), begin)
     _until_gone(story)
     return times | {"last pod is gone from the API server": max(story.deleted.values()) - begin}
@@ -181,7 +181,7 @@ def _ends(processes: list[Process], ended: dict[int, float], begin: float) -> Ti
     }
 
 
-def _delete(cluster: Cluster, training: Training) -> None:
+def delete(cluster: Cluster, training: Training) -> None:
     batch().delete_namespaced_job(training.name, cluster.namespace, propagation_policy="Background")
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterable
 
 from launcher import volume
 
 _PASS = re.compile(r"pass-(\d{5,})")
+_HEADER = struct.Struct("<iIQ")
 
 
 def folder(save_dir: str, number: int) -> str:
@@ -22,19 +24,19 @@ def folder(save_dir: str, number: int) -> str:
 
 def newest(save_dir: str, first: int = 0) -> int | None:
     """The last pass from `first` on that was saved as a whole."""
-    return max((number for number in _passes(save_dir) if number >= first and is_whole(save_dir, number)), default=None)
+    return next((number for number in reversed(all_from(save_dir, first)) if is_whole(save_dir, number)), None)
 
 
 def is_whole(save_dir: str, number: int) -> bool:
     """Only what is not there counts as missing: a volume that fails must not cost a pass."""
-    done = os.path.join(folder(save_dir, number), "done")
+    place = folder(save_dir, number)
     try:
-        os.stat(done)
+        os.stat(os.path.join(place, "done"))
+        return not _is_cut_short(place)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise volume.cannot_read(done, error) from None
-    return True
+        raise volume.cannot_read(place, error) from None
 
 
 def half_written(save_dir: str, first: int = 0) -> list[int]:
@@ -53,11 +55,37 @@ def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
         source = folder(save_dir, number)
         volume.make_folder(into)
         try:
-            os.rename(source, _unused(os.path.join(into, os.path.basename(source))))
+            target = _unused(os.path.join(into, os.path.basename(source)))
+            os.rename(source, target)
+            volume.sync_folder(target)
+            volume.sync_folder(source)
         except FileNotFoundError:
             continue  # somebody cleans up there
         except OSError as error:
             raise volume.cannot_write(source, error) from None
+
+
+def _is_cut_short(place: str) -> bool:
+    """Whether a loss of power took what Paddle v0 had saved, which it does not sync before `done`.
+
+    Its parameters have a header: the format (0), the bytes of a value, the number of values. Other files may be
+    anything, and empty, unless all are.
+    """
+    files = [entry for entry in os.scandir(place) if entry.is_file() and entry.name != "done"]
+    missing = [_missing_bytes(file) for file in files]
+    empty = [not file.stat().st_size for file in files]
+    parameters = any(count is not None for count in missing)
+    return any(count or 0 for count in missing) or (bool(files) and (all(empty) or (parameters and any(empty))))
+
+
+def _missing_bytes(file: os.DirEntry[str]) -> int | None:
+    """Of a parameter of v0; None of any other file."""
+    with open(file.path, "rb") as opened:
+        header = opened.read(_HEADER.size)
+    kind, width, count = _HEADER.unpack(header) if len(header) == _HEADER.size else (None, 0, 0)
+    if kind != 0 or width not in (4, 8):
+        return None
+    return max(_HEADER.size + int(width) * int(count) - file.stat().st_size, 0)
 
 
 def _passes(save_dir: str) -> list[int]:

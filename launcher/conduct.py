@@ -37,6 +37,7 @@ _FINISHED_EARLY = 5.0  # between the end of a server and the word that all have 
 _HOLD = 30.0  # how long a failure before the join waits for a gang that it can be told to
 _LEAVE_WITHIN = 1.5  # for the hub's word that the member at fault has left
 _MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be seen through a network volume
+_NOTICED_LATER = 15.0  # both sides of a cut say and look every 5 s, out of step, and each has heard something last
 _FAREWELL = 2.0  # what the end may take for logs and files, all together
 
 
@@ -404,8 +405,8 @@ class Conductor:
 
     async def _leave_gang(self, cause: Cause, turn: Turn) -> None:
         grace = self._config.stop_grace if cause.kind == "stopped" else _FAILURE_GRACE
-        # Whoever is cut off ends its children after as long a silence, and may need its grace for that.
-        fence = asyncio.sleep(self._config.stop_grace if cause.silent else 0)
+        # Whoever is cut off ends its children after as long a silence, which it may notice later, and by its grace.
+        fence = asyncio.sleep(_NOTICED_LATER + self._config.stop_grace if cause.silent else 0)
         cause, left, *_ = await asyncio.gather(
             self._explained(cause), turn.end(grace, _FAREWELL), self._gang.close(), self._way.end(), fence
         )

@@ -69,7 +69,7 @@ def write_atomically(path: str, data: bytes) -> None:
         except BaseException:
             _remove(temporary)
             raise
-        _sync_folder(path)
+        sync_folder(path)
 
 
 def create_once(path: str, data: bytes) -> bytes:
@@ -89,7 +89,7 @@ def create_once(path: str, data: bytes) -> bytes:
             there = content(path)
         finally:
             _remove(temporary)
-        _sync_folder(path)
+        sync_folder(path)
     if there is None:
         raise Failure(Exit.IO_FAILED, f"{shown(path)} vanished while it was created: is something cleaning up there?")
     return there
@@ -110,6 +110,7 @@ def make_folder(path: str) -> None:
                     raise
             else:
                 _open_to_all(folder, 0o777)
+                sync_folder(folder)
 
 
 @contextmanager
@@ -195,8 +196,8 @@ def _remove(path: str) -> None:
         pass
 
 
-def _sync_folder(path: str) -> None:
-    """Make the name last, where the file system can: SMB and some FUSE mounts cannot sync a folder."""
+def sync_folder(path: str) -> None:
+    """Make what the folder says of this name last, where the file system can: SMB and some FUSE mounts cannot sync a folder."""
     try:
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +69,9 @@ def test_all_from_gives_both_in_their_order(tmp_path: Path) -> None:
     assert checkpoints.all_from(str(tmp_path)) == [0, 2, 10]
 
 
-@pytest.mark.parametrize("name", ["pass-0001", "pass-00001.tmp", "pass-", "pass-0000x", "xpass-00001", "Pass-00001"])
+@pytest.mark.parametrize(
+    "name", ["pass-0001", "pass-00001.tmp", "pass-", "pass-0000x", "xpass-00001", "Pass-00001", "pass-000001"]
+)
 def test_other_names_are_no_passes(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "done").touch()
@@ -95,6 +101,26 @@ def test_a_folder_that_cannot_be_read_is_said_and_not_taken_for_empty(tmp_path: 
         with pytest.raises(Failure, match=f"cannot read {tmp_path}/output") as caught:
             look(str(tmp_path / "output"))
         assert caught.value.code == Exit.IO_FAILED
+
+
+@pytest.mark.parametrize("error", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ELOOP])
+def test_a_pass_that_cannot_be_looked_at_is_not_taken_for_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    done = save(tmp_path, 4) / "done"
+    stat = os.stat
+
+    def fails(path: str, **more: Any) -> os.stat_result:
+        if str(path) == str(done):
+            raise OSError(error, os.strerror(error))
+        return stat(path, **more)
+
+    monkeypatch.setattr("launcher.checkpoints.os.stat", fails)
+    for look in (checkpoints.newest, checkpoints.half_written):
+        with pytest.raises(Failure, match=f"cannot read {done}") as caught:
+            look(str(tmp_path))
+        assert caught.value.code == Exit.IO_FAILED
+    assert checkpoints.all_from(str(tmp_path)) == [4]
 
 
 def test_passes_are_moved_with_all_that_they_hold_and_others_stay(tmp_path: Path) -> None:
@@ -147,3 +173,29 @@ def test_a_move_that_is_refused_is_said_with_its_place(tmp_path: Path, monkeypat
         checkpoints.set_aside(str(tmp_path), [1], str(tmp_path / "aside"))
     assert caught.value.code == Exit.CANNOT_WRITE
     assert (made / "done").exists()
+
+
+def parameter(values: int, of: int) -> bytes:
+    """A parameter of Paddle v0 of which this many values are there, of so many."""
+    return struct.pack("<iIQ", 0, 4, of) + bytes(4 * values)
+
+
+@pytest.mark.parametrize(
+    ("files", "whole"),
+    [
+        ({}, True),
+        ({"w0": parameter(3, 3), "path.txt": b"config.py"}, True),
+        ({"w0": parameter(3, 3), "w1": parameter(2, 3)}, False),
+        ({"w0": parameter(3, 3), "w1": b""}, False),
+        ({"w0": b"", "w1": b""}, False),
+        ({"model.pdparams": b"anything", "an empty one of its own": b""}, True),
+    ],
+)
+def test_a_pass_that_lost_its_content_with_the_power_does_not_count(
+    tmp_path: Path, files: dict[str, bytes], whole: bool
+) -> None:
+    place = tmp_path / "pass-00000"
+    place.mkdir()
+    for name, content in {**files, "done": b""}.items():
+        (place / name).write_bytes(content)
+    assert checkpoints.is_whole(str(tmp_path), 0) is whole

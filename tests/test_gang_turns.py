@@ -1,4 +1,7 @@
-"""A gang whose children have failed begins again: together, once, and only when nothing of the turn before is left."""
+"""A gang whose children have failed begins again: together, once, and only when nothing of the turn before is left.
+
+Where a member is gone it is over instead, and those who are left are told whether to gather again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit
-from launcher.gang import Begin, Finish, HubLost, Lead, Next, NotAgain, Restart, Settings, Stop, Train, protocol
+from launcher.gang import Begin, Event, Finish, HubLost, Lead, Next, NotAgain, Restart, Settings, Stop, Train, protocol
 from launcher.gang.protocol import Message, encode
 from launcher.gang.words import Papers
 from launcher.model import CHILDREN, FIRST, Cause, Start
@@ -36,6 +39,8 @@ class Hub(Node):
         self.starts: list[Start | Exception] = [FIRST, SECOND.start, THIRD.start]
         self.prepared: list[Cause | None] = []
         self.settled: list[Start | Exception] = []
+        self.cancelled: list[Start | Exception] = []
+        self.stubborn = False  # what is cancelled is settled all the same
         self.may_begin_first, self.may_begin = asyncio.Event(), asyncio.Event()
         self.may_begin_first.set()
         self.may_begin.set()
@@ -43,11 +48,40 @@ class Hub(Node):
     async def _on_prepare(self, cause: Cause | None) -> Start:
         start = self.starts[len(self.prepared)]
         self.prepared.append(cause)
-        await (self.may_begin if cause else self.may_begin_first).wait()
+        may_begin = self.may_begin if cause else self.may_begin_first
+        try:
+            await may_begin.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(start)
+            if not self.stubborn:
+                raise
+            await may_begin.wait()
         self.settled.append(start)
         if isinstance(start, Exception):
             raise start
         return start
+
+
+class Slow(Node):
+    """A launcher that hears of what happens in its gang only when the test says so."""
+
+    def __init__(self, rank: int, config: Settings) -> None:
+        super().__init__(rank, config)
+        self.unheard: list[Event] | None = None
+
+    def sleeps(self) -> None:
+        self.unheard = []
+
+    def wakes(self) -> None:
+        unheard, self.unheard = self.unheard or [], None
+        for event in unheard:
+            super()._on_event(event)
+
+    def _on_event(self, event: Event) -> None:
+        if self.unheard is None:
+            super()._on_event(event)
+        else:
+            self.unheard.append(event)
 
 
 class Bare:
@@ -59,14 +93,20 @@ class Bare:
         self._writer: asyncio.StreamWriter | None = None
 
     async def join(self, place: tuple[str, int]) -> None:
-        reader, self._writer = await asyncio.open_connection(*place)
-        theirs = protocol.read_challenge(protocol.decode(await reader.readline()))
+        self._reader, self._writer = await asyncio.open_connection(*place)
+        theirs = protocol.read_challenge(protocol.decode(await self._reader.readline()))
         self.says(protocol.hello(Papers(self.me, "bare", "job", SECRET), Shape(self.size), None, theirs, "mine"))
 
     def says(self, *messages: Message) -> None:
         assert self._writer is not None
         for message in messages:
             self._writer.write(encode(message))
+
+    async def is_lost_by_nonsense(self) -> None:
+        """The hub ends the connection, and does not wait for a return."""
+        self.says({"word": "nonsense"})
+        while await self._reader.read(65536):
+            pass
 
     def close(self) -> None:
         assert self._writer is not None
@@ -90,14 +130,26 @@ async def training(scene: Scene, size: int, **changes: Any) -> tuple[Hub, list[N
     return hub, nodes
 
 
-async def training_through_a_relay(scene: Scene, **changes: Any) -> tuple[Hub, Node, Relay]:
+async def training_through_a_relay(
+    scene: Scene, judge: Callable[[Cause], tuple[Cause, Next]] = again, **changes: Any
+) -> tuple[Hub, Node, Relay]:
     """Two that train; a cut is not noticed as a loss, however long the test takes."""
     config = settings(2, **{"return_within": 30, **changes})
-    hub, member = await lead(scene, config), await scene.node(1, config)
+    hub, member = await lead(scene, config, judge=judge), await scene.node(1, config)
     relay = await scene.relay(hub.place)
     await scene.joined([hub, member], hub=relay.place)
     await train([hub, member])
     return hub, member, relay
+
+
+async def training_with_a_slow_member(scene: Scene) -> tuple[Hub, Slow]:
+    config = settings(2)
+    hub, slow = await lead(scene, config), Slow(1, config)
+    scene.nodes.append(slow)
+    await slow.gang.listen()
+    await scene.joined([hub, slow])
+    await train([hub, slow])
+    return hub, slow
 
 
 async def train(nodes: list[Node]) -> None:
@@ -388,6 +440,79 @@ async def test_who_ended_for_another_restart_is_waited_for() -> None:
         assert hub.prepared == [None, KILLED]
 
 
+async def sleeps_through_a_restart(hub: Hub, slow: Slow) -> None:
+    """Its gang has heard it, but the launcher has not."""
+    slow.sleeps()
+    cause = died("pserver", 0, 137)
+    hub.failed(cause)
+    await until(lambda: Restart(slow.turn + 1, cause) in (slow.unheard or []), "the restart, not yet heard")
+
+
+@in_loop
+async def test_a_death_that_is_told_before_the_restart_is_heard_does_not_fail_the_next_turn() -> None:
+    async with Scene() as scene:
+        hub, slow = await training_with_a_slow_member(scene)
+        await sleeps_through_a_restart(hub, slow)
+        slow.failed(died("trainer", 1, 139))
+        slow.wakes()
+        await begin_again([hub, slow])
+        await serve_again([hub, slow])
+        assert hub.judged == [died("pserver", 0, 137)]
+
+
+@in_loop
+async def test_what_has_trained_before_the_restart_is_heard_is_not_complete() -> None:
+    async with Scene() as scene:
+        hub, slow = await training_with_a_slow_member(scene)
+        await sleeps_through_a_restart(hub, slow)
+        slow.trained()
+        slow.wakes()
+        await begin_again([hub, slow])
+        await serve_again([hub, slow])
+        hub.trained()
+        await fails([hub, slow], turn=2)
+        assert not hub.completions
+
+
+@in_loop
+async def test_who_serves_before_the_restart_is_heard_does_not_serve_the_next_turn() -> None:
+    async with Scene() as scene:
+        hub, slow = await training_with_a_slow_member(scene)
+        await sleeps_through_a_restart(hub, slow)
+        slow.serving()
+        slow.wakes()
+        await begin_again([hub, slow])
+        hub.serving()
+        await fails([hub, slow], turn=2)
+        assert times(hub, Train) == 1
+
+
+@in_loop
+async def test_who_has_ended_before_a_further_restart_is_heard_has_not_ended_for_that() -> None:
+    async with Scene() as scene:
+        hub, slow = await training_with_a_slow_member(scene)
+        await fails([hub, slow])
+        await begin_again([hub, slow])
+        await sleeps_through_a_restart(hub, slow)
+        slow.ended()
+        hub.ended()
+        stop = died("stopped", 1, 143)
+        slow.failed(stop)
+        assert await hub.told_to_stop() == stop
+        assert hub.prepared == [None, KILLED]
+
+
+@in_loop
+async def test_a_stop_that_is_told_before_the_restart_is_heard_ends_the_gang() -> None:
+    async with Scene() as scene:
+        hub, slow = await training_with_a_slow_member(scene)
+        await sleeps_through_a_restart(hub, slow)
+        stop = died("stopped", 1, 143)
+        slow.failed(stop)
+        slow.wakes()
+        await stopped_by([hub, slow], stop)
+
+
 # ---- cuts ------------------------------------------------------------------------------------------------------------
 
 
@@ -534,18 +659,19 @@ async def test_a_member_lost_during_a_restart_ends_the_gang() -> None:
 
 
 @in_loop
-async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_cause(
+async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_cause_and_say_where_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3, restart_within=92.0)
         overdue = held_back(monkeypatch, 92.0)
         await fails(nodes)
-        for node in nodes[:2]:
-            node.ended()
+        hub.ended()
         is_due(overdue)
-        await stopped_by(nodes, KILLED)
-        nodes[2].ended()
+        overdue_too = "killed; not started again: rank 1, 2 did not end within 92 s"
+        await stopped_by(nodes, replace(KILLED, what=overdue_too))
+        for node in nodes[1:]:
+            node.ended()
         nodes[1].gang.stopped()
         for node in nodes:
             await node.hears(Finish())
@@ -634,22 +760,163 @@ async def test_who_trains_to_the_end_after_a_death_is_not_complete() -> None:
         assert not hub.completions
 
 
+async def fails_while_the_first_start_is_settled(scene: Scene, first: Start | Exception, **how: bool) -> list[Node]:
+    """Servers that start early may fail before the first turn begins."""
+    config = settings(2)
+    hub = await lead(scene, config)
+    hub.starts[0] = first
+    hub.may_begin_first.clear()
+    hub.stubborn = how["stubborn"]
+    nodes = [hub, await scene.node(1, config)]
+    await scene.joined(nodes)
+    await until(lambda: hub.prepared, "the first start is being settled")
+    await fails(nodes, died("pserver", 1, 134))
+    await until(lambda: hub.cancelled == [first], "nobody waits for the first start any more")
+    await begin_again(nodes)
+    return nodes
+
+
+async def only_the_second_has_begun(nodes: list[Node]) -> None:
+    await train(nodes)
+    for node in nodes:
+        assert [event for event in node.events if isinstance(event, Begin)] == [SECOND]
+        assert not node.has(Stop)
+
+
+@in_loop
+async def test_a_restart_cancels_a_start_that_is_still_being_settled() -> None:
+    async with Scene() as scene:
+        nodes = await fails_while_the_first_start_is_settled(scene, FIRST, stubborn=False)
+        await only_the_second_has_begun(nodes)
+        assert isinstance(nodes[0], Hub)
+        assert nodes[0].settled == [SECOND.start]
+
+
 @pytest.mark.parametrize("first", [FIRST, NotAgain(died("volume", 0, 74))])
 @in_loop
 async def test_a_start_that_is_settled_too_late_begins_and_ends_nothing(first: Start | Exception) -> None:
-    """Servers that start early may fail while the first start is still being settled."""
     async with Scene() as scene:
-        config = settings(2)
-        hub = await lead(scene, config)
-        hub.starts[0] = first
-        hub.may_begin_first.clear()
-        nodes = [hub, await scene.node(1, config)]
-        await scene.joined(nodes)
-        await fails(nodes, died("pserver", 1, 134))
-        await begin_again(nodes)
+        nodes = await fails_while_the_first_start_is_settled(scene, first, stubborn=True)
+        hub = nodes[0]
+        assert isinstance(hub, Hub)
         hub.may_begin_first.set()
         await until(lambda: hub.settled == [SECOND.start, first], "the first start, too late")
+        await only_the_second_has_begun(nodes)
+
+
+# ---- a member that is gone -------------------------------------------------------------------------------------------
+
+
+def gather(cause: Cause) -> tuple[Cause, Next]:
+    """A judge that lets the others gather again where a member is gone."""
+    return cause, Next.GATHER if cause.kind in ("lost", "stopped") else Next.RESTART
+
+
+@pytest.mark.parametrize(("judge", "again_then"), [(gather, True), (again, False)])
+@in_loop
+async def test_all_are_told_whether_to_gather_again_after_a_loss(
+    judge: Callable[[Cause], tuple[Cause, Next]], again_then: bool
+) -> None:
+    async with Scene() as scene:
+        config = settings(3)
+        hub, member, bare = await lead(scene, config, judge=judge), await scene.node(1, config), Bare(2, 3)
+        joining = asyncio.ensure_future(scene.joined([hub, member]))
+        await until(lambda: hub.gang.joined(), "a hub")
+        await bare.join(hub.place)
+        scene.others.append(bare)
+        await joining
+        await bare.is_lost_by_nonsense()
+        for node in (hub, member):
+            cause = await node.told_to_stop()
+            assert (cause.kind, cause.rank) == ("lost", 2)
+            assert Stop(cause, again_then) in node.events
+            await node.hears(Finish())
+        assert not member.has(Restart)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@in_loop
+async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ended(rank: int) -> None:
+    async with Scene() as scene:
+        config = settings(3)
+        hub = await lead(scene, config, judge=gather)
+        nodes: list[Node] = [hub, *[await scene.node(other, config) for other in (1, 2)]]
+        await scene.joined(nodes)
         await train(nodes)
+        cause = died("stopped", rank, 143)
+        nodes[rank].failed(cause)
         for node in nodes:
-            assert [event for event in node.events if isinstance(event, Begin)] == [SECOND]
-            assert not node.has(Stop)
+            await node.hears(Stop(cause, again=True))
+            assert not node.has(Finish) or node is nodes[rank]
+        nodes[rank].gang.stopped()
+        for node in nodes:
+            await node.hears(Finish())
+        assert hub.prepared == [None]
+
+
+@in_loop
+async def test_a_member_that_returns_hears_that_the_others_gather_again() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene, judge=gather)
+        await goes_away(relay)
+        cause = died("stopped", 0, 143)
+        hub.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
+        await hub.hears(Stop(cause, again=True))
+        relay.away = False
+        await member.hears(Stop(cause, again=True))
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+@in_loop
+async def test_where_a_member_is_lost_already_a_restart_is_a_stop(gathers: bool) -> None:
+    """A turn without it could never begin."""
+    async with Scene() as scene:
+        config = settings(3, return_within=30, gathers=gathers)
+        hub, member, bare = await lead(scene, config), await scene.node(1, config), Bare(2, 3)
+        relay = await scene.relay(hub.place)
+        joining = asyncio.ensure_future(scene.joined([hub, member], hub=relay.place))
+        await until(lambda: hub.gang.joined(), "a hub")
+        await bare.join(hub.place)
+        scene.others.append(bare)
+        await joining
+        await goes_away(relay)  # as long as it may return, no loss that came later is the first cause
+        await bare.is_lost_by_nonsense()
+        cause = died("pserver", 0, 137)
+        hub.failed(cause, time.monotonic() - 10)
+        await hub.hears(Stop(cause, again=gathers))
+        relay.away = False
+        await member.hears(Stop(cause, again=gathers))
+        assert hub.judged == [cause]
+        assert not hub.has(Restart)
+        assert not member.has(Restart)
+
+
+@pytest.mark.parametrize("own", [None, died("trainer", 1, 137)])
+@pytest.mark.parametrize("gathers", [True, False])
+@in_loop
+async def test_who_loses_the_hub_gathers_again_where_it_may_even_if_its_children_have_died_of_it(
+    gathers: bool, own: Cause | None
+) -> None:
+    async with Scene() as scene:
+        _, member, relay = await training_through_a_relay(scene, return_within=0.5, verdict_within=60, gathers=gathers)
+        await goes_away(relay)
+        if own:
+            member.failed(own, time.monotonic() - 10)
+        cause = await member.told_to_stop()
+        await member.hears(Finish())
+        if gathers or own is None:
+            assert (cause.kind, cause.rank) == ("lost", 0)
+        else:
+            assert cause == own
+        assert Stop(cause, again=gathers) in member.events
+
+
+@in_loop
+async def test_who_is_told_to_stop_and_loses_the_hub_does_not_gather_again() -> None:
+    async with Scene() as scene:
+        _, member, relay = await training_through_a_relay(scene, return_within=0.5, verdict_within=60, gathers=True)
+        await goes_away(relay)
+        cause = died("stopped", 1, 143)
+        member.failed(cause, time.monotonic() - 10)
+        await member.hears(Stop(cause, again=False))
+        await member.hears(Finish())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 FAILED = Cause("trainer", 1, "pod-1", "ended with exit code 3", 3)
 OTHER = Cause("trainer", 2, "pod-2", "was killed by SIGKILL", 137)
+LOST = Cause("lost", 1, "pod-1", "was lost without a word", 76)
+STOPPED = Cause("stopped", 1, "pod-1", "was told to stop (SIGTERM)", 143)
 ROSTER = Roster(tuple(Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(3)))
 
 
@@ -33,12 +36,14 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
         self.asked: list[float] = []
+        self.while_asleep: Callable[[], None] = lambda: None
 
     def monotonic(self) -> float:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
         self.asked.append(seconds)
+        self.while_asleep()
         self.now += max(seconds, 0)
 
 
@@ -63,7 +68,7 @@ class World:
         counts: bool = True,
         saves: bool = True,
         first: int = 0,
-        start: str = "",
+        gathers: bool = False,
         content: Mapping[str, Any] | None = None,
     ) -> None:
         self.output = output
@@ -76,11 +81,11 @@ class World:
         self.calls = 0
         self._generations = Generations(
             most,
-            Saves(str(output), first, start=start) if saves else None,
+            Saves(str(output), first) if saves else None,
             self.record,
             self.history,
             counts=counts,
-            gathers=False,
+            gathers=gathers,
             output=str(output),
             pod="pod-0",
             say=self.said.append,
@@ -89,6 +94,7 @@ class World:
         )
         self.passed = self._generations.passed
         self.complete = self._generations.complete
+        self.explain = self._generations.explain
 
     async def _from_volume(self, work: Callable[[], T]) -> T:
         self.calls += 1
@@ -122,6 +128,15 @@ class World:
 
     def passes(self) -> list[str]:
         return sorted(path.name for path in self.output.glob("pass-*"))
+
+    def without_progress(self) -> int:
+        count = self.written[-1]["without_progress"]
+        assert isinstance(count, int)
+        return count
+
+    def latest_cause(self) -> str:
+        """Why the latest generation ended, as it was written last."""
+        return str(self.written[-1]["generations"][-1]["first_cause"]["what"])
 
     def again(self, **more: Any) -> World:
         return World(self.output, content=self.history.content(), **more)
@@ -182,6 +197,144 @@ def test_a_cause_that_is_final_already_stays_so(world: World) -> None:
     assert world.judge(cause) == (cause, Next.STOP)
 
 
+# ---- a member that is gone -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gathering(tmp_path: Path, clock: Clock) -> World:
+    return World(tmp_path, gathers=True)
+
+
+@pytest.mark.parametrize("cause", [LOST, STOPPED])
+@pytest.mark.parametrize("when", ["before the first", "while one runs", "after its pass", "between two"])
+@pytest.mark.parametrize(("gathers", "then"), [(True, Next.GATHER), (False, Next.STOP)])
+def test_who_is_gone_is_waited_for_where_members_gather_again(
+    tmp_path: Path, clock: Clock, cause: Cause, when: str, gathers: bool, then: Next
+) -> None:
+    world = World(tmp_path, gathers=gathers)
+    if when != "before the first":
+        world.begin()
+    if when == "after its pass":
+        world.passed()
+    if when == "between two":
+        world.judge(FAILED)
+    assert world.judge(cause) == (cause, then)
+
+
+@pytest.mark.parametrize("cause", [LOST, STOPPED])
+def test_gathering_again_is_no_restart(tmp_path: Path, clock: Clock, cause: Cause) -> None:
+    world = World(tmp_path, gathers=True, most=1)
+    for _ in range(3):
+        world.begin()
+        world.passed()
+        assert world.judge(cause) == (cause, Next.GATHER)
+    assert clock.asked == [], "whoever waits for another pod needs no pause"
+    world.begin()
+    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+
+
+def test_a_failure_that_is_no_loss_is_judged_the_same_where_members_gather_again(gathering: World) -> None:
+    gathering.begin()
+    assert gathering.fails().generation == 1
+    cause = Cause("staging", 1, "pod-1", "it failed", 71)
+    assert gathering.judge(cause) == (cause, Next.STOP)
+
+
+def test_generations_that_end_by_a_loss_count_as_attempts_and_by_a_stop_do_not(gathering: World) -> None:
+    counts = []
+    for cause in (LOST, STOPPED, LOST):
+        gathering.begin()
+        counts.append(gathering.without_progress())
+        gathering.judge(cause)
+    assert counts == [1, 2, 2]
+
+
+def test_a_loss_after_a_pass_leaves_no_attempt_without_progress(gathering: World) -> None:
+    gathering.begin()
+    gathering.judge(LOST)
+    gathering.begin()
+    gathering.passed()
+    gathering.judge(LOST)
+    gathering.begin()
+    assert gathering.without_progress() == 1
+
+
+def test_a_job_whose_members_are_lost_again_and_again_is_given_up(gathering: World) -> None:
+    for _ in range(MAX_ATTEMPTS - 1):
+        gathering.begin()
+        assert gathering.judge(LOST) == (LOST, Next.GATHER)
+    gathering.begin()
+    told, then = gathering.judge(LOST)
+    assert (told.final, then) == (True, Next.STOP)
+
+
+def test_a_failed_attempt_counts_though_a_member_is_gone_before_the_next(gathering: World) -> None:
+    gathering.begin()
+    gathering.judge(FAILED)
+    gathering.judge(LOST)
+    gathering.begin()
+    assert gathering.without_progress() == 2
+
+
+# ---- between two generations -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["stopped", "lost", "staging", "volume"])
+@pytest.mark.parametrize("gathers", [True, False])
+def test_what_happens_between_two_generations_is_the_fault_of_neither(
+    tmp_path: Path, clock: Clock, kind: str, gathers: bool
+) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 3), gathers=gathers)
+    world.begin()
+    world.judge(FAILED)
+    before = world.history.content()
+    cause = Cause(kind, 1, "pod-1", "it happened", 74)
+    assert world.judge(cause)[0] == cause
+    assert world.history.content() == before
+
+
+def test_a_loss_in_the_pause_after_the_fourth_attempt_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
+    world.begin()
+    world.judge(FAILED)
+    told: list[Cause] = []
+    clock.while_asleep = lambda: told.append(world.judge(LOST)[0])
+    world.begin(FAILED)
+    assert told == [LOST]
+
+
+def test_a_loss_before_the_first_generation_changes_nothing(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    before = world.history.content()
+    assert world.judge(LOST) == (LOST, Next.STOP)
+    assert world.history.content() == before
+
+
+# ---- what is learnt later --------------------------------------------------------------------------------------------
+
+
+def test_what_is_learnt_of_a_loss_is_written(world: World) -> None:
+    world.begin()
+    world.judge(LOST)
+    world.explain(replace(LOST, what="was lost: its node is gone"))
+    assert world.latest_cause() == "was lost: its node is gone"
+
+
+@pytest.mark.parametrize("other", [STOPPED, replace(FAILED, rank=2)])
+def test_what_is_learnt_of_another_cause_does_not_rewrite_why_a_generation_ended(world: World, other: Cause) -> None:
+    world.begin()
+    world.judge(FAILED)
+    world.explain(other)
+    assert world.latest_cause() == FAILED.what
+
+
+def test_what_is_learnt_of_a_cause_does_not_end_the_generation_that_runs(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    world.explain(FAILED)
+    assert world.history.content()["generations"][-1]["first_cause"] is None
+
+
 # ---- after which pause -----------------------------------------------------------------------------------------------
 
 
@@ -206,9 +359,7 @@ def test_after_progress_pauses_are_short_again(tmp_path: Path, clock: Clock, how
     fail_in_turns(world, 5)
     world.passed() if how == "passed" else world.save(0)
     fail_in_turns(world, 3)
-    assert clock.asked[:5] == pytest.approx([1, 2, 4, 8, 16])
-    assert clock.asked[6] <= 2
-    assert clock.asked[7] <= 4
+    assert clock.asked == pytest.approx([1, 2, 4, 8, 16, 1, 2, 4])
 
 
 def test_a_pause_begins_with_the_failure_and_not_when_all_have_ended(world: World, clock: Clock) -> None:
@@ -371,8 +522,7 @@ def test_where_nothing_is_counted_nothing_is_given_up(tmp_path: Path, clock: Clo
 def test_a_stop_is_no_attempt_and_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
-    cause = Cause("stopped", 1, "pod-1", "was told to stop (SIGTERM)", 143)
-    assert world.judge(cause) == (cause, Next.STOP)
+    assert world.judge(STOPPED) == (STOPPED, Next.STOP)
     assert world.written[-1]["without_progress"] == MAX_ATTEMPTS - 1
 
 
@@ -380,7 +530,7 @@ def test_a_stop_after_a_pass_leaves_the_count_at_none(tmp_path: Path, clock: Clo
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
     world.passed()
-    world.judge(Cause("stopped", 1, "pod-1", "was told to stop (SIGTERM)", 143))
+    world.judge(STOPPED)
     assert world.written[-1]["without_progress"] == 0
 
 
@@ -490,7 +640,9 @@ def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World) -> 
     assert world.fails() == Start(1, 0)
     assert not half.exists()
     assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
-    assert any("half written" in line and f"{world.output}/incomplete-1" in line for line in world.said)
+    assert any(
+        "an attempt that did not finish" in line and f"{world.output}/incomplete-1" in line for line in world.said
+    )
 
 
 def test_without_a_whole_pass_it_begins_at_the_beginning(world: World) -> None:
@@ -509,7 +661,48 @@ def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(world: World
     (earlier,) = world.output.glob("earlier-*")
     assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
     assert (earlier / "pass-00000" / "done").exists()
-    assert world.said == [f"2 passes that are of an earlier job were moved to {earlier}"]
+    assert world.said == [f"2 passes of an earlier job: moved to {earlier}"]
+
+
+def test_a_job_that_has_begun_goes_on_even_where_its_history_is_gone(world: World) -> None:
+    """attempts.json may be removed to have a job that was given up tried again."""
+    world.begin()
+    world.save(20)
+    later = World(world.output)
+    assert later.begin().resume == 20
+    assert later.passes() == ["pass-00020"]
+
+
+def test_a_new_job_never_goes_on_after_the_passes_of_another_whatever_fails_first(world: World) -> None:
+    world.save(29)
+    world.judge(FAILED)
+    assert world.begin(FAILED).resume is None
+    assert world.passes() == []
+
+
+def test_a_new_job_does_not_go_on_after_the_passes_of_one_that_has_begun(world: World) -> None:
+    world.begin()
+    world.save(3)
+    other = World(world.output, identity="job-2")
+    assert other.begin() == Start(0, None)
+    assert other.passes() == []
+
+
+def test_a_job_without_an_identity_goes_on_after_its_own_passes_only(tmp_path: Path, clock: Clock) -> None:
+    for _ in range(2):
+        world = World(tmp_path, identity=None)
+        assert world.begin().resume is None, "nothing tells whose they are"
+        world.save(0)
+        assert world.fails().resume == 0
+
+
+def test_a_job_has_begun_only_once_the_passes_of_earlier_jobs_are_moved(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path)
+    world.save(0)
+    world.broken_from = world.calls + 4
+    world.refused()
+    assert not world.record.has_begun()
+    assert World(tmp_path).begin().resume is None
 
 
 def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World) -> None:
@@ -517,16 +710,6 @@ def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World) ->
     world.fails()
     assert world.said == []
     assert [path.name for path in world.output.iterdir()] == [".launcher"]
-
-
-def test_a_pass_that_the_user_starts_from_is_left_where_it_is(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, start=str(tmp_path / "pass-00007"))
-    world.save(6)
-    world.save(7, done=False)
-    assert world.begin() == Start(0, None)
-    assert world.passes() == ["pass-00007"]
-    world.fails()
-    assert world.passes() == ["pass-00007"]
 
 
 def test_passes_below_the_first_one_are_not_of_this_job(tmp_path: Path, clock: Clock) -> None:

@@ -55,3 +55,19 @@ def test_attempts_are_read_as_they_were_written(tmp_path: Path) -> None:
     record.open()
     Path(record.attempts_file).write_text('{"without_progress": 4}')
     assert record.history(Shape(1)).without_progress == 4
+
+
+def test_a_job_has_begun_once_it_is_marked_and_no_other_has(tmp_path: Path) -> None:
+    record = Record(str(tmp_path), "job-1")
+    assert not record.has_begun()
+    record.mark_begun()
+    record.mark_begun()
+    assert Record(str(tmp_path), "job-1").has_begun()
+    assert not Record(str(tmp_path), "job-2").has_begun()
+
+
+def test_a_job_without_an_identity_never_has_begun(tmp_path: Path) -> None:
+    record = Record(str(tmp_path), None)
+    record.open()
+    record.mark_begun()
+    assert not record.has_begun()

@@ -213,7 +213,10 @@ def test_the_trainer_goes_on_after_a_pass() -> None:
         (("--num_passes=0xa",), 3, 6),
         (("--num_passes=50", "--num_passes=10"), 3, 6),
         (("--num_passes=10", "--config=c.py"), 8, 1),
+        (("--num_passes=010",), 3, 6),
+        (("--num_passes=0x0A",), 3, 6),
         (("--num_passes=many",), 3, 96),
+        (("--num_passes=1_0",), 3, 96),
         (("--start_pass=20",), 20, 99),
         (("--start_pass=20", "--num_passes=5"), 22, 2),
         (("--num_passes", "5", "--start-pass", "20"), 23, 1),
@@ -297,9 +300,34 @@ def test_without_a_volume_there_is_nothing_to_go_on_after() -> None:
         ((), Saves(SAVED, 0, 100)),
         (("--job=train",), Saves(SAVED, 0, 100)),
         (("--start_pass=7", "--num_passes=3"), Saves(SAVED, 7, 3)),
-        (("--init_model_path=/models/a/",), Saves(SAVED, 0, 100, "/models/a")),
-        (("--init-model-path", "../models/a"), Saves(SAVED, 0, 100, "/home/jobpath/models/a")),
+        (("--init_model_path=/models/pass-00005/",), Saves(SAVED, 0, 100)),
+        (("--init-model-path", "../models/a"), Saves(SAVED, 0, 100)),
+        ((f"--init_model_path={SAVED}/pass-00005", "--start_pass=6"), Saves(SAVED, 6, 100)),
+        ((f"--init_model_path={SAVED}/best",), Saves(SAVED, 0, 100)),
+        ((f"--init_model_path={SAVED}/pretrained",), Saves(SAVED, 0, 100)),
     ],
 )
 def test_where_passes_are_and_which_they_are_follows_from_the_flags(flags: tuple[str, ...], expected: Saves) -> None:
     assert saved(*flags, environment=ON_THE_VOLUME) == expected
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (f"--init_model_path={SAVED}/pass-00005",),
+        (f"--init_model_path={SAVED}//./pass-00005/", "--start_pass=5"),
+        ("--init-model-path", "../paddle-cluster-job/output/pass-00000"),
+        ("--save_dir=../models", "-init_model_path=/home/jobpath/models/pass-00007", "--start_pass=2"),
+    ],
+)
+def test_where_the_user_starts_from_what_looks_like_a_pass_of_this_job_nothing_is_gone_on_with(
+    flags: tuple[str, ...],
+) -> None:
+    """It would be moved aside as an earlier job's, or gone on after as this one's."""
+    assert saved(*flags, environment=ON_THE_VOLUME) is None
+
+
+def test_a_folder_to_work_in_beside_the_passes_is_none_of_them() -> None:
+    """Without a model to begin with, nothing is taken for one."""
+    inside = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/models/work"}
+    assert saved("--save_dir=/home/jobpath/models", environment=inside) == Saves("/home/jobpath/models", 0, 100)

@@ -10,6 +10,7 @@ from launcher.gang.protocol import ALIVE, UNKNOWN_LIMIT, Malformed, Message, dec
 
 MALFORMED = "malformed"
 TOO_LONG = "a line too long"
+_WAKING = 2  # beats for what was said meanwhile to be read, no more: the others may have given this side up
 _ALIVE = ALIVE.rstrip(b"\n")
 
 
@@ -150,7 +151,7 @@ class Pulse:
         line = self._line()
         for connection in list(self._connections()):
             if stopped_myself:
-                connection.heard_at = now
+                connection.heard_at = max(connection.heard_at, now - self._silence + _WAKING * self._every)
             if now - connection.heard_at > self._silence:
                 connection.silent = True
                 connection.fail(f"nothing was heard for {self._silence:g} s")
