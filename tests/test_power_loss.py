@@ -1,0 +1,223 @@
+"""Whatever the instant at which the power goes, what the launchers keep on the volume can be read afterwards.
+
+The volume is an ext4 in a file. What the kernel has not yet written to that file is lost with the power, so a copy of
+the file is what the next start finds. `POWER_LOSS_INSTANTS` says how many copies are taken: 40, where it is not set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from launcher import volume
+from tests.gangs import JOB, Job, until
+from tests.nodes import Nodes
+from tests.supervising import needs_root
+from tests.test_restarts import SIX, TRAINER, until_saved
+
+pytestmark = needs_root
+
+INSTANTS = int(os.environ.get("POWER_LOSS_INSTANTS", "40"))
+SEED = 6
+LONGEST_WAIT = 0.2  # seconds between two instants
+MiB = 1 << 20
+
+
+class Disk:
+    """A volume that the power can be taken from: an ext4 in a file, which lies on another ext4 in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.volume = folder / "volume"
+        self._memory, self._below, self._found = (folder / name for name in ("memory", "below", "found"))
+        self._file = self._below / "disk"
+        self._copy = self._memory / "copy"
+        self._mounted: list[Path] = []
+
+    def __enter__(self) -> Disk:
+        try:
+            self._mount("tmpfs", self._memory, "-t", "tmpfs")
+            self._mount(_made(self._memory / "below-disk", 64 * MiB, "-O", "^has_journal"), self._below, "-o", "loop")
+            # By itself ext4 writes a file out before it is renamed over another one. Other file systems do not.
+            self._mount(_made(self._file, 32 * MiB), self.volume, "-o", "loop,noauto_da_alloc")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for place in reversed(self._mounted):
+            _run("umount", "-l", place)
+
+    @contextmanager
+    def after_power_loss(self) -> Iterator[Path]:
+        """The volume as it is found after a power loss at this instant.
+
+        The copy is of one instant: as long as the file system is frozen that the file lies on, nobody can write to the
+        file, the kernel for the volume neither; a write that has begun is waited for.
+        """
+        _run("fsfreeze", "--freeze", self._below)
+        try:
+            _run("cp", self._file, self._copy)
+        finally:
+            _run("fsfreeze", "--unfreeze", self._below)
+        self._found.mkdir(exist_ok=True)
+        _run("mount", "-o", "loop", self._copy, self._found)  # what the journal holds is put in its place
+        try:
+            yield self._found
+        finally:
+            _run("umount", self._found)
+
+    def _mount(self, what: str | Path, place: Path, *options: str) -> None:
+        place.mkdir()
+        _run("mount", *options, what, place)
+        self._mounted.append(place)
+
+
+def _made(file: Path, size: int, *options: str) -> Path:
+    with file.open("wb") as new:
+        new.truncate(size)
+    _run("mkfs.ext4", "-q", *options, file)
+    return file
+
+
+def _run(*words: object) -> None:
+    subprocess.run([str(word) for word in words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def disk(data_volume: Path, tmp_path: Path) -> Iterator[Disk]:
+    free = subprocess.run(["losetup", "--find"], text=True, capture_output=True, check=False)
+    if free.returncode:
+        pytest.skip(f"no loop devices here: {free.stderr.strip()}")
+    with Disk(tmp_path) as disk:
+        shutil.copytree(data_volume, disk.volume, dirs_exist_ok=True)
+        _run("sync", "--file-system", disk.volume)  # the shards were there long before
+        yield disk
+
+
+class Jobs:
+    """One job after another on the same volume, each with a trainer that is killed once."""
+
+    def __init__(self, nodes: Nodes, disk: Disk, folder: Path) -> None:
+        self._nodes = nodes
+        self._disk = disk
+        self._folder = folder
+        self._over = threading.Event()
+        self.promised: list[str] = []  # files of `.launcher` that must be there from now on
+        self.completed = 0
+
+    def run(self) -> None:
+        """Until told to end, and a job to its end."""
+        while not self._over.is_set():
+            self._run_one(f"job-{self.completed}")
+            self.completed += 1
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _run_one(self, name: str) -> None:
+        job = Job(
+            self._nodes,
+            self._disk.volume,
+            self._folder,
+            LAUNCHER_JOB_ID=name,
+            LAUNCHER_MAX_RESTARTS="3",
+            STANDIN_BATCH_SECONDS="0.02",
+        )
+        job.start(flags=SIX)
+        job.process(1, TRAINER)
+        self.promised += [f"{name}/secret", f"{name}/generation-0"]
+        until_saved(job, 0)
+        job.kill(1, TRAINER)
+        until(lambda: _generation(job.output / ".launcher" / name) == 1, what=job.stderr())
+        self.promised.append(f"{name}/generation-1")
+        assert job.codes() == [0, 0, 0], job.stderr()
+        self.promised.append(f"{name}/complete")
+
+
+def _generation(record: Path) -> int:
+    """The latest one that this job has begun."""
+    number: int = json.loads((record / "attempts.json").read_text())["generations"][-1]["number"]
+    return number
+
+
+@pytest.mark.parametrize("write", [volume.write_atomically, volume.create_once])
+def test_what_is_written_outlives_a_power_loss_from_the_moment_the_call_returns(
+    disk: Disk, write: Callable[[str, bytes], object]
+) -> None:
+    folder = disk.volume / "of" / "a-job"
+    volume.make_folder(str(folder))
+    write(str(folder / "word"), b"kept")
+    with disk.after_power_loss() as found:
+        assert (found / "of" / "a-job" / "word").read_bytes() == b"kept"
+
+
+@pytest.mark.timeout(120 + INSTANTS)
+def test_what_the_launchers_keep_can_be_read_after_a_power_loss_at_any_instant(
+    disk: Disk, three_nodes: Nodes, tmp_path: Path
+) -> None:
+    instants = random.Random(SEED)
+    jobs = Jobs(three_nodes, disk, tmp_path)
+    faults: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(jobs.run)
+        try:
+            for instant in range(INSTANTS):
+                _wait(instants.uniform(0, LONGEST_WAIT), running)
+                promised = list(jobs.promised)
+                with disk.after_power_loss() as found:
+                    faults += [f"instant {instant}: {fault}" for fault in _faults(found, promised)]
+        finally:
+            jobs.end()
+        running.result()
+    assert not faults, "\n".join(faults)
+
+
+def _wait(seconds: float, running: Future[None]) -> None:
+    """A random while; what goes wrong with the jobs ends it."""
+    time.sleep(seconds)
+    if running.done():
+        running.result()
+
+
+def _faults(found: Path, promised: list[str]) -> list[str]:
+    """What is neither old nor new but spoiled, and what is lost although the launchers went on as if it were kept."""
+    output = found / JOB / "output"
+    kept = [(path, _WHOLE[name]) for path in output.rglob("*") for name in _WHOLE if re.fullmatch(name, path.name)]
+    spoiled = [path for path, is_whole in kept if not is_whole(path.read_bytes())]
+    lost = [path for path in (output / ".launcher" / name for name in promised) if not path.exists()]
+    return [
+        *(f"{path.relative_to(found)} holds {path.read_bytes()[:80]!r}" for path in spoiled),
+        *(f"{path.relative_to(found)} is lost" for path in lost),
+    ]
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except ValueError:
+        return False
+
+
+def _matches(pattern: bytes) -> Callable[[bytes], bool]:
+    return lambda data: re.fullmatch(pattern, data) is not None
+
+
+_WHOLE: dict[str, Callable[[bytes], bool]] = {
+    r"status\.json|job\.json|attempts\.json": _is_json,
+    r"secret": _matches(rb"[0-9a-f]{64}"),
+    r"generation-\d+": _matches(rb"\S+ [0-9a-f]{16}\n"),
+    r"complete": _matches(rb"all members have trained\n"),
+}
