@@ -6,6 +6,7 @@ KUBECONFIG=... E2E_IMAGE=... python -m bench replaced      # as for `pods`: the 
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from bench.cluster import demand, told_of_itself
@@ -24,32 +25,36 @@ def main() -> None:
     demand()
     with namespace() as cluster, tempfile.TemporaryDirectory() as name:
         original = make_volume(Path(name))
-        for gone, what in ((1, "a member's pod"), (0, "the hub's pod")):
+        for rank, what in ((1, "a member's pod"), (0, "the hub's pod")):
             took = []
             for run in range(RUNS):
                 until_quiet()
-                folder = Path(name) / f"{gone}-{run}"
+                folder = Path(name) / f"{rank}-{run}"
                 folder.mkdir()
-                training = Training(cluster, f"replaced-{gone}-{run}", fresh(original, folder))
+                training = Training(cluster, f"replaced-{rank}-{run}", fresh(original, folder))
                 (training.volume / "quick-start").rename(training.volume / training.name)
-                took.append(measure(training, gone))
+                took.append(measure(training, rank))
                 delete(cluster, training)
-                until(lambda of=training: not of.pods())
+                until(partial(gone, training))
             print(f"{what} is deleted, from its successor's launcher to all trainers: {shown(took)}", flush=True)
 
 
-def measure(training: Training, gone: int) -> float:
+def measure(training: Training, rank: int) -> float:
     with Watch(lambda processes: None) as watch:
         training.submit(
             *SLOW, mode="Indexed", change=replaceable, LAUNCHER_MAX_RESTARTS="3", STANDIN_BATCH_SECONDS="0.05"
         )
         before = training.until_training()
         begin = now()
-        delete_pod(training, before[gone]["pod"])
+        delete_pod(training, before[rank]["pod"])
         until(lambda: len(again(watch.of(pods(training)), begin)) == SIZE, training.logs)
         processes = watch.of(pods(training))
         (successor,) = [one for one in processes if one.runs("paddle-launcher", "run") and one.born > begin]
         return max(one.born for one in again(processes, begin)) - successor.born
+
+
+def gone(training: Training) -> bool:
+    return not training.pods()
 
 
 def pods(training: Training) -> list[str]:

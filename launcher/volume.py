@@ -197,7 +197,7 @@ def _remove(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make what the folder says of this name last, where the file system can: SMB and some FUSE mounts cannot sync a folder."""
+    """Make this name last, where the file system can: SMB and some FUSE mounts cannot sync a folder."""
     try:
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

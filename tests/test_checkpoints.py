@@ -107,17 +107,17 @@ def test_a_folder_that_cannot_be_read_is_said_and_not_taken_for_empty(tmp_path: 
 def test_a_pass_that_cannot_be_looked_at_is_not_taken_for_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    done = save(tmp_path, 4) / "done"
+    made = save(tmp_path, 4)
     stat = os.stat
 
     def fails(path: str, **more: Any) -> os.stat_result:
-        if str(path) == str(done):
+        if str(path) == str(made / "done"):
             raise OSError(error, os.strerror(error))
         return stat(path, **more)
 
     monkeypatch.setattr("launcher.checkpoints.os.stat", fails)
     for look in (checkpoints.newest, checkpoints.half_written):
-        with pytest.raises(Failure, match=f"cannot read {done}") as caught:
+        with pytest.raises(Failure, match=f"cannot read {made}") as caught:
             look(str(tmp_path))
         assert caught.value.code == Exit.IO_FAILED
     assert checkpoints.all_from(str(tmp_path)) == [4]
