@@ -47,7 +47,7 @@ def measure(training: Training, rank: int) -> float:
         before = training.until_training()
         begin = now()
         delete_pod(training, before[rank]["pod"])
-        until(lambda: len(again(watch.of(pods(training)), begin)) == SIZE, training.logs)
+        until(lambda: len({one.pod for one in again(watch.of(pods(training)), begin)}) == SIZE, training.logs)
         processes = watch.of(pods(training))
         (successor,) = [one for one in processes if one.runs("paddle-launcher", "run") and one.born > begin]
         return max(one.born for one in again(processes, begin)) - successor.born
