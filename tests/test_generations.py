@@ -320,7 +320,7 @@ def test_what_is_learnt_of_a_loss_is_written(world: World) -> None:
     assert world.latest_cause() == "was lost: its node is gone"
 
 
-@pytest.mark.parametrize("other", [STOPPED, replace(FAILED, rank=2)])
+@pytest.mark.parametrize("other", [STOPPED, replace(FAILED, rank=2, what="another one failed")])
 def test_what_is_learnt_of_another_cause_does_not_rewrite_why_a_generation_ended(world: World, other: Cause) -> None:
     world.begin()
     world.judge(FAILED)
