@@ -22,6 +22,13 @@ def folder(save_dir: str, number: int) -> str:
     return os.path.join(save_dir, f"pass-{number:05d}")
 
 
+def number_of(save_dir: str, path: str) -> int | None:
+    """Which pass of this folder a path is."""
+    match = _PASS.fullmatch(os.path.basename(path))
+    number = int(match.group(1)) if match else None
+    return number if number is not None and path == folder(save_dir, number) else None
+
+
 def newest(save_dir: str, first: int = 0) -> int | None:
     """The last pass from `first` on that was saved as a whole."""
     return next((number for number in reversed(all_from(save_dir, first)) if is_whole(save_dir, number)), None)

@@ -206,7 +206,7 @@ class Conductor:
                         return await self._stop(over)
                 case HeldLongEnough() if self._held and not self._joined_now:
                     return await self._stop(self._held[0])
-                case Stop(cause, True) if cause.rank != self._rank and not self._signals:
+                case Stop(cause, True) if not self._signals and (cause.rank != self._rank or cause.kind in CHILDREN):
                     self._scatter(cause)
                 case Left(cause, processes):
                     if over := self._gather_again(cause, processes):
@@ -257,8 +257,9 @@ class Conductor:
         self._journal.phase("starting")
         self._way.stage(rank)
         if self._held:
-            cause, died_at = self._held
-            self._gang.failed(replace(cause, rank=rank, pod=me.pod), died_at)
+            (cause, died_at), self._held = self._held, None
+            turn = self._turn.number if cause.kind in CHILDREN else None
+            self._gang.failed(replace(cause, rank=rank, pod=me.pod), died_at, turn)
         self._begin_if_joined()
 
     def _all_generations(self, record: Record, history: History, me: Member) -> Generations:

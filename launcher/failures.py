@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from launcher import volume
 from launcher.config import RoleMember
@@ -20,6 +21,14 @@ _ANSWER_WITHIN = 5.0  # seconds: whoever ends before the launch never hangs on t
 _TOGETHER = 600.0  # seconds: the Jobs of both roles are created together, but an image may have to be pulled
 _AT_ONCE = 30.0  # between the starts of the pods of one role
 _COUNTED = "counted-"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Why a role has failed for good, and where that stands. `before`: it is older than the own role's first pod."""
+
+    text: str
+    before: bool
 
 
 class Failures:
@@ -56,23 +65,27 @@ class Failures:
         volume.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
         return sum(name.startswith(f"{_COUNTED}{self._role}-") for name in os.listdir(place))
 
-    def of(self, identity: str | None, role: str) -> str:
-        """Why the role whose pods have this identity has failed for good, and where that stands; else nothing.
+    def of(self, identity: str | None, role: str) -> Sign | None:
+        """The sign of the role whose pods have this identity, if it has failed for good.
 
         Where the identity is not known, that of the newest pods of that role counts, unless they are much older.
         """
         try:
             for path in self._signs(identity or self._newest(role), f"{role}-"):
-                if identity or os.path.getmtime(path) > self._since() - _TOGETHER:
+                age = self._since() - os.path.getmtime(path)
+                if identity or age < _TOGETHER:
                     with open(path, encoding="utf-8", errors="backslashreplace") as file:
-                        return f"{file.read()} (it stands in {path})"
+                        return Sign(f"{file.read()} (it stands in {path})", before=age > 0)
         except OSError:
             pass  # it was taken back meanwhile
-        return ""
+        return None
 
     def _since(self) -> float:
         """When the first of the own role's pods started."""
-        return os.path.getmtime(self._beginning(self._identity, self._role))
+        try:
+            return os.path.getmtime(self._beginning(self._identity, self._role))
+        except FileNotFoundError:
+            return 0.0
 
     def _newest(self, role: str) -> str | None:
         """The identity of the pods of this role that started last."""

@@ -94,6 +94,8 @@ class Generations:
     def judge(self, cause: Cause) -> tuple[Cause, Next]:
         """The first cause of a failure as everybody is told it, and what follows from it."""
         running, gone = self._running, cause.kind in GONE and self._gathers
+        if running is None and cause.kind in CHILDREN:  # one that starts before the first generation begins
+            return self._restarted(cause)
         if running is None or running.ended_by is not None:  # between two generations, of which neither is at fault
             return cause, Next.GATHER if gone else Next.STOP
         running.ended_by = cause
@@ -104,8 +106,10 @@ class Generations:
             attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
             return self._told(_final(cause, attempts)), Next.STOP
         if gone:
-            self._before = 0 if running.passed else self._before + (cause.kind == "lost")
             return self._told(cause), Next.GATHER
+        return self._restarted(cause)
+
+    def _restarted(self, cause: Cause) -> tuple[Cause, Next]:
         if cause.kind not in CHILDREN or cause.code in NEVER_AGAIN or self._left <= 0 or cause.final:
             return self._told(cause), Next.STOP
         self._left -= 1
@@ -122,8 +126,8 @@ class Generations:
     async def prepare(self, cause: Cause | None, roster: Roster) -> Start:
         """Once nothing of the generation before is left: settle where the next one begins, and claim it."""
         try:
+            await self._look_back()
             if cause is not None:
-                await self._look_back(cause)
                 pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
                 await asyncio.sleep(self._failed_at + pause - time.monotonic())
             await self._from_volume(partial(self._record.keep_ranks, roster))
@@ -138,12 +142,18 @@ class Generations:
 
     # ---- progress ------------------------------------------------------------------------------------------------
 
-    async def _look_back(self, cause: Cause) -> None:
-        """Twice the same before any progress is a bug: a third time would be no different."""
-        if await self._made_progress():
-            self._before, self._failed_alike, self._pause = 0, None, self._first_pause
+    async def _look_back(self) -> None:
+        """On the generation before. Twice the same before any progress is a bug: a third time would be no different."""
+        cause = self._running.ended_by if self._running else None
+        if cause is None:
             return
-        self._before += 1
+        if await self._made_progress():
+            self._running, self._before, self._failed_alike, self._pause = None, 0, None, self._first_pause
+            return
+        self._running = None
+        self._before += cause.kind != "stopped"
+        if cause.kind not in CHILDREN:
+            return
         if self._failed_alike == (cause.kind, cause.code):
             raise NotAgain(self._told(_final(cause, "twice the same, before any progress")))
         self._failed_alike = cause.kind, cause.code

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from launcher.errors import Exit, Failure
-from launcher.failures import Failures
+from launcher.failures import Failures, Sign
 from launcher.peers import Finder
 from launcher.processes import off_loop
 from launcher.roles import OTHER
@@ -17,7 +17,9 @@ from launcher.roles import OTHER
 T = TypeVar("T")
 
 _LOOK_EVERY = 3.0
-_STANDS = 15.0  # a member that starts again takes its own sign back: what is older than this is meant
+_STANDS = 6.0  # a member that starts again takes its own sign back: what is older than this is meant
+_STANDS_POD = 10.0  # a pod that has ended may be of an older Job whose successor has no pod yet
+_STANDS_BEFORE = 20.0  # so may a sign from before the own role's first pod
 _ANSWER_WITHIN = 5.0  # of the volume, for one look
 
 
@@ -33,8 +35,8 @@ class OtherRole:
         self._failures = failures
         self._say = say
         self._follows = False
-        self._look: asyncio.Future[str] | None = None
-        self._seen = ""
+        self._look: asyncio.Future[Sign | None] | None = None
+        self._seen: Sign | None = None
 
     async def unless_it_fails(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives, or the Failure once the other role has failed for good."""
@@ -72,17 +74,22 @@ class OtherRole:
         seen, since = "", 0.0
         while True:
             await asyncio.sleep(_LOOK_EVERY)
-            sign = await self._sign()
+            sign, stands = await self._sign()
             if sign != seen:
                 seen, since = sign, time.monotonic()
-            if sign and time.monotonic() - since >= _STANDS:
+            if sign and time.monotonic() - since >= stands:
                 self._follows = True
                 raise Failure(Exit.GIVEN_UP, f"given up: the {self._other}s have failed for good: {sign}")
 
-    async def _sign(self) -> str:
-        identity, sign = self._finder.other()
-        if sign:
-            return sign
+    async def _sign(self) -> tuple[str, float]:
+        """What there is now, and how long it must stand."""
+        identity, ended = self._finder.other()
+        if ended:
+            return ended, _STANDS_POD
+        sign = await self._sign_on_volume(identity)
+        return (sign.text, _STANDS_BEFORE if sign.before else _STANDS) if sign else ("", 0.0)
+
+    async def _sign_on_volume(self, identity: str | None) -> Sign | None:
         if self._look is None:
             self._look = off_loop(partial(self._failures.of, identity, self._other))
         done, _ = await asyncio.wait([self._look], timeout=_ANSWER_WITHIN)

@@ -22,11 +22,14 @@ def set_back(path: Path, seconds: float) -> None:
 
 def test_a_sign_is_seen_by_whoever_waits_for_that_role_of_that_job(tmp_path: Path) -> None:
     server, trainer = member(tmp_path, "s-uid", "pserver-1"), member(tmp_path, "t-uid", "trainer-0")
-    assert trainer.of("s-uid", "pserver") == trainer.of(None, "pserver") == trainer.of("unknown", "pserver") == ""
+    assert trainer.of("s-uid", "pserver") is trainer.of(None, "pserver") is trainer.of("unknown", "pserver") is None
     server.tell("exit code 66: no shard")
-    assert trainer.of("s-uid", "pserver").startswith("exit code 66: no shard (it stands in ")
-    assert trainer.of(None, "pserver").startswith("exit code 66: no shard")
-    assert trainer.of("s-uid", "trainer") == trainer.of("other", "pserver") == ""
+    for identity in ("s-uid", None):
+        sign = trainer.of(identity, "pserver")
+        assert sign
+        assert sign.text.startswith("exit code 66: no shard (it stands in ")
+        assert not sign.before
+    assert trainer.of("s-uid", "trainer") is trainer.of("other", "pserver") is None
 
 
 def test_the_sign_goes_when_the_member_starts_again_whatever_its_new_identity(tmp_path: Path) -> None:
@@ -36,14 +39,14 @@ def test_the_sign_goes_when_the_member_starts_again_whatever_its_new_identity(tm
         member(tmp_path, "s-uid", "pserver-10")
         assert trainer.of("s-uid", "pserver")
         member(tmp_path, identity, "pserver-1")
-        assert trainer.of("s-uid", "pserver") == trainer.of(None, "pserver") == ""
+        assert trainer.of("s-uid", "pserver") is trainer.of(None, "pserver") is None
 
 
 def test_where_the_other_identity_is_not_known_older_signs_than_the_own_job_do_not_count(tmp_path: Path) -> None:
     member(tmp_path, "s-uid", "pserver-1").tell("exit code 66: last week's")
     set_back(tmp_path / ".launcher" / "failed" / "s-uid" / "pserver-1", 1000)
     trainer = member(tmp_path, "t-uid", "trainer-0")
-    assert trainer.of(None, "pserver") == ""
+    assert trainer.of(None, "pserver") is None
     assert trainer.of("s-uid", "pserver")
 
 
@@ -53,7 +56,7 @@ def test_where_the_other_identity_is_not_known_the_newest_pods_of_that_role_coun
     assert trainer.of(None, "pserver")
     set_back(tmp_path / ".launcher" / "failed" / "s-uid" / "since-pserver", 60)
     member(tmp_path, "s-uid-2", "pserver-y")
-    assert trainer.of(None, "pserver") == ""
+    assert trainer.of(None, "pserver") is None
 
 
 def test_pods_whose_names_change_take_back_what_those_before_them_left(tmp_path: Path) -> None:
@@ -63,10 +66,18 @@ def test_pods_whose_names_change_take_back_what_those_before_them_left(tmp_path:
     assert trainer.of("job", "pserver"), "both may have started together"
     set_back(tmp_path / ".launcher" / "failed" / "job" / "pserver-abc", 60)
     member(tmp_path, "job", "pserver-ghi")
-    assert trainer.of("job", "pserver") == ""
+    assert trainer.of("job", "pserver") is None
 
 
 def test_ends_that_the_job_counts_are_counted_by_role(tmp_path: Path) -> None:
     assert [member(tmp_path, "job", "pserver-0").counted() for _ in range(3)] == [1, 2, 3]
     assert member(tmp_path, "job", "trainer-0").counted() == 1
     assert member(tmp_path, "job-2", "pserver-0").counted() == 1
+
+
+def test_a_sign_from_before_the_own_pods_is_told_as_such(tmp_path: Path) -> None:
+    member(tmp_path, "s-uid", "pserver-1").tell("exit code 78: wrong")
+    set_back(tmp_path / ".launcher" / "failed" / "s-uid" / "pserver-1", 60)
+    sign = member(tmp_path, "t-uid", "trainer-0").of("s-uid", "pserver")
+    assert sign
+    assert sign.before

@@ -11,7 +11,7 @@ import pytest
 
 from launcher import other_role
 from launcher.errors import Exit, Failure
-from launcher.failures import Failures
+from launcher.failures import Failures, Sign
 from launcher.other_role import OtherRole
 from launcher.peers.alone import Alone
 from tests import peering
@@ -37,11 +37,15 @@ def waiting(folder: Path, finder: Signs) -> OtherRole:
     return OtherRole("trainer", finder, own, print)
 
 
+def text(sign: Sign | None) -> str:
+    return sign.text if sign else ""
+
+
 def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_who_follows_leaves_no_sign(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
-    monkeypatch.setattr(other_role, "_STANDS", 0.05)
+    monkeypatch.setattr(other_role, "_STANDS_POD", 0.05)
     made = waiting(tmp_path, Signs("pod s-1 has ended"))
 
     async def test() -> None:
@@ -49,7 +53,7 @@ def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_who_follows_leaves_n
             await made.unless_it_fails(asyncio.Event().wait())
         assert caught.value.code is Exit.GIVEN_UP
         await made.tell("exit code 71")
-        assert Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer") == ""
+        assert Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer") is None
 
     asyncio.run(test())
 
@@ -66,7 +70,7 @@ def test_a_sign_that_is_taken_back_ends_nothing(tmp_path: Path, monkeypatch: pyt
     async def test() -> None:
         assert await made.unless_it_fails(joined()) == "joined"
         await made.tell("exit code 66")
-        assert "exit code 66" in Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer")
+        assert "exit code 66" in text(Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer"))
 
     asyncio.run(test())
 
@@ -82,7 +86,7 @@ def test_one_end_more_than_the_job_can_take_is_told_to_the_other_role(tmp_path: 
             "3 pods that its Job counts have ended, and its backoffLimit is 2; the last: exit code 1",
         ):
             await made.tell_counted(2, "exit code 1")
-            assert server.of("t-uid", "trainer").startswith(expected)
+            assert text(server.of("t-uid", "trainer")).startswith(expected)
             assert bool(server.of("t-uid", "trainer")) == bool(expected)
 
     asyncio.run(test())

@@ -282,7 +282,8 @@ class Gang:
 
     def _stop_by_itself(self) -> None:
         """The hub had its time for a verdict."""
-        self._stop(Stop(first_cause(self._failures)[1]))
+        cause = first_cause(self._failures)[1]
+        self._stop(Stop(cause, again=self._settings.gathers and cause.kind in CHILDREN))
 
     def _hub_lost(self, why: str, ended_at: float, silent: bool) -> None:
         if self._ending:

@@ -60,8 +60,8 @@ def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
     if not folder.startswith(os.path.join(os.path.normpath(config.job_path), "")):
         return None
     first, wanted = _whole(_last(flags, "start_pass"), 0), _whole(_last(flags, "num_passes"), _NUM_PASSES)
-    start = os.path.normpath(os.path.join(config.workdir, _last(flags, "init_model_path") or ""))
-    if os.path.dirname(start) == folder and start >= checkpoints.folder(folder, first):
+    start = os.path.normpath(os.path.join(config.workdir, _last(flags, "init_model_path") or "."))
+    if (number := checkpoints.number_of(folder, start)) is not None and first <= number < first + wanted:
         return None  # it would be taken for one of this job's own passes, and be written over by one
     return Saves(folder, first, wanted)
 
