@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -135,7 +135,8 @@ class Conductor:
         self._held: tuple[Cause, float] | None = None
         self._gathers_after: Cause | None = None  # why the gang before this one is over
         self._signals = 0
-        self._ending_turn: asyncio.Task[None] | None = None  # the one before
+        self._ending_turn: asyncio.Task[Sequence[Process]] | None = None  # the one before
+        self._leaving: asyncio.Task[None] | None = None  # the gang before
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._gather(rejoin=False)
 
@@ -286,7 +287,7 @@ class Conductor:
 
     def _begin_if_joined(self) -> None:
         """The hub's word may come before this member knows that it has joined."""
-        if self._begun is None or self._journal is None:
+        if self._begun is None or self._journal is None or not self._joined_now:
             return
         start = self._begun.start
         after = "" if start.resume is None else f", after pass {start.resume}"
@@ -375,12 +376,27 @@ class Conductor:
         """End what runs here. The hub says begin once nothing runs anywhere."""
         self._say(f"{report.first_cause(cause, self._config.shape)}: all processes of the job end, to start again")
         self._enter("restarting")
+        self._place_early_logs()
         self._begun = None
-        self._ending_turn = asyncio.ensure_future(self._end_turn(self._turn))
+        self._end_turn(_FAILURE_GRACE)
         self._new_turn(turn)
 
-    async def _end_turn(self, turn: Turn) -> None:
-        self._of_gang(TurnEnded(await turn.end(_FAILURE_GRACE, _FAREWELL)))
+    def _end_turn(self, grace: float) -> asyncio.Task[Sequence[Process]]:
+        """And the one before, which may still be ending."""
+        before = [self._ending_turn] if self._ending_turn and not self._ending_turn.done() else []
+        self._ending_turn = asyncio.ensure_future(self._see_the_end(self._turn.end(grace, _FAREWELL), *before))
+        return self._ending_turn
+
+    async def _see_the_end(self, *ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
+        left = [process for each in await asyncio.gather(*ends) for process in each]
+        self._of_gang(TurnEnded(left))
+        return left
+
+    def _place_early_logs(self) -> None:
+        """Of servers that started, and perhaps failed, before a generation began."""
+        if self._journal and self._begun is None:
+            mark = f"pod {self._name}, before a generation began"
+            self._turn.supervisor.place_logs(self._journal.folder, mark)
 
     def _turn_ended(self, left: Sequence[Process]) -> None:
         if left:
@@ -400,18 +416,17 @@ class Conductor:
         self._joined_now = False
         self._gathers_after = cause
         self._enter("gathering")
+        self._place_early_logs()
         self._of_gang.close()
         self._turn.over()
-        self._ending_turn = asyncio.ensure_future(self._leave_gang(cause, self._turn))
-
-    async def _leave_gang(self, cause: Cause, turn: Turn) -> None:
         grace = self._config.stop_grace if cause.kind == "stopped" else _FAILURE_GRACE
+        self._leaving = asyncio.ensure_future(self._leave_gang(cause, self._end_turn(grace)))
+
+    async def _leave_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
         # Whoever is cut off ends its children after as long a silence, which it may notice later, and by its grace.
         fence = asyncio.sleep(_NOTICED_LATER + self._config.stop_grace if cause.silent else 0)
-        cause, left, *_ = await asyncio.gather(
-            self._explained(cause), turn.end(grace, _FAREWELL), self._gang.close(), self._way.end(), fence
-        )
-        self._ear(Left(cause, left))
+        cause, *_ = await asyncio.gather(self._explained(cause), ending, self._gang.close(), self._way.end(), fence)
+        self._ear(Left(cause, ending.result()))
 
     def _gather_again(self, cause: Cause, left: Sequence[Process]) -> Cause | None:
         """The cause, where it ends this member instead."""
@@ -488,6 +503,7 @@ class Conductor:
         self._say(f"exit code {result.code}: {result.text}")
         if self._generations.done() and result.cause is None:
             self._generations.result().complete()
+        self._place_early_logs()
         if self._journal:
             self._journal.ended(result)
         else:

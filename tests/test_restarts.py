@@ -225,3 +225,19 @@ if not told:
     for rank in range(3):
         told = re.findall(r"^generation .*$", log(job, rank), re.MULTILINE)
         assert told[-1] == f"generation {len(history(job)) - 1} goes on after {job.output}/pass-00000"
+
+
+def test_what_a_server_said_that_died_before_the_gang_was_complete_is_in_its_log(going_on: Job) -> None:
+    """It crashes as often as it is tried; the others come only then."""
+    job = going_on
+    counter = job.folder / "crashes"
+    counter.write_text("3")  # as often as it is tried
+    job.start(1, flags=SIX, STANDIN_CRASHES_LEFT=str(counter), STANDIN_BATCH_SECONDS="0")
+    until(lambda: "waiting up to 30 s for the gang" in job.stderr(1), what=job.stderr())
+    job.start(0, 2, flags=SIX, STANDIN_BATCH_SECONDS="0")
+    assert job.codes() == [0, 0, 0], job.stderr()
+    text = log(job, 1, "server.log")
+    first, last = re.findall(r"^==== .* ====$", text, re.MULTILINE)
+    assert f"generation {history(job)[-1]['number']}, pod pod-1" in last
+    said = text[text.index(first) : text.index(last)]
+    assert said.count("commandline") == 3
