@@ -100,7 +100,7 @@ def _take_value(arguments: list[str], flag: str) -> str | None:
 
 def _run(arguments: list[str], received: list[int]) -> int:
     from launcher import paddle
-    from launcher.conduct import launch
+    from launcher.launch import launch
 
     request = parse_run(arguments)
     settings = config.read(config.environment(), request.own, programs=paddle.programs(request.command))

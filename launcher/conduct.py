@@ -1,10 +1,9 @@
-"""One launcher from its configuration to its exit code: one queue of events, and one loop that decides what follows."""
+"""What a launcher does from its first moment to its outcome: a queue of events, a loop that decides what follows."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from launcher import alive, deaths, paddle, report, roles, tolerance
+from launcher import deaths, paddle, report, tolerance
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way, from_volume
 from launcher.config import JobConfig
 from launcher.ear import Ear
@@ -22,11 +21,10 @@ from launcher.generations import Generations
 from launcher.history import History
 from launcher.journal import Journal
 from launcher.model import CHILDREN, FIRST, Cause, Member, Outcome, Plan, Process, Roster, Start
-from launcher.processes import become_subreaper, bounded, heed_all_signals, off_loop, reap_orphans
+from launcher.processes import bounded, off_loop, reap_orphans
 from launcher.record import Record
 from launcher.say import Say
 from launcher.supervise.guardian import Guardian
-from launcher.supervise.proctable import tagged_environment
 from launcher.supervise.supervisor import Died, PassDone, Serving
 from launcher.turn import Due, Turn
 
@@ -62,53 +60,6 @@ class Left:
 
     cause: Cause
     processes: Sequence[Process]
-
-
-def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
-    """Run one launcher and give its exit code. `received`: the signals that came so far.
-
-    The caller ends the process without waiting for threads, which a stalled volume may hold.
-    """
-    heed_all_signals()
-    tag = secrets.token_hex(8)
-    guardian = None if os.getpid() == 1 else Guardian(tag)
-    say = Say(name=roles.called(config.role, "?") if config.rank is None else config.shape.name(config.rank))
-    for warning in (*config.warnings, *paddle.warnings(flags, command)):
-        say(f"warning: {warning}")
-    if attempts := tolerance.said(config):
-        say(attempts)
-    become_subreaper()
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    result = loop.run_until_complete(_conduct(config, flags, command, received, say, guardian, tag))
-    if guardian is not None:
-        guardian.goodbye()
-    say.close(0.5)
-    return result.code
-
-
-async def _conduct(
-    config: JobConfig,
-    flags: Sequence[str],
-    command: Sequence[str],
-    received: Sequence[int],
-    say: Say,
-    guardian: Guardian | None,
-    tag: str,
-) -> Outcome:
-    config = replace(config, environment=tagged_environment(config.environment, tag))
-    conductor = Conductor(config, flags, command, say, guardian)
-    conductor.watch_signals(received)
-    try:
-        await alive.answer(config.workdir)
-    except OSError as error:
-        say(f"warning: `paddle-launcher alive` will not be answered: {error}")
-    result = await conductor.conduct()
-    await conductor.leave(result)
-    if config.stay and result.code == Exit.COMPLETE:
-        say("staying until told to stop (LAUNCHER_STAY)")
-        await conductor.told
-    return result
 
 
 class Conductor:

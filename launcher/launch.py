@@ -1,0 +1,66 @@
+"""One launcher as a process: what it is before its loop runs, and its exit code after it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from launcher import alive, paddle, roles, tolerance
+from launcher.conduct import Conductor
+from launcher.config import JobConfig
+from launcher.errors import Exit
+from launcher.model import Outcome
+from launcher.processes import become_subreaper, heed_all_signals
+from launcher.say import Say
+from launcher.supervise.guardian import Guardian
+from launcher.supervise.proctable import tagged_environment
+
+
+def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
+    """Run one launcher and give its exit code. `received`: the signals that came so far.
+
+    The caller ends the process without waiting for threads, which a stalled volume may hold.
+    """
+    heed_all_signals()
+    tag = secrets.token_hex(8)
+    guardian = None if os.getpid() == 1 else Guardian(tag)
+    say = Say(name=roles.called(config.role, "?") if config.rank is None else config.shape.name(config.rank))
+    for warning in (*config.warnings, *paddle.warnings(flags, command)):
+        say(f"warning: {warning}")
+    if attempts := tolerance.said(config):
+        say(attempts)
+    become_subreaper()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    result = loop.run_until_complete(_conduct(config, flags, command, received, say, guardian, tag))
+    if guardian is not None:
+        guardian.goodbye()
+    say.close(0.5)
+    return result.code
+
+
+async def _conduct(
+    config: JobConfig,
+    flags: Sequence[str],
+    command: Sequence[str],
+    received: Sequence[int],
+    say: Say,
+    guardian: Guardian | None,
+    tag: str,
+) -> Outcome:
+    config = replace(config, environment=tagged_environment(config.environment, tag))
+    conductor = Conductor(config, flags, command, say, guardian)
+    conductor.watch_signals(received)
+    try:
+        await alive.answer(config.workdir)
+    except OSError as error:
+        say(f"warning: `paddle-launcher alive` will not be answered: {error}")
+    result = await conductor.conduct()
+    await conductor.leave(result)
+    if config.stay and result.code == Exit.COMPLETE:
+        say("staying until told to stop (LAUNCHER_STAY)")
+        await conductor.told
+    return result
