@@ -497,7 +497,7 @@ class Conductor:
         return self._generations.result().judge(cause) if self._generations.done() else (cause, Next.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
-        generations = await self._generations
+        generations = await asyncio.shield(self._generations)  # whoever stops waiting must not end it
         assert self._roster is not None
         return await generations.prepare(cause, self._roster)
 
