@@ -16,8 +16,8 @@ from launcher.roles import OTHER
 
 T = TypeVar("T")
 
-_LOOK_EVERY = 3.0
-_STANDS = 6.0  # a member that starts again takes its own sign back: what is older than this is meant
+_LOOK_EVERY = 2.0
+_STANDS = 4.0  # a member that starts again takes its own sign back: what is older than this is meant
 _STANDS_POD = 10.0  # a pod that has ended may be of an older Job whose successor has no pod yet
 _STANDS_BEFORE = 20.0  # so may a sign from before the own role's first pod
 _ANSWER_WITHIN = 5.0  # of the volume, for one look
