@@ -144,10 +144,11 @@ class Generations:
 
     async def _look_back(self) -> None:
         """On the generation before. Twice the same before any progress is a bug: a third time would be no different."""
-        cause = self._running.ended_by if self._running else None
-        if cause is None:
+        running = self._running
+        cause = running.ended_by if running else None
+        if running is None or cause is None:
             return
-        if await self._made_progress():
+        if await self._made_progress(running):
             self._running, self._before, self._failed_alike, self._pause = None, 0, None, self._first_pause
             return
         self._running = None
@@ -158,10 +159,9 @@ class Generations:
             raise NotAgain(self._told(_final(cause, "twice the same, before any progress")))
         self._failed_alike = cause.kind, cause.code
 
-    async def _made_progress(self) -> bool:
-        running = self._running
-        if running is None or running.passed:
-            return running is not None
+    async def _made_progress(self, running: Running) -> bool:
+        if running.passed:
+            return True
         if self._saves is not None and await self._newest(self._saves) not in (None, running.resume):
             return True
         return not self._counts and time.monotonic() - running.begun >= _LASTED

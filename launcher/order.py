@@ -91,11 +91,6 @@ class Order:
     # ---- what follows --------------------------------------------------------------------------------------------
 
     @property
-    def trains(self) -> bool:
-        """Whether all trainers are started."""
-        return self._trains
-
-    @property
     def done(self) -> bool:
         """Whether all trainers have ended."""
         return self._trains and not self._untrained

@@ -21,7 +21,8 @@ _SHOWN = 20  # generations, the latest
 def describe(job_folder: str, *, as_json: bool) -> str:
     """The job's state as a table or as JSON."""
     output = os.path.join(job_folder, "output")
-    job, members = _read(os.path.join(output, "job.json")), _members(output)
+    job = _read(os.path.join(output, "job.json"))
+    members = _members(output, job)
     if as_json:
         return json.dumps({"job": job, "members": members}, indent=1)
     if not members:
@@ -33,7 +34,7 @@ def describe(job_folder: str, *, as_json: bool) -> str:
     return "\n\n".join(tables)
 
 
-def _members(output: str) -> list[Mapping[str, Any]]:
+def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The newest word of each member; one that never wrote any stands there with what the hub knew of it."""
     try:
         names = os.listdir(output)
@@ -45,7 +46,6 @@ def _members(output: str) -> list[Mapping[str, Any]]:
     for name in names:
         if match := re.fullmatch(r"(node|pserver)_([0-9]+)", name):
             found[match.group(1), int(match.group(2))] = _read(os.path.join(output, name, "status.json"))
-    job = _read(os.path.join(output, "job.json"))
     pods = _pods(job)
     members: list[Mapping[str, Any]] = []
     for place in sorted(set(found) | set(pods)):
