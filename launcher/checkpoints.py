@@ -35,11 +35,10 @@ def newest(save_dir: str, first: int = 0) -> int | None:
 
 
 def is_whole(save_dir: str, number: int) -> bool:
-    """Only what is not there counts as missing: a volume that fails must not cost a pass."""
+    """Whether it has its `done`, and what it had saved by then."""
     place = folder(save_dir, number)
     try:
-        os.stat(os.path.join(place, "done"))
-        return not _is_cut_short(place)
+        return volume.is_there(os.path.join(place, "done")) and not _is_cut_short(place)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
@@ -48,7 +47,7 @@ def is_whole(save_dir: str, number: int) -> bool:
 
 def half_written(save_dir: str, first: int = 0) -> list[int]:
     """Passes from `first` on that an attempt has begun to save."""
-    return [number for number in _passes(save_dir) if number >= first and not is_whole(save_dir, number)]
+    return [number for number in all_from(save_dir, first) if not is_whole(save_dir, number)]
 
 
 def all_from(save_dir: str, first: int = 0) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from typing import Any
 
 from launcher import volume
 from launcher.history import History
@@ -66,52 +67,38 @@ class Record:
 
     def mark_complete(self) -> None:
         if self._identity is not None:
-            volume.make_folder(self._folder)
-            volume.write_atomically(self._path("complete"), b"all members have trained\n")
+            volume.write_atomically(self._to_write("complete"), b"all members have trained\n")
 
     def history(self, shape: Shape) -> History:
         """All attempts so far; a file that nobody can read counts as none."""
-        try:
-            with open(self.attempts_file, encoding="utf-8") as file:
-                content = json.load(file) if self._identity is not None else {}
-        except (OSError, ValueError):
-            content = {}
-        return History(content if isinstance(content, dict) else {}, shape)
+        return History(self._content(self.attempts_file), shape)
 
     def keep_ranks(self, roster: Roster) -> None:
         """For pods without numbers: whoever replaces one of them later takes its rank, the others keep theirs."""
         ranks = {member.uid: member.rank for member in roster.members if member.uid}
         if self._identity is not None and ranks:
-            volume.make_folder(self._folder)
-            volume.write_atomically(self._path("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
+            volume.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
 
     def kept_ranks(self) -> dict[str, int]:
         """The ranks that pods had in the latest gang, by their uids; a file that nobody can read holds none."""
-        try:
-            with open(self._path("roster.json"), encoding="utf-8") as file:
-                content = json.load(file) if self._identity is not None else {}
-        except (OSError, ValueError):
-            content = {}
-        ranks = content.get("ranks") if isinstance(content, dict) else {}
+        ranks = self._content(self._path("roster.json")).get("ranks")
         return {uid: rank for uid, rank in ranks.items() if type(rank) is int} if isinstance(ranks, dict) else {}
 
     def has_begun(self) -> bool:
         """Whether the passes on the volume are this job's own."""
-        return self._identity is not None and os.path.exists(self._path("begun"))
+        return self._identity is not None and volume.is_there(self._path("begun"))
 
     def mark_begun(self) -> None:
         """From now on they are: what earlier jobs left was moved aside."""
         if self._identity is not None:
-            volume.make_folder(self._folder)
-            volume.create_once(self._path("begun"), b"what earlier jobs had left was moved aside\n")
+            volume.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
 
     def claim(self, generation: int, who: str) -> bool:
         """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""
         if self._identity is None:
             return True
-        volume.make_folder(self._folder)
         claim = f"{who} {secrets.token_hex(8)}\n".encode()
-        return volume.create_once(self._path(f"generation-{generation}"), claim) == claim
+        return volume.create_once(self._to_write(f"generation-{generation}"), claim) == claim
 
     @property
     def attempts_file(self) -> str:
@@ -121,6 +108,20 @@ class Record:
     def identified(self) -> bool:
         """Without an identity nothing is marked and nothing counted."""
         return self._identity is not None
+
+    def _content(self, path: str) -> dict[str, Any]:
+        """Of a file in JSON; nothing without an identity, or where nobody can read it."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file) if self._identity is not None else {}
+        except (OSError, ValueError):
+            content = {}
+        return content if isinstance(content, dict) else {}
+
+    def _to_write(self, name: str) -> str:
+        """The path of a file whose folder is there."""
+        volume.make_folder(self._folder)
+        return self._path(name)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)

@@ -189,6 +189,17 @@ def content(path: str) -> bytes | None:
         return None
 
 
+def is_there(path: str) -> bool:
+    """Only what is not there counts as missing: a volume that fails must not pass for an empty one."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise cannot_read(path, error) from None
+    return True
+
+
 def _remove(path: str) -> None:
     try:
         os.unlink(path)

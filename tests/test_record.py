@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from launcher.errors import Failure
 from launcher.record import Record
 from launcher.roles import Shape
 
@@ -71,3 +74,17 @@ def test_a_job_without_an_identity_never_has_begun(tmp_path: Path) -> None:
     record.open()
     record.mark_begun()
     assert not record.has_begun()
+
+
+def test_a_volume_that_fails_does_not_make_the_jobs_own_passes_another_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Record(str(tmp_path), "job-1")
+    record.mark_begun()
+
+    def fails(path: str) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("launcher.volume.os.stat", fails)
+    with pytest.raises(Failure, match="cannot read"):
+        record.has_begun()
