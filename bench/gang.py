@@ -1,8 +1,10 @@
 """What a gang costs as it grows: `python bench/gang.py`.
 
 All members but the hub live in this process and use the launcher's own code over loopback; the hub has a process of its
-own, so that its CPU time and its memory are its own. Measured twice a size: until everybody has the roster, and from
-there through both barriers to finish. Members of one process parse the roster once; in pods each does it for itself.
+own, so that its CPU time and its memory are its own. A gang goes through these parts: joining, until everybody has the
+roster; beginning, until all train; a trainer dies and the gang starts again, until all train again, without the pause
+before that; and finishing. A second gang of each size fails for good instead. Members of one process parse the roster
+once; in pods each does it for itself.
 """
 
 from __future__ import annotations
@@ -14,51 +16,84 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = str(Path(__file__).resolve().parents[1])
 sys.path.insert(0, REPOSITORY)
 
-from launcher.gang import Begin, Event, Finish, Gang, Lead, Next, Settings, Train  # noqa: E402
+from launcher.gang import Event, Finish, Gang, Next, Restart, Settings, Stop, Train  # noqa: E402
 from launcher.gang.connection import Connection  # noqa: E402
-from launcher.model import FIRST, Cause, Member, Start  # noqa: E402
+from launcher.model import Cause, Member, Start  # noqa: E402
 
 SIZES = (10, 100, 1000)
 SECRET = b"a secret of the benchmark"
+FOR_GOOD = 1  # an exit code after which nothing is tried again
+PARTS = ("join", "begin", "restart", "finish")
+COLUMNS = ("members", "part", "ms", "ms/N", "hub CPU ms", "/N", "messages/N", "hub peak MiB")
 
 
-def gang(rank: int, size: int) -> tuple[Gang, Member, asyncio.Event, asyncio.Event]:
-    """A gang as a launcher has it, and what becomes set on train and on finish."""
-    trains, finishes = asyncio.Event(), asyncio.Event()
+class One:
+    """A launcher's gang, and what it was told last."""
 
-    def tell(event: Event) -> None:
-        if isinstance(event, Train):
-            trains.set()
-        elif isinstance(event, Finish):
-            finishes.set()
-        elif not isinstance(event, Begin | Lead):
-            raise SystemExit(f"the gang failed: {event}")
+    def __init__(self, rank: int, size: int) -> None:
+        address = f"10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}"
+        uid = f"6f1c{rank:04x}-7f0e-4f4f-9d1c-0a1b2c3d{rank:04x}"
+        self.me = Member(f"training-job-{rank}-x{rank:04x}", uid, address, address, rank)
+        self._told: dict[type[Event], int] = {}
+        self._heard = asyncio.Event()
+        self.gang = Gang(
+            Settings(size=size, port=0, listen=("127.0.0.1",), reach_within=60, verdict_within=60),
+            self._on_event,
+            lambda line: None,
+            complete=_nothing,
+            judge=lambda cause: (cause, Next.STOP if cause.code == FOR_GOOD else Next.RESTART),
+            prepare=_at_once,
+        )
 
-    config = Settings(size=size, port=0, listen=("127.0.0.1",), reach_within=60)
-    address = f"10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}"
-    uid = f"6f1c{rank:04x}-7f0e-4f4f-9d1c-0a1b2c3d{rank:04x}"
-    me = Member(f"training-job-{rank}-x{rank:04x}", uid, address, address, rank)
-    quiet = Gang(config, tell, lambda line: None, complete=_nothing, judge=_as_it_is, prepare=_at_once)
-    return quiet, me, trains, finishes
+    def _on_event(self, event: Event) -> None:
+        self._told[type(event)] = self._told.get(type(event), 0) + 1
+        self._heard.set()
+        if isinstance(event, Restart):
+            self.gang.ended(event.turn)
+
+    async def hears(self, kind: type[Event], times: int = 1) -> None:
+        while self._told.get(kind, 0) < times:
+            self._heard.clear()
+            await self._heard.wait()
+
+    async def join(self, hub: tuple[str, int] | None) -> None:
+        await self.gang.join(self.me, hub, job="job", secret=SECRET)
+
+    async def begin(self) -> None:
+        self.gang.staged()
+        self.gang.serving()
+        await self.hears(Train)
+
+    async def restart(self) -> None:
+        await self.hears(Restart)
+        self.gang.serving(1)
+        await self.hears(Train, 2)
+
+    async def finish(self) -> None:
+        self.gang.trained(1)
+        await self.hears(Finish)
+
+    async def fail(self) -> None:
+        await self.hears(Stop)
+
+    def dies(self, turn: int, code: int) -> None:
+        rank = self.me.rank or 0
+        self.gang.failed(Cause("trainer", rank, self.me.pod, "it died", code), time.monotonic(), turn)
 
 
 async def _nothing() -> None:
     pass
 
 
-def _as_it_is(cause: Cause) -> tuple[Cause, Next]:
-    return cause, Next.STOP
-
-
 async def _at_once(cause: Cause | None) -> Start:
-    return FIRST
+    return Start(0 if cause is None else 1, None)
 
 
 class Counter:
@@ -78,76 +113,59 @@ class Counter:
 
 
 async def lead(size: int) -> None:
-    """The hub's process: says its port, then what each half has cost."""
+    """The hub's process: says its port, then after each part that it is told of what it has cost so far."""
     counter = Counter()
-    hub, me, trains, finishes = gang(0, size)
-    await hub.listen()
-    print(json.dumps(hub.port), flush=True)
+    hub = One(0, size)
+    await hub.gang.listen()
+    print(json.dumps(hub.gang.port), flush=True)
     before = time.process_time()
-
-    def told() -> None:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(json.dumps([time.process_time() - before, counter.messages, peak / 1024]), flush=True)
-
-    await hub.join(me, None, job="job", secret=SECRET)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    told()
-    hub.staged()
-    hub.serving()
-    await trains.wait()
-    hub.trained()
-    await finishes.wait()
-    told()
-    await hub.close()
+    parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        "join": lambda: hub.join(None),
+        **{name: getattr(hub, name) for name in ("begin", "restart", "finish", "fail")},
+    }
+    while part := (await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)).strip():
+        await parts[part]()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps([time.process_time() - before, counter.messages, peak]), flush=True)
+    await hub.gang.close()
 
 
-async def follow(size: int, port: int, said: Any, go_on: Any) -> tuple[float, float, list[float], list[float]]:
-    """All other members. Seconds and the hub's costs for joining and for the rest."""
-    members = [gang(rank, size) for rank in range(1, size)]
+async def follow(size: int, parts: tuple[str, ...], hub: subprocess.Popen[str]) -> list[tuple[str, float, list[float]]]:
+    """All other members. Of each part the seconds, and the hub's costs so far."""
+    assert hub.stdout is not None
+    assert hub.stdin is not None
+    place = ("127.0.0.1", json.loads(hub.stdout.readline()))
+    members = [One(rank, size) for rank in range(1, size)]
     gc.collect()
-    started = time.monotonic()
-    joins = (one.join(me, ("127.0.0.1", port), job="job", secret=SECRET) for one, me, _, _ in members)
-    await asyncio.gather(*joins)
-    joined = time.monotonic()
-    print("", file=go_on, flush=True)
-    cost_of_joining = json.loads(await asyncio.to_thread(said.readline))
-    ready = time.monotonic()
-    for one, _, _, _ in members:
-        one.staged()
-        one.serving()
-    await asyncio.gather(*(trains.wait() for _, _, trains, _ in members))
-    for one, _, _, _ in members:
-        one.trained()
-    await asyncio.gather(*(finishes.wait() for _, _, _, finishes in members))
-    finished = time.monotonic()
-    cost_of_all = json.loads(await asyncio.to_thread(said.readline))
-    await asyncio.gather(*(one.close() for one, _, _, _ in members))
-    return joined - started, finished - ready, cost_of_joining, cost_of_all
+    measured = []
+    for part in parts:
+        print(part, file=hub.stdin, flush=True)
+        started = time.monotonic()
+        if part == "restart":
+            members[-1].dies(0, 137)
+        if part == "fail":
+            members[-1].dies(1, FOR_GOOD)
+        await asyncio.gather(*(one.join(place) if part == "join" else getattr(one, part)() for one in members))
+        seconds = time.monotonic() - started
+        measured.append((part, seconds, json.loads(await asyncio.to_thread(hub.stdout.readline))))
+    hub.stdin.close()
+    await asyncio.gather(*(one.gang.close() for one in members))
+    return measured
 
 
-def measure(size: int) -> list[str]:
-    """A row of the table, per member where it should be in proportion to N."""
+def measure(size: int, parts: tuple[str, ...]) -> list[list[str]]:
+    """A row a part, per member where it should be in proportion to N."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, __file__, str(size)], stdin=pipe, stdout=pipe, text=True) as hub:
-        assert hub.stdout is not None
-        port = json.loads(hub.stdout.readline())
-        joining, rest, (cpu, messages, _), (all_cpu, all_messages, peak) = asyncio.run(
-            follow(size, port, hub.stdout, hub.stdin)
-        )
-    values = [
-        f"{joining * 1000:.0f}",
-        f"{joining * 1000 / size:.2f}",
-        f"{cpu * 1000:.0f}",
-        f"{cpu * 1000 / size:.2f}",
-        f"{messages:.0f}",
-        f"{messages / size:.2f}",
-        f"{rest * 1000:.0f}",
-        f"{(all_cpu - cpu) * 1000:.0f}",
-        f"{(all_cpu - cpu) * 1000 / size:.2f}",
-        f"{(all_messages - messages) / size:.2f}",
-        f"{peak:.0f}",
-    ]
-    return [str(size), *values]
+        measured = asyncio.run(follow(size, parts, hub))
+    rows, cpu_before, messages_before = [], 0.0, 0.0
+    for part, seconds, (cpu, messages, peak) in measured:
+        own = 1000 * (cpu - cpu_before)
+        said = messages - messages_before
+        values = (f"{1000 * seconds:.0f}", f"{1000 * seconds / size:.2f}", f"{own:.0f}", f"{own / size:.2f}")
+        rows.append([str(size), part, *values, f"{said / size:.2f}", f"{peak:.0f}"])
+        cpu_before, messages_before = cpu, messages
+    return rows
 
 
 def main() -> None:
@@ -156,11 +174,10 @@ def main() -> None:
     if len(sys.argv) > 1:
         asyncio.run(lead(int(sys.argv[1])))
         return
-    head = ["members", "welcomed ms", "/N", "hub CPU ms", "/N", "messages", "/N"]
-    head += ["to finish ms", "hub CPU ms", "/N", "messages/N", "hub peak MiB"]
-    print("  ".join(head))
+    print("  ".join(COLUMNS))
     for size in SIZES:
-        print("  ".join(value.rjust(len(title)) for value, title in zip(measure(size), head, strict=True)), flush=True)
+        for row in [*measure(size, PARTS), measure(size, (*PARTS[:3], "fail"))[-1]]:
+            print("  ".join(value.rjust(len(title)) for value, title in zip(row, COLUMNS, strict=True)), flush=True)
 
 
 if __name__ == "__main__":
