@@ -430,7 +430,7 @@ class Conductor:
             try:
                 if await bounded(off_loop(self._record.is_complete), left):
                     return True
-            except asyncio.TimeoutError:
+            except (asyncio.TimeoutError, Failure):
                 break
             await asyncio.sleep(0.2)
         return False

@@ -57,13 +57,13 @@ class Record:
         return volume.create_once(self._path("secret"), secrets.token_hex(32).encode())
 
     def is_complete(self) -> bool:
-        return self._identity is not None and os.path.exists(self._path("complete"))
+        return self._identity is not None and volume.is_there(self._path("complete"))
 
     def completed_before(self) -> list[str]:
         """Other jobs of this name that were complete on this volume, by their identities."""
         folder = os.path.dirname(self._folder)
         others = (name for name in os.listdir(folder) if name != self._identity)
-        return sorted(name for name in others if os.path.exists(os.path.join(folder, name, "complete")))
+        return sorted(name for name in others if volume.is_there(os.path.join(folder, name, "complete")))
 
     def mark_complete(self) -> None:
         if self._identity is not None:

@@ -76,15 +76,17 @@ def test_a_job_without_an_identity_never_has_begun(tmp_path: Path) -> None:
     assert not record.has_begun()
 
 
-def test_a_volume_that_fails_does_not_make_the_jobs_own_passes_another_jobs(
+def test_a_volume_that_fails_makes_no_job_a_new_one_nor_its_passes_another_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = Record(str(tmp_path), "job-1")
     record.mark_begun()
+    record.mark_complete()
 
     def fails(path: str) -> os.stat_result:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr("launcher.volume.os.stat", fails)
-    with pytest.raises(Failure, match="cannot read"):
-        record.has_begun()
+    for asked in (record.has_begun, record.is_complete, Record(str(tmp_path), "job-2").completed_before):
+        with pytest.raises(Failure, match="cannot read"):
+            asked()

@@ -281,6 +281,8 @@ def test_passes_are_looked_for_where_the_user_saves_them(flags: tuple[str, ...],
         ("--job", "test"),
         ("-job=checkgrad",),
         ("--job=train", "--job=time"),
+        ("--flagfile=more.flags",),
+        ("--num_passes=10", "-flagfile", "more.flags"),
     ],
 )
 def test_what_not_all_trainers_see_or_is_no_training_is_not_gone_on_with(flags: tuple[str, ...]) -> None:

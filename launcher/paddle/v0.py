@@ -17,7 +17,7 @@ _TRAINER_CONFIGS = ("trainer_config.lr.py", "trainer_config.py")
 _TRUE = ("", "1", "true", "t", "yes", "y")
 _PSERVER_TRIES = 3  # 2 of 320 starts died by themselves
 _NUM_PASSES = 100  # Paddle's own default
-_HEEDED = ("trainer_count", "config", "job", "save_dir", "start_pass", "num_passes", "init_model_path")
+_HEEDED = ("trainer_count", "config", "job", "save_dir", "start_pass", "num_passes", "init_model_path", "flagfile")
 _UNKNOWN_PSERVERS = "<addresses of all members>"
 _UNKNOWN_RANK = "<rank>"
 
@@ -56,6 +56,8 @@ def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
     """Every trainer needs the folder of the pass that it goes on from, so that it must be on the volume."""
     if config.job_path is None or _last(flags, "job") not in (None, "train"):
         return None
+    if _last(flags, "flagfile") is not None:
+        return None  # only Paddle reads what is in it: how many passes, and where they are saved
     folder = os.path.normpath(os.path.join(config.workdir, _last(flags, "save_dir") or config.output))
     if not folder.startswith(os.path.join(os.path.normpath(config.job_path), "")):
         return None
