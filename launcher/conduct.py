@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from launcher import deaths, paddle, report, tolerance
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way, from_volume
@@ -17,7 +17,7 @@ from launcher.config import JobConfig
 from launcher.ear import Ear
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.gang import Begin, Finish, Gang, HubLost, Lead, Next, Restart, Settings, Stop, Train
-from launcher.generations import Generations
+from launcher.generations import GONE, Generations
 from launcher.history import History
 from launcher.journal import Journal
 from launcher.model import CHILDREN, FIRST, Cause, Member, Outcome, Plan, Process, Roster, Start
@@ -416,10 +416,16 @@ class Conductor:
         return report.outcome(cause, self._rank, told_to_stop=self._signals > 0, shape=self._config.shape)
 
     async def _explained(self, cause: Cause) -> Cause:
-        """A lost peer cannot say what happened to it: one member asks those who may know."""
-        if not report.stands_for_lost(cause, self._rank):
+        """A peer that was lost, or told to stop, cannot say why: one member asks those who may know."""
+        if cause.kind not in GONE or not report.stands_for(cause, self._rank) or self._signals:
             return cause
-        became = await self._way.what_became_of(cause.pod)
+        asked = asyncio.ensure_future(self._way.what_became_of(cause.pod))
+        either: list[asyncio.Future[Any]] = [asked, self.told]  # all may be told to stop, one after the other
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            asked.cancel()
+            return cause
+        became = asked.result()
         return replace(cause, what=f"{cause.what}; Kubernetes says: {became}") if became else cause
 
     async def _is_complete(self) -> bool:

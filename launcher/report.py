@@ -28,9 +28,9 @@ def job_code(result: Outcome) -> int:
     return int(result.cause.code if result.cause else result.code)
 
 
-def stands_for_lost(cause: Cause, rank: int | None) -> bool:
-    """Whether this member ends in the place of one that cannot: the hub does, or the lowest rank that lives."""
-    return cause.kind == "lost" and rank == (1 if cause.rank == 0 else 0)
+def stands_for(cause: Cause, rank: int | None) -> bool:
+    """Whether this member speaks for the one at fault, which cannot: the hub does, or the lowest rank that lives."""
+    return rank == (1 if cause.rank == 0 else 0)
 
 
 def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int:
@@ -43,7 +43,7 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
     if cause.kind == "peers":
         return cause.code
     if cause.kind == "lost":
-        return Exit.PEER_LOST if stands_for_lost(cause, rank) else Exit.PEER_FAILED
+        return Exit.PEER_LOST if stands_for(cause, rank) else Exit.PEER_FAILED
     if cause.rank != rank:
         return Exit.PEER_FAILED
     if cause.kind in ("trainer", "pserver") and cause.code in _OWN_CODES:

@@ -81,6 +81,9 @@ SHARED_MEMORY = """\
 ERROR: Unexpected BUS error encountered in DataLoader worker. This might be caused by insufficient shared memory (shm)
 SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception."""
 LOG_FOLDER = "FileNotFoundError: [Errno 2] No such file or directory: '/proc/nowhere/workerlog.0'"
+FULL = "OSError: [Errno 28] No space left on device: '/home/jobpath/x/output/pass-00003/fc_0.w_0'"
+FULL_0 = "F1118 10:02:11.112233    20 Parameter.cpp:330] Check failed: fs Fail to write: No space left on device [28]"
+READ_ONLY = "OSError: [Errno 30] Read-only file system: '/home/jobpath/x/output/pass-00003'"
 NO_LIBRARY = "ImportError: libgomp.so.1: cannot open shared object file: No such file or directory"
 NO_PADDLE = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'paddle'"
 
@@ -108,6 +111,9 @@ def advised(log: str, mode: str = "collective", role: str = "trainer", code: int
         (ALONE, "get_world_size() is 1"),
         (SHARED_MEMORY, "/dev/shm is too small"),
         (LOG_FOLDER, "--log_dir"),
+        (FULL, "is full"),
+        (FULL_0, "is full"),
+        (READ_ONLY, "mounted read-only"),
     ],
 )
 def test_a_known_failure_says_what_to_do(log: str, expected: str) -> None:

@@ -130,6 +130,15 @@ _KNOWN = (
         "/dev/shm is too small for the DataLoader: mount an emptyDir with medium Memory there, or give "
         "DataLoader(use_shared_memory=False)",
     ),
+    # -- what it writes to
+    Known(
+        _lines(r"No space left on device|Disk quota exceeded"),
+        "the volume that it writes to is full: free some space there, or give it a larger one",
+    ),
+    Known(
+        _lines(r"Read-only file system"),
+        "what it writes to is mounted read-only: mount it writable, or write below LAUNCHER_SAVE_DIR",
+    ),
     # -- paddle.distributed.launch
     Known(
         _lines(r"^(?:FileNotFound|Permission)Error: .*/workerlog\.\d+'$"),

@@ -46,6 +46,13 @@ def delete_pod(training: Training, name: str) -> None:
     kubectl("-n", training.cluster.namespace, "delete", "pod", name, "--wait=false")
 
 
+def evict(training: Training, name: str) -> None:
+    """As `kubectl drain` does it."""
+    place = f"/api/v1/namespaces/{training.cluster.namespace}/pods/{name}/eviction"
+    eviction: Json = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    kubectl("create", "--raw", place, "-f", "-", given=eviction)
+
+
 def delete_job(training: Training) -> None:
     """As `kubectl delete job` does it: the Job is gone at once, its pods take their time."""
     kubectl("-n", training.cluster.namespace, "delete", "job", training.name)

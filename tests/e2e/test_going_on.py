@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.cluster import SIZE, Json, until
-from tests.e2e.pods import delete_pod, end_of, kill, name_of, uids
+from tests.e2e.pods import delete_pod, end_of, evict, kill, name_of, uids
 from tests.e2e.training import Training
 
 PASSES = 5
@@ -56,3 +56,13 @@ def test_a_pod_that_is_deleted_is_replaced_and_the_others_stay(training: Trainin
     assert [after[rank]["uid"] for rank in others] == [before[rank]["uid"] for rank in others], "they kept their ranks"
     assert after[gone]["uid"] != before[gone]["uid"]
     assert all(end_of(pod)["exitCode"] == 0 for pod in training.pods()), [name_of(pod) for pod in training.pods()]
+
+
+def test_an_evicted_pod_is_named_as_evicted_and_replaced(training: Training) -> None:
+    submit(training, "Indexed")
+    before = until_saved(training, 1)
+    evict(training, before[1]["pod"])
+    went_on(training, "stopped")
+    cause = training.job_file()["generations"][0]["first_cause"]
+    assert cause["rank"] == 1
+    assert "was told to stop (SIGTERM); Kubernetes says: EvictionByEvictionAPI" in cause["what"]
