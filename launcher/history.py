@@ -36,10 +36,11 @@ class History:
         del self._generations[:-_KEPT]
 
     def end(self, cause: Cause | None) -> None:
-        """The latest one is over; without a cause the job is complete."""
+        """The latest one is over; without a cause the job is complete. Said again where more is known of the cause."""
         if self._generations:
+            latest = self._generations[-1]
             words = report.cause_in_words(cause and replace(cause, tail=()), self._shape)
-            self._generations[-1] |= {"ended": report.now(), "first_cause": words}
+            latest |= {"ended": latest.get("ended") or report.now(), "first_cause": words}
 
     def content(self) -> dict[str, Any]:
         return {"without_progress": self.without_progress, "generations": list(self._generations)}

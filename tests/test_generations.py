@@ -313,11 +313,14 @@ def test_a_loss_before_the_first_generation_changes_nothing(tmp_path: Path, cloc
 # ---- what is learnt later --------------------------------------------------------------------------------------------
 
 
-def test_what_is_learnt_of_a_loss_is_written(world: World) -> None:
+def test_what_is_learnt_of_a_loss_is_written_and_moves_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.begin()
+    monkeypatch.setattr("launcher.report.now", lambda: "when it ended")
     world.judge(LOST)
+    monkeypatch.setattr("launcher.report.now", lambda: "after the fence")
     world.explain(replace(LOST, what="was lost: its node is gone"))
     assert world.latest_cause() == "was lost: its node is gone"
+    assert world.history.content()["generations"][-1]["ended"] == "when it ended"
 
 
 @pytest.mark.parametrize("other", [STOPPED, replace(FAILED, rank=2, what="another one failed")])
