@@ -18,11 +18,14 @@ LEFT_OUT = (
     "__pycache__ test tests _test* *.a config-3* idlelib tkinter _tkinter* turtledemo turtle.py lib2to3 pydoc_data "
     "curses _curses* readline.* sqlite3 _sqlite3* dbm _dbm* _gdbm* nis.* _crypt* "
     "ensurepip venv distutils pip pip-* setuptools setuptools-* pkg_resources _distutils_hack distutils-precedence.pth "
-    "site-packages dist-packages sitecustomize.py EXTERNALLY-MANAGED "
+    "site-packages dist-packages EXTERNALLY-MANAGED "
     # a second, asynchronous client for Kubernetes, and what only that needs
     "aio aiohttp* aiosignal* aiohappyeyeballs* multidict* yarl* frozenlist* propcache* "
     "tzdata*"  # many small files: the API server speaks UTC
 )
+
+# Of the build image's own Python. The launcher has one for its children.
+NOT_OF_PYTHON = ("sitecustomize.py",)
 
 # Opened by name at run time, so that no file lists them: for names of hosts and users, and for threads that end.
 OPENED_BY_LIBC = ("libnss_compat.so.2", "libnss_dns.so.2", "libnss_files.so.2", "libgcc_s.so.1")
@@ -37,7 +40,7 @@ def main(folder: str, packages: str, patchelf: str) -> None:
     version = "python" + sysconfig.get_python_version()
     os.makedirs(os.path.dirname(python))
     shutil.copy(os.path.realpath(sys.executable), python)
-    _copy(sysconfig.get_path("stdlib"), os.path.join(libraries, version))
+    _copy(sysconfig.get_path("stdlib"), os.path.join(libraries, version), NOT_OF_PYTHON)
     _copy(packages, os.path.join(folder, "packages"))
 
     loader = _output(patchelf, "--print-interpreter", python).strip()
@@ -52,8 +55,8 @@ def main(folder: str, packages: str, patchelf: str) -> None:
         file.write(os.path.join(folder, "packages") + "\n")
 
 
-def _copy(source: str, target: str) -> None:
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*LEFT_OUT.split()))
+def _copy(source: str, target: str, more_left_out: tuple[str, ...] = ()) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*LEFT_OUT.split(), *more_left_out))
 
 
 def _modules(folder: str) -> list[str]:

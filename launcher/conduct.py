@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from launcher import deaths, paddle, report, tolerance
+from launcher import deaths, paddle, report, tolerance, watchdog
 from launcher.bootstrap import Already, Broken, Joined, Staged, Way, from_volume
 from launcher.config import JobConfig
 from launcher.ear import Ear
 from launcher.errors import FOR_GOOD, Exit, Failure
-from launcher.gang import Begin, Finish, Gang, HubLost, Lead, Next, Restart, Settings, Stop, Train
+from launcher.gang import Begin, Collect, Finish, Gang, HubLost, Lead, Next, Restart, Settings, Stop, Train
 from launcher.generations import GONE, Generations
 from launcher.history import History
 from launcher.journal import Journal
@@ -96,15 +96,17 @@ class Conductor:
         config = self._config
         self._of_gang = Ear(self._queue)
         listen = (config.pod_ip,) if config.pod_ip else None
+        settings = self._settings = Settings(
+            config.members,
+            config.gang_port,
+            listen,
+            silence=config.silence,
+            stall=config.stall_timeout,
+            pservers=config.shape.pservers,
+            gathers=config.gathers,
+        )
         self._gang = Gang(
-            Settings(
-                config.members,
-                config.gang_port,
-                listen,
-                silence=config.silence,
-                pservers=config.shape.pservers,
-                gathers=config.gathers,
-            ),
+            settings,
             self._of_gang,
             self._say,
             complete=self._mark_complete,
@@ -136,8 +138,10 @@ class Conductor:
                     self._begin_if_joined()
                 case Lead():
                     self._try_order(self._turn.order.lead)
-                case Train():
-                    self._train()
+                case Train(stall):
+                    self._train(stall)
+                case Collect():
+                    self._collect()
                 case Serving():
                     self._turn.order.served()
                 case PassDone(number):
@@ -231,6 +235,7 @@ class Conductor:
             say=self._say,
             written=self._summarize,
             from_volume=self._from_volume,
+            stalled_within=self._settings.stalled_within,
         )
 
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
@@ -260,10 +265,26 @@ class Conductor:
             self._turn.order.close()
             self._of_gang(Broken("plan", failure))
 
-    def _train(self) -> None:
+    def _train(self, stall: float) -> None:
         self._say("every server serves and everything is copied: training")
+        self._turn.watchdog.train(stall)
         self._enter("training" if self._first_plan.trainers else "serving")
         self._try_order(self._turn.order.train)
+
+    def _collect(self) -> None:
+        if not (self._begun and self._journal and self._roster and self._joined_now):
+            return  # early servers are all there is here yet, since the volume does not answer
+        self._say(
+            "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): looking what all processes do"
+        )
+        generation = self._begun.start.generation
+        self._turn.watchdog.collect(
+            self._turn.supervisor.subjects(),
+            watchdog.names(self._roster, self._config.shape),
+            os.path.join(self._journal.folder, watchdog.file_name(generation)),
+            f"{self._config.shape.name(self._rank or 0)} (pod {self._name}), generation {generation}, {report.now()}",
+            show=not self._config.job_folder,
+        )
 
     def _passed(self, number: int) -> None:
         if self._journal:
@@ -317,7 +338,8 @@ class Conductor:
     # ---- turns ---------------------------------------------------------------------------------------------------
 
     def _new_turn(self, number: int) -> None:
-        self._turn = Turn(number, Ear(self._queue), self._gang, self._say, self._guardian)
+        watched = self._config.stall_timeout > 0
+        self._turn = Turn(number, Ear(self._queue), self._gang, self._say, self._guardian, watched=watched)
         if self._staged:
             self._turn.order.staged()
         if self._signals:
@@ -500,6 +522,8 @@ class Conductor:
             self._journal.summarize()
 
     def _judge(self, cause: Cause) -> tuple[Cause, Next]:
+        if cause.kind == "stalled" and self._begun:
+            cause = watchdog.with_place(cause, self._config, self._begun.start.generation)
         return self._generations.result().judge(cause) if self._generations.done() else (cause, Next.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:

@@ -60,6 +60,7 @@ class JobConfig:
     gpus: int  # that are visible here
     max_restarts: int
     rejoin_timeout: float
+    stall_timeout: float
     backoff_limit: int | None
     failure_policy: bool
     pod_name: str | None
@@ -187,6 +188,7 @@ def read(
         gpus=gpus.visible(environment) if check_here else 0,
         max_restarts=values["LAUNCHER_MAX_RESTARTS"],
         rejoin_timeout=values["LAUNCHER_REJOIN_TIMEOUT"],
+        stall_timeout=values["LAUNCHER_STALL_TIMEOUT"],
         backoff_limit=values["LAUNCHER_BACKOFF_LIMIT"],
         failure_policy=values["LAUNCHER_FAILURE_POLICY"],
         pod_name=values["POD_NAME"],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 
 from launcher import paddle
 from launcher.model import Cause, Process
+from launcher.supervise.proctable import program
 from launcher.supervise.supervisor import Died
 
 
@@ -22,7 +22,7 @@ def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
 
 
 def _how(process: Process, code: int) -> str:
-    name = f"{process.role} (`{_program(process.argv)}`)"
+    name = f"{process.role} (`{program(process.argv)}`)"
     if code > 128:
         try:
             return f"{name} was killed by {signal.Signals(code - 128).name} (exit code {code})"
@@ -30,9 +30,3 @@ def _how(process: Process, code: int) -> str:
             pass
     ended = "ended by itself" if process.role == "pserver" else "ended"
     return f"{name} {ended} with exit code {code}"
-
-
-def _program(argv: Sequence[str]) -> str:
-    """`paddle train`, `python train.py`, `python -m paddle.distributed.launch`: up to what is no flag."""
-    what = next((place for place, word in enumerate(argv) if place and not word.startswith("-")), 0)
-    return " ".join(argv[: what + 1])

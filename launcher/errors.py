@@ -14,6 +14,7 @@ class Exit(IntEnum):
     PEER_FAILED = 69
     MASKED = 70
     GIVEN_UP = 71
+    STALLED = 72
     CANNOT_WRITE = 73
     IO_FAILED = 74
     TIMED_OUT = 75

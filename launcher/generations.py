@@ -19,6 +19,7 @@ from launcher.record import MAX_ATTEMPTS, Record
 
 T = TypeVar("T")
 
+AGAIN = (*CHILDREN, "stalled")  # kinds of causes after which the same pods may start again
 GONE = ("lost", "stopped")  # kinds of causes after which a member is not there any more
 CANNOT_START = (126, 127)  # as a shell says it
 NEVER_AGAIN = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # codes of children that no further try mends
@@ -59,6 +60,7 @@ class Generations:
         say: Callable[[str], None],
         written: Callable[[], None],
         from_volume: FromVolume,
+        stalled_within: float = 0.0,
         pause: float = 1.0,
     ) -> None:
         self._left = most
@@ -69,6 +71,7 @@ class Generations:
         self._gathers = gathers
         self._output = output
         self._pod = pod
+        self._stalled_within = stalled_within  # for which a job is silent, at most, before it counts as stalled
         self._say = say
         self._written = written
         self._from_volume = from_volume
@@ -110,7 +113,7 @@ class Generations:
         return self._restarted(cause)
 
     def _restarted(self, cause: Cause) -> tuple[Cause, Next]:
-        if cause.kind not in CHILDREN or cause.code in NEVER_AGAIN or self._left <= 0 or cause.final:
+        if cause.kind not in AGAIN or cause.code in NEVER_AGAIN or self._left <= 0 or cause.final:
             return self._told(cause), Next.STOP
         self._left -= 1
         self._failed_at = time.monotonic()
@@ -148,23 +151,23 @@ class Generations:
         cause = running.ended_by if running else None
         if running is None or cause is None:
             return
-        if await self._made_progress(running):
+        if await self._made_progress(running, self._stalled_within if cause.kind == "stalled" else 0.0):
             self._running, self._before, self._failed_alike, self._pause = None, 0, None, self._first_pause
             return
         self._running = None
         self._before += cause.kind != "stopped"
-        if cause.kind not in CHILDREN:
+        if cause.kind not in AGAIN:
             return
         if self._failed_alike == (cause.kind, cause.code):
             raise NotAgain(self._told(_final(cause, "twice the same, before any progress")))
         self._failed_alike = cause.kind, cause.code
 
-    async def _made_progress(self, running: Running) -> bool:
+    async def _made_progress(self, running: Running, silent: float) -> bool:
         if running.passed:
             return True
         if self._saves is not None and await self._newest(self._saves) not in (None, running.resume):
             return True
-        return not self._counts and time.monotonic() - running.begun >= _LASTED
+        return not self._counts and time.monotonic() - running.begun - silent >= _LASTED
 
     async def _newest(self, saves: Saves) -> int | None:
         return await self._from_volume(partial(checkpoints.newest, saves.folder, saves.first))

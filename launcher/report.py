@@ -42,6 +42,8 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
         return Exit.GIVEN_UP
     if cause.kind == "peers":
         return cause.code
+    if cause.kind == "stalled":
+        return cause.code if rank == 0 else Exit.PEER_FAILED
     if cause.kind == "lost":
         return Exit.PEER_LOST if stands_for(cause, rank) else Exit.PEER_FAILED
     if cause.rank != rank:
@@ -59,7 +61,7 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
         return f"{_STOPPED}; first cause: {first}"
     if code == Exit.STOPPED:
         return _STOPPED
-    if code == Exit.PEER_FAILED:
+    if code == Exit.PEER_FAILED and cause.kind != "stalled":
         return f"ended because of a peer: {first}"
     if code == Exit.MASKED and cause.kind in ("trainer", "pserver"):
         return (

@@ -12,6 +12,7 @@ from launcher.model import Process
 from launcher.order import Order
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.supervisor import Supervisor
+from launcher.watchdog import Watchdog
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,21 @@ class Turn:
     """What it tells is of no account once it is over."""
 
     def __init__(
-        self, number: int, ear: Ear, gang: Gang, say: Callable[[str], None], guardian: Guardian | None
+        self,
+        number: int,
+        ear: Ear,
+        gang: Gang,
+        say: Callable[[str], None],
+        guardian: Guardian | None,
+        *,
+        watched: bool,
     ) -> None:
         self.number = number
         self._ear = ear
-        self.supervisor = Supervisor(ear, say, secrets.token_hex(8), guardian)
+        self.watchdog = Watchdog(number, gang, say, lambda: self.supervisor.last_line())
+        self.supervisor = Supervisor(
+            ear, say, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
+        )
         self.order = Order(gang, number, self.supervisor.start, say, self.later)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
@@ -38,6 +49,7 @@ class Turn:
     def over(self) -> None:
         """Nothing is started any more, and nothing heard."""
         self.order.close()
+        self.watchdog.close()
         self._ear.close()
 
     async def end(self, grace: float, flush_within: float) -> Sequence[Process]:

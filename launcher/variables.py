@@ -61,6 +61,14 @@ def _silence(value: str) -> float:
     return seconds
 
 
+def _stall(value: str) -> float:
+    """A trainer is silent for seconds by the mere import of Paddle."""
+    seconds = _seconds_or_none(value)
+    if 0 < seconds < 5:
+        raise ValueError
+    return seconds
+
+
 def _switch(value: str) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if value.lower() not in words:
@@ -293,6 +301,14 @@ VARIABLES: tuple[Variable, ...] = (
         300.0,
         "seconds, 0 or more",
         "with LAUNCHER_MAX_RESTARTS: how long to wait for the pod that replaces a lost one; 0: a lost pod ends the job",
+    ),
+    Variable(
+        "LAUNCHER_STALL_TIMEOUT",
+        _stall,
+        0.0,
+        "seconds, 5 or more, or 0",
+        "how long no trainer of the job may print anything before it counts as stalled, and what its processes do is "
+        "written down; the same on all members; 0: for ever",
     ),
     Variable(
         "LAUNCHER_BACKOFF_LIMIT",

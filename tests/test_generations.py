@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 FAILED = Cause("trainer", 1, "pod-1", "ended with exit code 3", 3)
 OTHER = Cause("trainer", 2, "pod-2", "was killed by SIGKILL", 137)
+STALLED = Cause("stalled", None, "", "the job is stalled", 72)
 LOST = Cause("lost", 1, "pod-1", "was lost without a word", 76)
 STOPPED = Cause("stopped", 1, "pod-1", "was told to stop (SIGTERM)", 143)
 ROSTER = Roster(tuple(Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(3)))
@@ -69,6 +70,7 @@ class World:
         saves: bool = True,
         first: int = 0,
         gathers: bool = False,
+        stalled_within: float = 0.0,
         content: Mapping[str, Any] | None = None,
     ) -> None:
         self.output = output
@@ -91,6 +93,7 @@ class World:
             say=self.said.append,
             written=lambda: self.written.append(self.history.content()),
             from_volume=self._from_volume,
+            stalled_within=stalled_within,
         )
         self.passed = self._generations.passed
         self.complete = self._generations.complete
@@ -763,3 +766,15 @@ def test_a_volume_that_fails_ends_the_job_whichever_call_it_is(
         world = before_a_start(tmp_path / str(call), cause)
         world.broken_from = world.calls + call
         assert world.refused(cause) == Cause("volume", 0, "pod-0", "the volume has not answered", Exit.IO_FAILED)
+
+
+def test_the_silence_before_a_stall_is_no_progress_however_long_it_was(clock: Clock, tmp_path: Path) -> None:
+    world = World(tmp_path, counts=False, stalled_within=762)
+    world.begin()
+    for lasted in (61, 0, 59):
+        clock.now += lasted + 762
+        assert world.judge(STALLED) == (STALLED, Next.RESTART)
+        if lasted == 59:
+            assert "given up: twice the same, before any progress" in world.refused(STALLED).what
+        else:
+            world.begin(STALLED)

@@ -2,7 +2,9 @@
 
 from launcher.gang.gang import Gang
 from launcher.gang.words import (
+    REPORTS,
     Begin,
+    Collect,
     Event,
     Finish,
     HubLost,
@@ -18,7 +20,9 @@ from launcher.gang.words import (
 )
 
 __all__ = [
+    "REPORTS",
     "Begin",
+    "Collect",
     "Event",
     "Finish",
     "Gang",

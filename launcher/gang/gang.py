@@ -18,6 +18,7 @@ from launcher.gang.strangers import Refusal, Strangers
 from launcher.gang.verdict import first_cause
 from launcher.gang.words import (
     Begin,
+    Collect,
     Event,
     Finish,
     HubLost,
@@ -40,10 +41,10 @@ class Gang:
     """Listen first, then join, then say what has happened here; `events` gets what follows for all.
 
     Every event comes on the loop, from a callback of its own. In each turn, at most once each: Begin; Lead, on the hub;
-    Train; then perhaps Restart, with which the next turn begins. At the end Finish, or Stop and later Finish, or
-    HubLost. Events may come before `join` has returned to its caller. After a Stop the culprit (`cause.rank` is its
-    own) says `stopped` and leaves; all others wait for Finish, which comes when it has gone. If the cause's kind is
-    "stopped" the culprit may use all of its grace, and the waiting needs a bound of the caller's own.
+    Train; then perhaps Collect; then perhaps Restart, with which the next turn begins. At the end Finish, or Stop and
+    later Finish, or HubLost. Events may come before `join` has returned to its caller. After a Stop the culprit
+    (`cause.rank` is its own) says `stopped` and leaves; all others wait for Finish, which comes when it has gone. If
+    the cause's kind is "stopped" the culprit may use all of its grace, and the waiting needs a bound of the caller's.
 
     complete: called on the hub, once, when all have trained: writes the mark of completion
     judge: called on the hub with the first cause of a turn: gives it as it is told to all, and what follows from it. It
@@ -80,6 +81,7 @@ class Gang:
         self._turn = 0
         # Of which turn (None: of any), and how it is said: made anew each time, since the age of a death grows.
         self._said: list[tuple[int | None, Callable[[], Message]]] = []
+        self._progress: Callable[[], Message] | None = None  # the latest
         self._trained = False
         self._failures: list[tuple[float, Cause]] = []
         self._given: set[type[Event]] = set()
@@ -184,6 +186,16 @@ class Gang:
         """Every server of this member listens on all of its ports."""
         self._say(lambda: protocol.of_turn("serving", turn), turn)
 
+    def progress(self, turn: int, printed_at: float, line: str) -> None:
+        """A trainer of this member has printed something, at `printed_at` of time.monotonic() and last this line."""
+        self._said = [(of, make) for of, make in self._said if make is not self._progress]
+        self._progress = lambda: protocol.progress(turn, time.monotonic() - printed_at, line)
+        self._say(self._progress, turn)
+
+    def collected(self, turn: int, processes: int, written: bool) -> None:
+        """After a collect: what so many processes of this member do is written down, or could not be."""
+        self._say(lambda: protocol.collected(turn, processes, written), turn)
+
     def trained(self, turn: int = 0) -> None:
         """Every trainer of this member has ended with 0."""
         if turn == self._turn:
@@ -248,8 +260,10 @@ class Gang:
             case "lead" if protocol.read_turn(message) == self._turn:
                 self._event(Lead())
             case "train" if protocol.read_turn(message) == self._turn:
-                self._event(Train())
-            case "begin" | "lead" | "train":
+                self._event(protocol.read_train(message))
+            case "collect" if protocol.read_turn(message) == self._turn:
+                self._event(Collect())
+            case "begin" | "lead" | "train" | "collect":
                 pass  # of another turn
             case "stop":
                 self._stop(protocol.read_stop(message))
@@ -264,7 +278,7 @@ class Gang:
         if restart.turn <= self._turn or self._ending:
             return
         self._turn = restart.turn
-        self._given -= {Begin, Lead, Train, Restart}
+        self._given -= {Begin, Lead, Train, Collect, Restart}
         self._trained = False
         if self._verdict_timer:
             self._verdict_timer.cancel()

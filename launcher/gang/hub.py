@@ -15,6 +15,7 @@ from launcher.gang import protocol
 from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.joining import Joining, Seat
 from launcher.gang.protocol import Hello, Malformed, Message
+from launcher.gang.stall import Stall
 from launcher.gang.strangers import Refusal
 from launcher.gang.verdict import first_cause, handicap
 from launcher.gang.words import Missing, Next, NotAgain, Papers, Settings
@@ -70,6 +71,7 @@ class Hub:
         self._welcomes: protocol.Welcomes | None = None
         self._staged: set[int] = set()
         self._turn = Turn(0)
+        self._stall = Stall(settings, self._tell_all, lambda cause: self._report(time.monotonic(), cause))
         self._decide_at = 0.0
         self._completing: asyncio.Task[None] | None = None
         self._cause: Cause | None = None
@@ -211,7 +213,8 @@ class Hub:
         said = [
             turn.cause and protocol.restart(turn.number, turn.cause),
             turn.start and protocol.begin(turn.number, turn.start),
-            turn.training and protocol.of_turn("train", turn.number),
+            turn.training and protocol.train(turn.number, self._settings.stall),
+            self._stall.where(),
             self._cause and protocol.stop(self._cause, self._again),
             self._finished and protocol.word("finish"),
         ]
@@ -244,6 +247,10 @@ class Hub:
             case "serving" | "trained" | "ended" as word:
                 if protocol.read_turn(message) == self._turn.number:
                     self._turn.said[word].add(seat.rank)
+            case "progress":
+                self._stall.heard(seat.rank, message)
+            case "collected":
+                self._stall.collected(seat.rank, message)
             case "stopped":
                 seat.stopped = True
                 self._someone_left(seat)
@@ -271,8 +278,10 @@ class Hub:
             self._hear(protocol.of_turn("lead", turn.number))
         if self._all(self._staged) and self._all(turn.said["serving"]) and not turn.training:
             turn.training = True
-            self._tell_all(protocol.of_turn("train", turn.number))
+            self._stall.watch(turn.number)
+            self._tell_all(protocol.train(turn.number, self._settings.stall))
         if self._all(turn.said["trained"]) and not self._completing:
+            self._stall.end()
             self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
 
     def _all(self, ranks: set[int]) -> bool:
@@ -346,6 +355,7 @@ class Hub:
     def _report(self, died_at: float, cause: Cause) -> None:
         if self._completing or self._cause:
             return
+        self._stall.end()
         reports = self._turn.reports
         first = not reports
         if all(cause != known for _, known in reports):
@@ -411,6 +421,7 @@ class Hub:
     async def close(self, within: float) -> None:
         """Say what is still unsaid, and see that it arrives."""
         self._pulse.stop()
+        self._stall.end()
         if self._turn.preparing is not None:
             self._turn.preparing.cancel()
         if self._seats and self._turn.reports and not self._cause:

@@ -16,7 +16,9 @@ Hub to member
                 text, so that everybody can take the same digest of it: JSON, a list in rank order of
                 [pod, uid, address, training address or null where it is the same, role, trainers, controller].
     begin       (turn, generation, resume) what is to be started, and the last pass that need not be trained, or null.
-    train       (turn) everybody has said staged and serving.
+    train       (turn, stall) everybody has said staged and serving. `stall` is for how many seconds no trainer may
+                print anything; 0 means for ever, and that nobody asks for progress.
+    collect     (turn) nobody has: everybody writes down what its children do, then says collected.
     restart     (turn, cause) the turn before this one has failed: everybody ends all children, then says ended.
     stop        (cause, again) the first cause of a failure or a stop. Said once, never changed. With `again` true
                 whoever is not at fault ends all children, and joins anew.
@@ -31,6 +33,8 @@ Member to hub
                 role must have the same, and those of the roster together are the job's identity.
     staged      configuration and shard are here.
     serving, trained    (turn)
+    progress    (turn, age, line) a trainer has printed something, so many seconds ago, and last this line.
+    collected   (turn, processes, written) how many processes the evidence is about, and whether it is written down.
     ended       (turn) after a restart: no child of an earlier turn is left.
     failed      (turn, cause, age) `age` is the time since the death in seconds, when this was sent. Also the last word
                 of one that gives up before its welcome has come; its rank is then null.
@@ -44,8 +48,8 @@ claimed (all fields of the hello; gang, turn, rank and the digest of the roster)
 connection, so nothing can be replayed. A job without a secret uses an empty key: this keeps out mistakes, not malice.
 
 A return. After the welcome, a member whose connection ends comes back within 1 s with a hello that names its gang and
-the same incarnation. The hub says welcome, then where the gang is: restart, begin, train, stop, finish. The member says
-again all that it has said. Hearing a word twice is the same as hearing it once.
+the same incarnation. The hub says welcome, then where the gang is: restart, begin, train, collect, stop, finish. The
+member says again all that it has said. Hearing a word twice is the same as hearing it once.
 
 Limits. A line of an unknown peer has at most 64 KiB. `version` in challenge and hello is where it is for ever, so that
 launchers of different versions can tell each other so.
@@ -61,16 +65,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from launcher.gang.words import Begin, Missing, Papers, Restart, Stop
+from launcher.gang.words import Begin, Missing, Papers, Restart, Stop, Train
 from launcher.model import Cause, Member, Roster, Start
 from launcher.roles import Shape
 
-VERSION = 4
+VERSION = 5
 UNKNOWN_LIMIT = 64 * 1024
 KNOWN_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes a member
 _TEXT_LIMIT = 1024
 _WHAT_LIMIT = 2048
 _TAIL_LIMIT = 8 * 1024
+_LINE_LIMIT = 200
 
 Message = dict[str, Any]
 
@@ -284,6 +289,35 @@ def read_begin(message: Message) -> Begin:
     return Begin(read_turn(message), Start(_number(message, "generation"), resume))
 
 
+def train(turn: int, stall: float) -> Message:
+    return {**of_turn("train", turn), "stall": stall}
+
+
+def read_train(message: Message) -> Train:
+    return Train(_seconds(message, "stall"))
+
+
+def progress(turn: int, age: float, line: str) -> Message:
+    return {**of_turn("progress", turn), "age": max(age, 0.0), "line": line[:_LINE_LIMIT]}
+
+
+def read_progress(message: Message) -> tuple[float, str]:
+    """How long ago a trainer printed something, and what it printed last."""
+    line = message.get("line")
+    if not isinstance(line, str):
+        raise Malformed("line")
+    return _seconds(message, "age"), line[:_LINE_LIMIT]
+
+
+def collected(turn: int, processes: int, written: bool) -> Message:
+    return {**of_turn("collected", turn), "processes": processes, "written": written}
+
+
+def read_collected(message: Message) -> tuple[int, bool]:
+    """Of how many processes, and whether that is written down."""
+    return _number(message, "processes"), message.get("written") is True
+
+
 def restart(turn: int, cause: Cause) -> Message:
     return {**of_turn("restart", turn), "cause": _cause_fields(cause)}
 
@@ -298,10 +332,7 @@ def failed(turn: int, cause: Cause, age: float) -> Message:
 
 def read_failed(message: Message) -> tuple[Cause, float]:
     """The cause, and the time since the death when this was sent."""
-    age = message.get("age")
-    if isinstance(age, bool) or not isinstance(age, int | float) or not 0 <= age < 1e9:
-        raise Malformed("age")
-    return _read_cause(message), float(age)
+    return _read_cause(message), _seconds(message, "age")
 
 
 def stop(cause: Cause, again: bool = False) -> Message:
@@ -407,6 +438,13 @@ def _number(message: Message, name: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 31:
         raise Malformed(name)
     return value
+
+
+def _seconds(message: Message, name: str) -> float:
+    value = message.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise Malformed(name)
+    return float(value)
 
 
 def _items(message: Message, name: str) -> list[Any]:

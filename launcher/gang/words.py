@@ -8,6 +8,8 @@ from enum import Enum
 from launcher.model import Cause, Member, Start
 from launcher.roles import Shape
 
+REPORTS = 4  # of progress, at most, in the time that a job may be silent: each tells of what was printed since the last
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -26,8 +28,15 @@ class Settings:
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
     complete_within: float = 5.0  # for the mark of completion
     restart_within: float = 20.0  # for all children of a turn to be ended, before it is a stop after all
+    stall: float = 0.0  # for which no trainer may print anything, before the job counts as stalled; 0: for ever
+    evidence_within: float = 12.0  # for all to collect it; a member takes 10 s at most
     gathers: bool = False  # whether those who are left by their hub wait for another one
     pservers: int = 0  # of `size`: the last ranks, which serve only; 0 where all do both
+
+    @property
+    def stalled_within(self) -> float:
+        """From the last line to the verdict of a stall, at most."""
+        return self.stall * (1 + 1 / REPORTS) + self.evidence_within
 
     @property
     def shape(self) -> Shape:
@@ -68,7 +77,14 @@ class Lead:
 
 @dataclass(frozen=True)
 class Train:
-    """Every member has staged and serves: trainers may start."""
+    """Every member has staged and serves: trainers may start. `stall`: how long all may print nothing; 0: for ever."""
+
+    stall: float = 0.0
+
+
+@dataclass(frozen=True)
+class Collect:
+    """No trainer has printed anything for too long: write down what all children do, and say `collected`."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +110,7 @@ class HubLost:
     cause: Cause
 
 
-Event = Begin | Lead | Train | Restart | Finish | Stop | HubLost
+Event = Begin | Lead | Train | Collect | Restart | Finish | Stop | HubLost
 
 
 class Next(Enum):

@@ -72,6 +72,11 @@ class Child:
         assert self._death is not None
         return await asyncio.shield(self._death)
 
+    @property
+    def lives(self) -> bool:
+        """Whether the process itself has started and not died."""
+        return self._death is not None and not self._death.done()
+
     async def end(self, grace: float) -> bool:
         """SIGTERM to the group, SIGKILL at the end of the grace. False: something was left, held by the kernel."""
         deadline = time.monotonic() + grace

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable
 
-from launcher.supervise.proctable import descendants, table
+from launcher.supervise.proctable import tree
 
 _LISTEN = b"0A"
 _PACE = ((1.0, 0.02), (10.0, 0.05), (float("inf"), 0.2))  # until so many seconds have passed, look this often
@@ -53,11 +53,9 @@ def _listening_sockets() -> dict[int, set[bytes]]:
 
 def _sockets_of_tree(pid: int) -> tuple[set[bytes], bool]:
     """The inodes of all sockets of the session and the descendants of `pid`, and whether all could be seen."""
-    processes = table()
-    session = {pid} | {other for other, entry in processes.items() if entry.session == pid}
     inodes: set[bytes] = set()
     all_seen = True
-    for member in descendants(session, processes):
+    for member in tree(pid):
         try:
             inodes |= _sockets_of(member)
         except PermissionError:

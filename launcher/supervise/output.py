@@ -26,7 +26,8 @@ _DIGITS = 20  # more than any pass number has
 class Output:
     """Outlives the process: a further try of it attaches again and goes on in the same log.
 
-    `passed` is called on the loop with each new pass number; `say` from the threads of this output, too.
+    `passed` is called on the loop with each new pass number; `say` from the threads of this output, too, and `printed`
+    from there whenever something has come.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Output:
         process: Process,
         *,
         passed: Callable[[int], None],
+        printed: Callable[[], None] = lambda: None,
         say: Callable[[str], None],
         stdout: int = 1,
         limits: Limits | None = None,
@@ -41,6 +43,7 @@ class Output:
         limits = limits or Limits()
         self._loop = asyncio.get_running_loop()
         self._passed = passed
+        self._printed = printed
         self._say = say
         self._backlog = Backlog(limits.memory, spare=_PIPE_SIZE)
         self._tail = Tail()
@@ -115,6 +118,7 @@ class Output:
     def _heed(self, data: bytearray, begin: int, end: int) -> None:
         """Called in the reader's thread with what has just come."""
         self._tail.add(data, begin, end)
+        self._printed()
         number = self._marks.last_in(data, begin, end)
         if number is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended

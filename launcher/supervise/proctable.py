@@ -1,10 +1,13 @@
-"""What /proc says about processes: who belongs to whom, and who carries a launcher's tag."""
+"""What /proc says about processes: who belongs to whom, who carries a launcher's tag, and what runs in one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+_SHORT_FLAG = re.compile("-[A-Za-z]{1,3}")
 
 TAG = "LAUNCHER_TAG"  # in the environment of everything that a launcher starts, so that nothing escapes its end
 
@@ -51,6 +54,25 @@ def descendants(roots: set[int], processes: Mapping[int, Entry]) -> set[int]:
     while more := {pid for pid, entry in processes.items() if entry.parent in found} - found:
         found |= more
     return found
+
+
+def tree(pid: int) -> set[int]:
+    """The process, everything in its session, and everything below those."""
+    processes = table()
+    session = {pid} | {other for other, entry in processes.items() if entry.session == pid}
+    return descendants(session, processes)
+
+
+def program(argv: Sequence[str]) -> str:
+    """`paddle train`, `python -m pdb`, `sh -c`: what a command line runs. All that follows may hold secrets."""
+    shown = list(argv[:1])
+    for word in argv[1:]:
+        short = _SHORT_FLAG.fullmatch(word)
+        if short or not (word.startswith("-") or "=" in word):
+            shown.append(word)
+        if not short or word.endswith("c"):  # `-c` is followed by a program's text
+            break
+    return " ".join(" ".join(shown).split())
 
 
 def tagged(tag: str) -> list[int]:

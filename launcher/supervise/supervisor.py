@@ -7,13 +7,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from launcher.model import Process
 from launcher.processes import bounded, is_own, off_loop, reap_orphans
-from launcher.supervise import memory
+from launcher.supervise import memory, stacks
 from launcher.supervise.child import KILL_WAIT, Child, Death, StartFailed
+from launcher.supervise.evidence import Subject
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.listening import wait_until_listening
 from launcher.supervise.output import Output
@@ -74,7 +75,8 @@ class _Run:
 
 
 class Supervisor:
-    """Made on the loop. `events` is called on the loop, `say` from other threads too.
+    """Made on the loop. `events` is called on the loop, `say` from other threads too, and `printed` from others
+    whenever a trainer has printed something. With `can_tell_stacks` Python children are started such that they can.
 
     The caller has SIGCHLD call `processes.reap_orphans`, and is process 1 or has called `become_subreaper`.
     """
@@ -86,6 +88,8 @@ class Supervisor:
         tag: str,
         guardian: Guardian | None = None,
         *,
+        printed: Callable[[], None] = lambda: None,
+        can_tell_stacks: bool = False,
         stdout: int = 1,
         limits: Limits | None = None,
     ) -> None:
@@ -93,6 +97,9 @@ class Supervisor:
         self._say = say
         self._tag = tag
         self._guardian = guardian
+        self._printed = printed
+        self._can_tell_stacks = can_tell_stacks
+        self._printed_last: Output | None = None
         self._stdout = stdout
         self._limits = limits
         self._runs: list[_Run] = []
@@ -103,6 +110,7 @@ class Supervisor:
         output = Output(
             process,
             passed=lambda number: self._events(PassDone(number)),
+            printed=lambda: self._note_printed(run),
             say=self._say,
             stdout=self._stdout,
             limits=self._limits,
@@ -112,6 +120,18 @@ class Supervisor:
         run = _Run(process, output)
         self._runs.append(run)
         run.task = asyncio.ensure_future(self._see_to(run))
+
+    def subjects(self) -> list[Subject]:
+        """The children that live, for evidence of what they do."""
+        return [
+            Subject(run.process.role, run.process.log, run.child.pid, run.output.words())
+            for run in self._runs
+            if run.child is not None and run.child.pid is not None and run.child.lives
+        ]
+
+    def last_line(self) -> str:
+        """Of the trainer that has printed last."""
+        return next(reversed(self._printed_last.tail()), "") if self._printed_last else ""
 
     def place_logs(self, folder: str | None, mark: str) -> None:
         """The member's folder is known: logs are written there, after a line with this mark. None: no log files."""
@@ -155,7 +175,7 @@ class Supervisor:
             if run.ending:
                 return
             shortage = memory.watch()
-            child = run.child = Child(process, tagged_environment(process.env, self._tag), self._watch)
+            child = run.child = Child(process, self._environment(process), self._watch)
             try:
                 await child.start(run.output.attach())
             except StartFailed as failure:
@@ -180,6 +200,16 @@ class Supervisor:
                 f"the {process.role} ended with {death.code} before it served (try {attempt} of {process.tries}), "
                 f"it is started again; its last words: {' / '.join(run.output.tail()[-1:]) or 'none'}"
             )
+
+    def _environment(self, process: Process) -> Mapping[str, str]:
+        env = tagged_environment(process.env, self._tag)
+        return stacks.environment(env) if self._can_tell_stacks else env
+
+    def _note_printed(self, run: _Run) -> None:
+        """Called in the thread that reads."""
+        if run.process.role == "trainer":
+            self._printed_last = run.output
+            self._printed()
 
     async def _live(self, run: _Run, child: Child) -> Death:
         """From its start to its death; in between it may come to serve."""

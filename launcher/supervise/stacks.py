@@ -1,0 +1,76 @@
+"""Python's own stacks, from processes that have registered for it when they started; nobody else is sent a signal."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stacks_on_demand")
+_MEMORY = re.compile(r"/memfd:launcher-stacks-(\d+) \(deleted\)")
+_ANSWER_WITHIN = 1.0
+_QUIET = 0.05  # nothing says where a dump ends
+_POLL = 0.005
+_MOST = 256 * 1024
+
+
+def environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process whose Pythons are to register."""
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (_FOLDER, env.get("PYTHONPATH"))))}
+
+
+def ask(pid: int) -> str:
+    """The stacks of all threads of a Python, or why there are none. Blocks for a second at most, but for the kernel."""
+    try:
+        found = _registered(pid)
+        if found is None:
+            return "none: this is no Python that could be asked (docs/faults.md)"
+        memory, number = found
+        if stopped(pid):
+            return "none: the process is stopped, so that it cannot answer"
+        with open(memory, "rb", buffering=0) as file:
+            return _dump(pid, number, file.fileno())
+    except OSError as error:
+        return f"none: {error.strerror}"
+
+
+def stopped(pid: int) -> bool:
+    """Whether a signal or a debugger holds it."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] in b"Tt"
+
+
+def _registered(pid: int) -> tuple[str, int] | None:
+    """The memory file, as the process has it open, and the signal: caught, since it would be the end of any other."""
+    folder = f"/proc/{pid}/fd"
+    for fd in os.listdir(folder):
+        try:
+            match = _MEMORY.fullmatch(os.readlink(f"{folder}/{fd}"))
+        except OSError:
+            continue  # closed meanwhile
+        if match and _catches(pid, int(match.group(1))):
+            return f"{folder}/{fd}", int(match.group(1))
+    return None
+
+
+def _catches(pid: int, number: int) -> bool:
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        caught = next((line.split()[1] for line in file if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def _dump(pid: int, number: int, memory: int) -> str:
+    """What it writes when it is asked. A forked process shares the file with its parent, so one is asked at a time."""
+    before = size = os.fstat(memory).st_size
+    os.kill(pid, number)
+    deadline = time.monotonic() + _ANSWER_WITHIN
+    changed = time.monotonic()
+    while time.monotonic() < deadline and (size == before or time.monotonic() - changed < _QUIET):
+        time.sleep(_POLL)
+        now = os.fstat(memory).st_size
+        if now != size:
+            size, changed = now, time.monotonic()
+    if size == before:
+        return f"none: no answer within {_ANSWER_WITHIN:g} s, as when the kernel holds the process"
+    return os.pread(memory, min(size - before, _MOST), before).decode(errors="replace").strip()

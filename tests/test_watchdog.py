@@ -1,0 +1,628 @@
+"""A job that falls silent ends as stalled, with what all its processes did; one of whose trainers prints never does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import config
+from launcher.errors import ConfigProblems, Exit
+from launcher.gang import Collect, Finish, Next, Restart, Settings, Stop, Train, protocol
+from launcher.gang import stall as clock
+from launcher.gang.protocol import Message
+from launcher.model import Cause
+from launcher.supervise import evidence, stacks
+from launcher.supervise.proctable import program as program_of
+from launcher.watchdog import Watchdog
+from tests.gang_nodes import Node, Scene, died, in_loop, settings
+from tests.gang_nodes import until as soon
+from tests.gangs import Job, until
+from tests.supervising import eventually, needs_root, run, silent_volume
+
+TRAINER = "paddle_trainer"
+MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")
+STALLED = re.compile(r"the job is stalled: no trainer has printed anything for (\d+) s \(LAUNCHER_STALL_TIMEOUT=5\)")
+
+
+@pytest.fixture
+def watched(job: Job) -> Job:
+    """A job with the shortest watchdog there is."""
+    job.environment |= {"LAUNCHER_STALL_TIMEOUT": "5"}
+    return job
+
+
+# As Paddle's first trainer does, which the others wait for.
+_LISTENS = """
+import os, socket
+listening = socket.create_server((os.environ["POD_IP"], int(os.environ["PADDLE_PORT"])))
+"""
+
+
+def program(job: Job, text: str) -> tuple[str, ...]:
+    """A program of the user's as the command of a job."""
+    path = job.folder / "program.py"
+    path.write_text(_LISTENS + text)
+    job.environment |= {"LAUNCHER_MODE": "collective"}
+    return "--", sys.executable, str(path)
+
+
+def found(job: Job, rank: int, generation: int = 0) -> str:
+    return (job.output / f"node_{rank}" / f"stalled-{generation}.txt").read_text()
+
+
+# ---- whole jobs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_that_hangs_ends_the_job_as_stalled_and_its_stack_names_where(watched: Job) -> None:
+    job = watched
+    hangs = """
+import os, threading
+def waits_for_a_lock_that_nobody_gives_back():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+print("this is", os.environ["TRAINER_ID"], flush=True)
+waits_for_a_lock_that_nobody_gives_back()
+"""
+    began = time.monotonic()
+    job.start(flags=program(job, hangs), PASSWORD="hunter2")
+    assert job.codes() == [Exit.STALLED, 69, 69], job.stderr()
+    assert time.monotonic() - began >= 5
+    for rank in range(3):
+        text = found(job, rank)
+        assert "in waits_for_a_lock_that_nobody_gives_back" in text
+        assert f"its last lines (train.log):\n    this is {rank}\n\n" in text
+        assert "hunter2" not in text
+        assert STALLED.search(job.termination(rank))
+        assert "each member has 1 process;" in job.termination(rank)
+        assert f"{job.output}/*/stalled-0.txt" in job.termination(rank)
+    assert re.search(r"the last line was of rank \d: 'this is \d'", job.termination(0))
+    cause = json.loads((job.output / "job.json").read_text())["first_cause"]
+    assert (cause["kind"], cause["rank"], cause["code"]) == ("stalled", None, 72)
+    assert job.nothing_left()
+
+
+def test_a_stopped_trainer_stalls_the_job_and_is_said_to_be_stopped(watched: Job) -> None:
+    job = watched.start(flags=MANY).until_training()
+    pid = job.process(1, TRAINER).pid
+    job.kill(1, TRAINER, signal.SIGSTOP)
+    assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
+    own = found(job, 1).partition(f"-------- process {pid}:")[2].partition("-------- ")[0]
+    assert "Python stacks: none: the process is stopped" in own
+    assert "is stopped by a signal (T)" in own
+    for rank in range(3):
+        assert "======== pserver, process" in found(job, rank)
+        assert "Batch=" in found(job, rank)
+        assert re.search(r"connection \S+ to 127\.0\.1\.\d:\d+, rank \d: ESTABLISHED", found(job, rank))
+    assert "paddle_trainer.py" in found(job, 0), "the stand-in's own stack, of a Python below a shell"
+    assert job.nothing_left()
+
+
+def test_a_job_of_which_only_rank_0_prints_is_not_stalled(watched: Job) -> None:
+    prints = """
+import os, time
+for second in range(13):
+    time.sleep(1)
+    if os.environ["TRAINER_ID"] == "0":
+        print("step", second, flush=True)
+"""
+    job = watched.start(flags=program(watched, prints))
+    assert job.codes(60) == [0, 0, 0], job.stderr()
+    assert not list(job.output.glob("*/stalled-*"))
+
+
+def test_silence_before_training_does_not_count(watched: Job) -> None:
+    """Members that come late, and servers that start slowly, for longer than a trainer may be silent."""
+    job = watched.start(0, 1, STANDIN_BATCH_SECONDS="0")
+    time.sleep(7)
+    job.start(2, STANDIN_BATCH_SECONDS="0", STANDIN_PSERVER_START_SECONDS="8")
+    assert job.codes(60) == [0, 0, 0], job.stderr()
+    assert not list(job.output.glob("*/stalled-*"))
+
+
+def test_lines_of_servers_are_no_progress(watched: Job) -> None:
+    job = watched
+    chatters = """
+import time
+while os.environ["TRAINING_ROLE"] == "PSERVER":
+    print("still serving", flush=True)
+    time.sleep(0.2)
+time.sleep(3600)
+"""
+    flags = program(job, chatters)
+    job.start(flags=flags, LAUNCHER_MODE="ps")
+    assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
+    assert "none has since training began" in job.termination(0)
+    assert "still serving" in found(job, 0)
+
+
+def test_with_restarts_a_stalled_job_starts_again_and_its_history_says_so(watched: Job) -> None:
+    job = watched
+    flags = program(
+        job,
+        """
+import os, time
+if os.environ["LAUNCHER_GENERATION"] == "0" and os.environ["TRAINER_ID"] == "1":
+    time.sleep(3600)
+if os.environ["LAUNCHER_GENERATION"] == "0":
+    import signal
+    signal.pause()
+""",
+    )
+    job.start(flags=flags, LAUNCHER_MAX_RESTARTS="3")
+    assert job.codes(60) == [0, 0, 0], job.stderr()
+    first, second = json.loads((job.output / "job.json").read_text())["generations"]
+    assert (first["first_cause"]["kind"], first["first_cause"]["rank"]) == ("stalled", None)
+    assert STALLED.search(first["first_cause"]["what"])
+    assert second["first_cause"] is None
+    assert [len(list(job.output.glob(f"node_*/stalled-{number}.txt"))) for number in (0, 1)] == [3, 0]
+
+
+def test_a_job_that_stalls_twice_before_any_progress_is_given_up(watched: Job) -> None:
+    job = watched.start(flags=program(watched, "import time; time.sleep(3600)"), LAUNCHER_MAX_RESTARTS="3")
+    assert job.codes(60) == [71, 71, 71], job.stderr()
+    assert "given up: twice the same, before any progress" in job.termination(1)
+
+
+def test_without_a_volume_the_evidence_is_on_standard_error(watched: Job) -> None:
+    flags = program(watched, "def hangs():\n    import time; time.sleep(3600)\nhangs()")
+    job = Job(watched.nodes, None, watched.folder)
+    job.environment = watched.environment
+    job.start(flags=flags)
+    assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
+    for rank in range(3):
+        assert "in hangs" in job.stderr(rank)
+
+
+@pytest.mark.parametrize("timeout", ["4.9", "-1", "soon"])
+def test_a_time_too_short_for_a_healthy_job_is_refused(timeout: str) -> None:
+    with pytest.raises(ConfigProblems) as caught:
+        config.read({"LAUNCHER_STALL_TIMEOUT": timeout}, {}, check_here=False)
+    assert caught.value.problems == [f"LAUNCHER_STALL_TIMEOUT: {timeout!r}: expected seconds, 5 or more, or 0"]
+
+
+@pytest.mark.parametrize("timeout", ["", "0"])
+def test_by_default_children_get_nothing_and_catch_nothing(job: Job, timeout: str) -> None:
+    tells = """
+import os, sys
+caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt")).split()[1]
+print("told", sorted(os.environ.get("PYTHONPATH", "").split(":")), hex(int(caught, 16) >> 33), sys.path[0], flush=True)
+"""
+    job.start(flags=program(job, tells), LAUNCHER_STALL_TIMEOUT=timeout, PYTHONPATH="/mine")
+    assert job.codes() == [0, 0, 0], job.stderr()
+    log = (job.output / "node_0" / "train.log").read_text()
+    assert f"told ['/mine'] 0x0 {job.folder}" in log
+
+
+def test_where_it_is_on_the_users_own_path_and_sitecustomize_are_as_ever(watched: Job) -> None:
+    own = watched.folder / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys; sys.own = __file__")
+    job = watched
+    flags = program(
+        job,
+        """
+import sys
+print("own", sys.own)
+import sitecustomize
+print("ours", [path for path in sys.path if "stacks" in path])
+print("it is", sitecustomize.__file__)
+""",
+    )
+    job.start(flags=flags, PYTHONPATH=str(own))
+    assert job.codes() == [0, 0, 0], job.stderr()
+    log = (job.output / "node_0" / "train.log").read_text()
+    assert f"own {own}/sitecustomize.py\nours []\nit is {own}/sitecustomize.py\n" in log
+
+
+@needs_root
+def test_a_volume_that_does_not_answer_holds_up_no_verdict(watched: Job) -> None:
+    """Logs and evidence cannot be written any more."""
+    job = watched
+    flags = program(job, "import time; print('begins', flush=True); time.sleep(3600)")
+    job.start(flags=flags)
+    for rank in range(3):
+        until(lambda rank=rank: job.status(rank).get("phase") == "training", what=job.stderr())  # type: ignore[misc]
+    away = job.output.parent / "away"
+    with silent_volume(job.folder / "silent"):
+        job.output.rename(away)
+        job.output.symlink_to(job.folder / "silent")
+        assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
+    for rank in range(3):
+        assert "stalled-0.txt is not written after 3 s" in job.stderr(rank)
+    assert "each member has 1 process and could not write them down" in job.termination(0)
+
+
+# ---- the gang --------------------------------------------------------------------------------------------------------
+
+
+async def trains(scene: Scene, size: int, judge: Callable[[Cause], tuple[Cause, Next]], **changes: Any) -> list[Node]:
+    nodes = await scene.gang(size, settings(size, collect=0.05, **{"stall": 0.1, **changes}), judge=judge)
+    for node in nodes:
+        node.ready()
+    for node in nodes:
+        await node.hears(Train(nodes[0].gang._settings.stall))
+    return nodes
+
+
+async def collects(scene: Scene, size: int = 3, **changes: Any) -> list[Node]:
+    """A gang whose members were told to collect."""
+    nodes = await trains(scene, size, lambda cause: (cause, Next.STOP), **changes)
+    for node in nodes:
+        await node.hears(Collect())
+    return nodes
+
+
+def collected(node: Node, processes: int = 2, written: bool = True) -> None:
+    node.gang.collected(node.rank and 0, processes, written)
+
+
+@in_loop
+async def test_the_verdict_waits_until_all_have_collected_and_says_who_has_how_many_processes() -> None:
+    async with Scene() as scene:
+        nodes = await collects(scene, evidence_within=60)
+        collected(nodes[0], 1)
+        collected(nodes[1], 3, written=False)
+        await asyncio.sleep(0.1)
+        assert not nodes[0].has(Stop)
+        collected(nodes[2], 1)
+        for node in nodes:
+            cause = await node.told_to_stop()
+            assert (cause.kind, cause.rank, cause.code) == ("stalled", None, Exit.STALLED)
+            assert "rank 0, 2 has 1 process, rank 1 has 3 processes and could not write them down" in cause.what
+            await node.hears(Finish())
+
+
+@in_loop
+async def test_a_member_that_never_has_its_evidence_holds_up_nobody_for_long() -> None:
+    async with Scene() as scene:
+        nodes = await collects(scene, evidence_within=0.2)
+        collected(nodes[0])
+        cause = await nodes[1].told_to_stop()
+        assert "rank 0 has 2 processes, rank 1, 2 has told nothing of its processes" in cause.what
+
+
+@in_loop
+async def test_a_death_while_evidence_is_collected_is_the_cause() -> None:
+    async with Scene() as scene:
+        nodes = await collects(scene, evidence_within=60)
+        collected(nodes[0])
+        cause = died("trainer", 1, 137)
+        nodes[1].failed(cause)
+        collected(nodes[1])
+        collected(nodes[2])
+        for node in nodes:
+            assert await node.told_to_stop() == cause
+        assert nodes[0].judged == [cause]
+
+
+@in_loop
+async def test_a_member_that_returns_while_all_collect_is_told_to() -> None:
+    async with Scene() as scene:
+        config = settings(2, stall=0.1, evidence_within=60, return_within=30)
+        hub, member = await scene.node(0, config), await scene.node(1, config)
+        relay = await scene.relay(hub.place)
+        await scene.joined([hub, member], hub=relay.place)
+        for node in (hub, member):
+            node.ready()
+        await member.hears(Train(0.1))
+        relay.away = True
+        relay.cut()
+        await hub.hears(Collect())
+        assert not member.has(Collect)
+        relay.away = False
+        await member.hears(Collect())
+
+
+@in_loop
+async def test_after_a_restart_the_clock_begins_again() -> None:
+    async with Scene() as scene:
+        nodes = await trains(scene, 2, lambda cause: (cause, Next.RESTART), evidence_within=60)
+        for node in nodes:
+            await node.hears(Collect())
+            collected(node)
+        for node in nodes:
+            await soon(lambda node=node: node.has(Restart))  # type: ignore[misc]
+            node.ended()
+        for node in nodes:
+            node.serving()
+        for node in nodes:
+            await soon(lambda node=node: node.events.count(Collect()) == 2)  # type: ignore[misc]
+
+
+@in_loop
+async def test_progress_of_another_turn_is_neither_heard_nor_taken_for_nonsense() -> None:
+    async with Scene() as scene:
+        nodes = await trains(scene, 2, lambda cause: (cause, Next.STOP), stall=3600)
+        link = nodes[1].gang._link
+        assert link
+        link.send(protocol.progress(7, 0, "a line"))
+        for node in nodes:
+            node.trained()
+        for node in nodes:
+            await node.hears(Finish())
+            assert not node.has(Stop)
+
+
+def test_a_trainer_of_an_earlier_turn_sets_no_clock_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Clock(monkeypatch)
+    hub.stall.watch(1)
+    hub.passes(74)
+    hub.hears(0, turn=0)
+    hub.passes(2)
+    assert hub.said
+
+
+@in_loop
+async def test_between_two_turns_no_clock_runs() -> None:
+    async with Scene() as scene:
+        cause = died("trainer", 1, 137)
+        nodes = await trains(scene, 2, lambda cause: (cause, Next.RESTART), stall=0.3, evidence_within=0.05)
+        nodes[1].failed(cause)
+        for node in nodes:
+            await node.hears(Restart(1, cause))
+        await asyncio.sleep(1)
+        assert nodes[0].judged == [cause]
+        assert not nodes[0].has(Collect)
+
+
+# ---- the clock -------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """The hub's clock of progress in simulated time: 60 s without a line are a stall."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stall: float = 60.0) -> None:
+        self.now = 1000.0
+        self.said: list[Message] = []
+        self.causes: list[Cause] = []
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        monkeypatch.setattr(clock, "time", self)
+        monkeypatch.setattr(
+            clock.Stall, "_later", lambda _, seconds, call: self._due.append((self.now + seconds, call))
+        )
+        self.stall = clock.Stall(Settings(2, 0, stall=stall), self.said.append, self.causes.append)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float) -> None:
+        """Every timer gets its turn, as on a loop that is in time."""
+        end = self.now + seconds
+        while due := sorted([each for each in self._due if each[0] <= end], key=lambda each: each[0]):
+            self._due.remove(due[0])
+            self.now = max(self.now, due[0][0])
+            due[0][1]()
+        self.now = max(self.now, end)
+
+    def hears(self, rank: int, age: float = 0.0, turn: int = 0) -> None:
+        self.stall.heard(rank, protocol.progress(turn, age, "a line"))
+
+
+def test_any_trainers_line_sets_the_clock_back_and_none_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Clock(monkeypatch)
+    hub.stall.watch(0)
+    for _ in range(20):
+        hub.passes(59)
+        hub.hears(1)
+    hub.passes(74)
+    assert not hub.said
+    hub.passes(2)
+    assert hub.said == [protocol.of_turn("collect", 0)]
+    hub.passes(12)
+    assert [cause.kind for cause in hub.causes] == ["stalled"]
+    assert "for 75 s" in hub.causes[0].what
+    assert "the last line was of rank 1: 'a line'" in hub.causes[0].what
+
+
+def test_a_line_in_time_that_is_told_a_fourth_later_is_no_stall_and_counts_from_when_it_was_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = Clock(monkeypatch)
+    hub.stall.watch(0)
+    hub.passes(74)
+    hub.hears(0, age=15)
+    hub.passes(59)
+    assert not hub.said
+    hub.passes(2)
+    assert hub.said
+
+
+def test_a_hub_that_was_itself_stopped_hears_first_what_was_said_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Clock(monkeypatch)
+    hub.stall.watch(0)
+    hub.now += 3600
+    hub.passes(0)
+    hub.hears(1, age=5)
+    hub.passes(16)
+    assert not hub.said
+
+
+def test_what_was_collected_in_an_earlier_turn_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Clock(monkeypatch)
+    hub.stall.watch(1)
+    hub.passes(76)
+    for turn in (0, 1):
+        assert not hub.causes
+        for rank in range(2):
+            hub.stall.collected(rank, protocol.collected(turn, 1, True))
+    assert hub.causes
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_no_clock_runs_where_it_is_off_or_all_have_trained(monkeypatch: pytest.MonkeyPatch, on: bool) -> None:
+    hub = Clock(monkeypatch, stall=60.0 if on else 0.0)
+    hub.stall.watch(0)
+    if on:
+        hub.stall.end()
+        hub._due.clear()  # cancelled
+    hub.passes(10_000)
+    assert not hub.said
+    assert not hub._due
+
+
+class Told:
+    """In the place of the gang: what it was told of progress."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[int, float, str]] = []
+
+    def progress(self, turn: int, printed_at: float, line: str) -> None:
+        self.words.append((turn, printed_at, line))
+
+
+def watchdog_of(told: Told) -> Watchdog:
+    return Watchdog(3, told, lambda text: None, lambda: "a line")  # type: ignore[arg-type]
+
+
+@in_loop
+async def test_however_much_is_printed_the_hub_is_told_at_once_and_then_not_for_a_fourth_of_the_time() -> None:
+    told = Told()
+    watchdog = watchdog_of(told)
+    watchdog.printed()
+    watchdog.train(4 * 3600)
+    for _ in range(1000):
+        await asyncio.to_thread(watchdog.printed)
+    assert [(turn, line) for turn, _, line in told.words] == [(3, "a line")]
+
+
+@in_loop
+async def test_what_was_printed_last_is_told_in_the_end_with_its_own_time() -> None:
+    told = Told()
+    watchdog = watchdog_of(told)
+    watchdog.train(4 * 0.05)
+    for _ in range(5):
+        watchdog.printed()
+        await asyncio.sleep(0.02)
+    last = watchdog._printed_at
+    await soon(lambda: told.words and told.words[-1][1] == last)
+
+
+# ---- the evidence ----------------------------------------------------------------------------------------------------
+
+
+ISOLATED = "import time; print('begins'); time.sleep(3600)"
+
+
+@contextmanager
+def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that can tell its stacks, once it has printed a line."""
+    child = subprocess.Popen(
+        argv, env=stacks.environment(os.environ), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline()
+        yield child
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+
+
+def told(*subjects: evidence.Subject, within: float = 6.0, peers: dict[str, str] | None = None) -> evidence.Evidence:
+    return run(evidence.gather(subjects, peers or {}, within))
+
+
+def test_a_python_that_hangs_in_c_code_and_lets_no_other_thread_run_tells_where() -> None:
+    hangs = "import ctypes\ndef hangs_in_c(): ctypes.PyDLL(None).sleep(3600)\nprint('begins', flush=True); hangs_in_c()"
+    with started(sys.executable, "-c", hangs) as child:
+        eventually(lambda: "in hangs_in_c" in stacks.ask(child.pid))
+
+
+def test_all_threads_are_told_and_those_of_a_forked_process_too() -> None:
+    forks = """
+import os, threading, time
+def waits(): time.sleep(3600)
+def child_waits(): time.sleep(3600)
+threading.Thread(target=waits).start()
+if os.fork() == 0:
+    child_waits()
+print("begins", flush=True)
+def parent_waits(): time.sleep(3600)
+parent_waits()
+"""
+    with started(sys.executable, "-c", forks) as child:
+        both = re.compile("in parent_waits.*Python stacks.*in child_waits", re.DOTALL)
+        subject = evidence.Subject("trainer", "train.log", child.pid, ())
+        eventually(lambda: both.search(told(subject).text))
+        assert told(subject).processes == 2
+        first, second = told(subject).text.split("-------- ")[1:]
+        assert ("in waits" in first, "in child_waits" in first, "in parent_waits" in second) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("/bin/sh", "-c", "echo begins; sleep 3600"), (sys.executable, "-I", "-uc", ISOLATED)],
+)
+def test_who_has_not_registered_is_sent_no_signal(argv: tuple[str, ...]) -> None:
+    with started(*argv) as child:
+        assert "none: this is no Python that could be asked" in stacks.ask(child.pid)
+        assert child.poll() is None
+        assert "none: this is no Python" in told(evidence.Subject("trainer", "log", child.pid, ())).text
+        assert child.poll() is None
+
+
+def test_a_program_that_has_given_the_signal_back_is_sent_none() -> None:
+    gives_back = "import faulthandler, time; faulthandler.unregister(50); print('begins', flush=True); time.sleep(3600)"
+    with started(sys.executable, "-c", gives_back) as child:
+        assert "none: this is no Python that could be asked" in stacks.ask(child.pid)
+        assert child.poll() is None
+
+
+@needs_root
+def test_who_is_held_by_the_kernel_is_said_to_be_within_the_bound(tmp_path: Path) -> None:
+    with silent_volume(tmp_path / "silent") as volume:
+        reads = f"print('begins', flush=True); open('{volume}/data')"
+        with started(sys.executable, "-c", reads) as child:
+            eventually(lambda: "fuse" in Path(f"/proc/{child.pid}/wchan").read_text() or read_state(child.pid) == "D")
+            text = told(evidence.Subject("trainer", "train.log", child.pid, ("a line",))).text
+            assert "Python stacks: none: no answer within 1 s, as when the kernel holds the process" in text
+            assert "    a line" in text
+
+
+def read_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_what_a_process_was_told_is_not_shown() -> None:
+    secret = ("--password", "hunter2", "--token=hunter2")
+    with started(sys.executable, "-u", "-c", "import time; print('begins'); time.sleep(3600)", *secret) as child:
+        text = told(evidence.Subject("trainer", "train.log", child.pid, ())).text
+        assert f"process {child.pid}: {sys.executable} -u -c\n" in text
+        assert "hunter2" not in text
+
+
+def test_only_the_last_50_lines_are_shown() -> None:
+    with started("/bin/sh", "-c", "echo begins; sleep 3600") as child:
+        subject = evidence.Subject("trainer", "train.log", child.pid, [f"line {number}" for number in range(60)])
+        text = told(subject).text
+        assert "its last lines (train.log):\n    line 10\n" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (("paddle", "train", "--config=a"), "paddle train"),
+        (("python", "-m", "paddle.distributed.launch", "train.py"), "python -m paddle.distributed.launch"),
+        (("python", "train.py", "secret"), "python train.py"),
+        (("bash", "-ec", "PASSWORD=x python train.py"), "bash -ec"),
+        (("env", "PASSWORD=x", "python"), "env"),
+        (("prog", "--password", "x"), "prog"),
+        ((), ""),
+    ],
+)
+def test_a_program_is_named_without_what_may_be_secret(argv: tuple[str, ...], shown: str) -> None:
+    assert program_of(argv) == shown
