@@ -72,7 +72,7 @@ class Hub:
         self._staged: set[int] = set()
         self._turn = Turn(0)
         self._stall = Stall(settings, self._tell_all, lambda cause: self._report(time.monotonic(), cause))
-        self._decide_at = 0.0
+        self._collecting: asyncio.TimerHandle | None = None
         self._completing: asyncio.Task[None] | None = None
         self._cause: Cause | None = None
         self._again = False  # once it is over
@@ -338,12 +338,16 @@ class Hub:
     async def _mark_and_finish(self) -> None:
         """All have trained, so nothing can fail any more: first the mark, then the word."""
         marking = asyncio.ensure_future(self._complete())
+        marking.add_done_callback(self._marked)
         await asyncio.wait([marking], timeout=self._settings.complete_within)
         if not marking.done():
             self._say(f"the mark of completion is not written after {self._settings.complete_within:g} s: going on")
-        elif not marking.cancelled() and (error := marking.exception()):
-            self._say(f"the mark of completion could not be written: {error}")
         self._finish()
+
+    def _marked(self, marking: asyncio.Future[None]) -> None:
+        """Perhaps later than anybody waits for it."""
+        if not marking.cancelled() and (error := marking.exception()):
+            self._say(f"the mark of completion could not be written: {error}")
 
     def _finish(self) -> None:
         if not self._finished:
@@ -366,12 +370,17 @@ class Hub:
             self._decide()
 
     def _collect(self) -> None:
-        self._decide_at = time.monotonic() + self._settings.collect
-        asyncio.get_running_loop().call_at(self._decide_at, self._decide)
+        if self._collecting:
+            self._collecting.cancel()
+        self._collecting = asyncio.get_running_loop().call_later(self._settings.collect, self._collected)
+
+    def _collected(self) -> None:
+        self._collecting = None
+        self._decide()
 
     def _decide(self) -> None:
         """Name the first cause, once nobody is awaited any more whose loss would be older."""
-        if self._cause or not self._turn.reports or time.monotonic() < self._decide_at:
+        if self._cause or not self._turn.reports or self._collecting:
             return
         died_at, cause = first_cause(self._turn.reports)
         latest = died_at + handicap(cause)

@@ -1,0 +1,488 @@
+"""A simulated world for the gang: computers with clocks of their own, and a network that delays, holds back and cuts.
+
+Everything happens in one thread and in simulated time, which jumps to whatever is next. The gang's own code runs
+unchanged: each computer is the event loop of the launcher on it, and the sockets that it opens are those of this world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import math
+import os
+import random
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import pytest
+
+Address = tuple[str, int]
+SOON = -math.inf
+_FIN = "the other side says no more"
+_RESET = "the connection is gone"
+
+
+class World:
+    """What is due, on which computer, and who can hear whom. `tap` is called with each line that arrives."""
+
+    def __init__(self, delays: Sequence[float]) -> None:
+        self.now = 0.0
+        self.random = random.Random(0)
+        self.delays = itertools.cycle(delays)  # of one direction of one connection after the other
+        self.computers: dict[str, Computer] = {}
+        self.listeners: dict[Address, Socket] = {}
+        self.tap: Callable[[Computer, Computer, bytes], None] = lambda sender, receiver, line: None
+        self.over = False
+        self._directions: dict[tuple[str, str], Direction] = {}
+        self._due: list[tuple[float, int, Timer]] = []
+        self._count = itertools.count()
+
+    def computer(self, name: str, clock: float) -> Computer:
+        """`clock` is what its own clock shows at the beginning."""
+        computer = self.computers[name] = Computer(self, name, clock)
+        return computer
+
+    def at(self, when: float, timer: Timer) -> None:
+        heapq.heappush(self._due, (when, next(self._count), timer))
+
+    def after(self, seconds: float, call: Callable[..., object], *args: object) -> None:
+        """Something that happens to the world, and not on a computer."""
+        self.at(self.now + seconds, Timer(None, call, args))
+
+    def run(self, done: Callable[[], bool], until: float) -> bool:
+        """Until all is done, or false when it is not by then."""
+        while not done():
+            if not self._due or self._due[0][0] > until:
+                return False
+            when, _, timer = heapq.heappop(self._due)
+            self.now = max(self.now, when)
+            timer.fire()
+        return True
+
+    def close(self) -> None:
+        """End what still runs, without consequences; what it has to complain about are faults."""
+        self.over = True
+        tasks = [task for computer in self.computers.values() for task in computer.tasks]
+        unseen = [task.exception() for task in tasks if task.done() and getattr(task, "_log_traceback", False)]
+        waiting = [timer for _, _, timer in self._due]
+        for computer in self.computers.values():
+            computer.dead, computer.frozen_until = False, 0.0
+            waiting += computer.waiting
+        self._due.clear()
+        for timer in waiting:
+            if timer.when == SOON:  # the first step of a task may be among them
+                self.at(self.now, timer)
+        for task in tasks:
+            task.cancel()
+        self.run(lambda: not self._due, self.now)
+        if unseen:
+            raise AssertionError(f"nobody saw what a task raised: {unseen}") from unseen[0]
+
+    # ---- the network ---------------------------------------------------------------------------------------------
+
+    def direction(self, sender: Computer, receiver: Computer) -> Direction:
+        return self._directions.setdefault((sender.name, receiver.name), Direction())
+
+    def silence(self, sender: Computer, receiver: Computer, seconds: float) -> None:
+        """In one direction nothing arrives for a while; then it does, since TCP repeats it."""
+        direction = self.direction(sender, receiver)
+        direction.silent_until = max(direction.silent_until, self.now + seconds)
+
+    def cut(self, one: Computer, other: Computer, later: float, away: float) -> None:
+        """End their connections: what is on its way is lost. The other notices `later`; dialling is refused as long."""
+        for sender, receiver in ((one, other), (other, one)):
+            direction = self.direction(sender, receiver)
+            direction.away_until = max(direction.away_until, self.now + away)
+        for end in one.ends:
+            if end.peer.computer is other and not end.cut:
+                end.cut = end.peer.cut = True
+                end.receive(_RESET)
+                self.after(later, end.peer.receive, _RESET)
+
+    def dial(self, dialling: Socket, address: Address, answered: asyncio.Future[None]) -> None:
+        """The kernel of the other computer answers, also for a launcher that does not run just now."""
+        here, there = dialling.computer, self.computers[address[0]]
+        to, fro = next(self.delays), next(self.delays)
+
+        def knock() -> None:
+            listener = self.listeners.get(address)
+            if there.off or here.off:
+                return
+            refused = listener is None or self.direction(here, there).away_until > self.now
+            mine, theirs = End(here, to), End(there, fro)
+            mine.peer, theirs.peer = theirs, mine
+            theirs.arrives_at = max(self.now, self.direction(there, here).silent_until) + fro
+            self.after(theirs.arrives_at - self.now, answer, mine, refused)
+            if listener is not None and not refused:
+                listener.arrived(theirs)
+
+        def answer(mine: End, refused: bool) -> None:
+            if here.dead or dialling.closed:
+                mine.close()
+            elif refused:
+                here.call_soon(_settle, answered, ConnectionRefusedError(111, "refused"))
+            else:
+                dialling.end = mine
+                here.call_soon(_settle, answered, None)
+
+        self.after(max(0.0, self.direction(here, there).silent_until - self.now) + to, knock)
+
+
+class Direction:
+    """From one computer to another."""
+
+    silent_until = 0.0
+    away_until = 0.0
+
+
+class Timer:
+    """A call that is due on a computer, or to the world; it can be cancelled."""
+
+    __slots__ = ("args", "call", "computer", "off", "when")
+
+    def __init__(
+        self, computer: Computer | None, call: Callable[..., object], args: tuple[object, ...], when: float = 0.0
+    ) -> None:
+        self.computer = computer
+        self.call = call
+        self.args = args
+        self.when = when  # by the clock of the computer
+        self.off = False
+
+    def cancel(self) -> None:
+        self.off = True
+
+    def fire(self) -> None:
+        if self.off:
+            return
+        if self.computer is None:
+            self.call(*self.args)
+        elif not self.computer.runs:
+            self.computer.waiting.append(self)
+        else:
+            self.computer.reached = max(self.computer.reached, self.when)
+            self.computer.run(self.call, *self.args)
+
+
+class Computer:
+    """Where one launcher runs: the part of an event loop that the gang needs, and a clock that agrees with no other."""
+
+    def __init__(self, world: World, name: str, clock: float) -> None:
+        self.world = world
+        self.name = name
+        self.ends: list[End] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.waiting: list[Timer] = []  # until its launcher runs, if it ever does
+        self.reached = SOON  # no timer is called before its time, whatever is lost by rounding
+        self.frozen_until = 0.0
+        self.dead = False  # its launcher
+        self.off = False
+        self._clock = clock
+        self._loop = cast(asyncio.AbstractEventLoop, self)
+
+    def run(self, call: Callable[..., object], *args: object) -> None:
+        asyncio._set_running_loop(self._loop)
+        try:
+            call(*args)
+        finally:
+            asyncio._set_running_loop(None)
+
+    # ---- what can happen to it -----------------------------------------------------------------------------------
+
+    @property
+    def frozen(self) -> bool:
+        return self.world.now < self.frozen_until
+
+    @property
+    def runs(self) -> bool:
+        return not self.frozen and not self.dead
+
+    def freeze(self, seconds: float) -> None:
+        """Its launcher does nothing for a while, its kernel goes on."""
+        self.frozen_until = max(self.frozen_until, self.world.now + seconds)
+        self.world.after(self.frozen_until - self.world.now, self._wake)
+
+    def _wake(self) -> None:
+        """As an event loop does: first what has arrived, then the timers that are due."""
+        if not self.runs:
+            return
+        for end in self.ends:
+            end.read()
+        for listener in list(self.world.listeners.values()):
+            if listener.computer is self:
+                self.run(listener.accept_all)
+        waiting, self.waiting = self.waiting, []
+        for timer in waiting:
+            self.world.at(self.world.now, timer)
+
+    def kill(self) -> None:
+        """Its launcher dies; the kernel ends its connections."""
+        self.dead = True
+        for address in [address for address, listener in self.world.listeners.items() if listener.computer is self]:
+            self.world.listeners[address].close()
+        for end in self.ends:
+            end.close()
+
+    def switch_off(self) -> None:
+        """Nobody is told."""
+        self.dead = self.off = True
+
+    # ---- the event loop ------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return max(self.world.now + self._clock, self.reached)
+
+    def call_soon(self, call: Callable[..., object], *args: object, context: object = None) -> Timer:
+        timer = Timer(self, call, args, SOON)
+        self.world.at(self.world.now, timer)
+        return timer
+
+    def call_at(self, when: float, call: Callable[..., object], *args: object, context: object = None) -> Timer:
+        timer = Timer(self, call, args, when)
+        self.world.at(max(when - self._clock, self.world.now), timer)
+        return timer
+
+    def call_later(self, delay: float, call: Callable[..., object], *args: object, context: object = None) -> Timer:
+        return self.call_at(self.time() + delay, call, *args)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self._loop)
+
+    def create_task(self, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=self._loop, **options)
+        self.tasks.append(task)
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What would be logged is looked for when the world ends."""
+
+    def add_reader(self, listener: Socket, call: Callable[..., object], *args: object) -> None:
+        listener.reader = lambda: call(*args)
+        self.call_soon(listener.accept_all)
+
+    def remove_reader(self, listener: Socket) -> None:
+        listener.reader = None
+
+    async def sock_connect(self, dialling: Socket, address: Address) -> None:
+        answered = self.create_future()
+        self.world.dial(dialling, address, answered)
+        await answered
+
+    async def create_connection(
+        self, factory: Callable[[], asyncio.Protocol], *, sock: Socket
+    ) -> tuple[Transport, asyncio.Protocol]:
+        return await self.connect_accepted_socket(factory, sock)
+
+    async def connect_accepted_socket(
+        self, factory: Callable[[], asyncio.Protocol], sock: Socket
+    ) -> tuple[Transport, asyncio.Protocol]:
+        assert sock.end is not None
+        protocol = factory()
+        transport = Transport(sock.end, protocol)
+        self.call_soon(protocol.connection_made, transport)
+        self.call_soon(transport.begin)
+        ready = self.create_future()
+        self.call_soon(_settle, ready, None)
+        await ready
+        return transport, protocol
+
+
+class End:
+    """One side of a connection, in the kernel of its computer."""
+
+    peer: End
+
+    def __init__(self, computer: Computer, delay: float) -> None:
+        self.computer = computer
+        self.arrived: deque[bytes | str] = deque()
+        self.arrives_at = 0.0  # what was sent last: nothing overtakes it
+        self.closed = False
+        self.cut = False
+        self.transport: Transport | None = None
+        self._delay = delay
+        self._world = computer.world
+        computer.ends.append(self)
+
+    def send(self, what: bytes | str) -> None:
+        there, world = self.peer.computer, self._world
+        silent_until = world.direction(self.computer, there).silent_until
+        lost = self.cut or self.computer.off or there.off or world.over
+        if lost or (what is _RESET and silent_until > world.now):  # nothing is said again of what has ended
+            return
+        self.arrives_at = max(self.arrives_at, max(world.now, silent_until) + self._delay)
+        world.after(self.arrives_at - world.now, self._arrives, what)
+
+    def _arrives(self, what: bytes | str) -> None:
+        if not self.cut:
+            self.peer.receive(what)
+
+    def receive(self, what: bytes | str) -> None:
+        if not self.closed:
+            self.arrived.append(what)
+            self.read()
+        elif isinstance(what, bytes):
+            self.send(_RESET)
+
+    def read(self) -> None:
+        if self.transport is not None and self.computer.runs:
+            self.computer.run(self.transport.read)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.send(_RESET if self.arrived else _FIN)
+
+
+class Transport(asyncio.Transport):
+    """A connection as its protocol has it."""
+
+    def __init__(self, end: End, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._end = end
+        self._protocol = protocol
+        self._closing = False
+        self._said_all = False
+
+    def begin(self) -> None:
+        self._end.transport = self
+        self.read()
+
+    def read(self) -> None:
+        end = self._end
+        while end.arrived and not self._closing and end.computer.runs:
+            what = end.arrived.popleft()
+            if isinstance(what, bytes):
+                end.computer.world.tap(end.peer.computer, end.computer, what)
+                self._protocol.data_received(what)
+            elif what is _FIN:
+                if not self._protocol.eof_received():
+                    self.close()
+            else:
+                self._lose(ConnectionResetError())
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return (self._end.peer.computer.name, 0) if name == "peername" else default
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if not self._closing and not self._said_all:
+            self._end.send(bytes(data))
+
+    def write_eof(self) -> None:
+        if not self._said_all:
+            self._said_all = True
+            self._end.send(_FIN)
+
+    def close(self) -> None:
+        self._lose(None)
+
+    def abort(self) -> None:
+        self._lose(None)
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self._closing:
+            self._closing = True
+            self._end.close()
+            self._end.computer.call_soon(self._protocol.connection_lost, error)
+
+
+class Socket:
+    """What the gang asks of a socket."""
+
+    def __init__(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> None:
+        self.computer = cast(Computer, asyncio.get_running_loop())
+        self.end: End | None = None
+        self.reader: Callable[[], object] | None = None
+        self.closed = False
+        self._address: Address = ("", 0)
+        self._arrived: deque[End] = deque()
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def setsockopt(self, *option: int) -> None:
+        pass
+
+    def bind(self, address: Address) -> None:
+        self._address = address
+
+    def listen(self, backlog: int) -> None:
+        self.computer.world.listeners[self._address] = self
+
+    def getsockname(self) -> Address:
+        return self._address
+
+    def arrived(self, end: End) -> None:
+        self._arrived.append(end)
+        if self.computer.runs:
+            self.computer.run(self.accept_all)
+
+    def accept_all(self) -> None:
+        if self.reader is not None and self._arrived:
+            self.reader()
+
+    def accept(self) -> tuple[Socket, Address]:
+        if not self._arrived:
+            raise BlockingIOError
+        accepted = Socket()
+        accepted.end = self._arrived.popleft()
+        return accepted, (accepted.end.peer.computer.name, 0)
+
+    def close(self) -> None:
+        self.closed = True
+        self.computer.world.listeners.pop(self._address, None)
+        for end in (self.end, *self._arrived):
+            if end is not None and end.transport is None:
+                end.close()
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+# ---- the modules that the gang's code finds in the place of Python's -------------------------------------------------
+
+
+class _Time:
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class _Os:
+    strerror = staticmethod(os.strerror)
+
+    def urandom(self, size: int) -> bytes:
+        return cast(Computer, asyncio.get_running_loop()).world.random.randbytes(size)
+
+
+class _Sockets:
+    socket = Socket
+
+    def getaddrinfo(self, host: str, port: int, **options: int) -> list[tuple[Any, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(socket, name)
+
+
+def move_in(patch: pytest.MonkeyPatch) -> None:
+    """From here on the gang's code sees the time, the chance and the sockets of the world that it runs in."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("launcher.gang"):
+            for known, simulated in {"time": _Time(), "os": _Os(), "socket": _Sockets()}.items():
+                if hasattr(module, known):
+                    patch.setattr(module, known, simulated)
