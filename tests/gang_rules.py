@@ -1,0 +1,239 @@
+"""What must be true of every story of a gang."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from launcher.gang import (
+    Begin,
+    Finish,
+    HubLost,
+    Lead,
+    Next,
+    Restart,
+    Settings,
+    Stop,
+    Train,
+)
+from launcher.gang.verdict import handicap
+from launcher.model import CHILDREN, Cause, Start
+from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut
+from tests.gang_story import (
+    END_WITHIN,
+    Disturbed,
+    Entry,
+    Failed,
+    Judged,
+    Left,
+    Marking,
+    Prepared,
+    Reached,
+    Runs,
+    Said,
+    Story,
+    Verdict,
+    Welcomed,
+)
+
+NEARLY = 1e-6
+
+
+def everybody_comes_to_an_end(story: Story) -> None:
+    assert not story.waiting, f"ranks {story.waiting} still wait {END_WITHIN:g} s after the last fault"
+
+
+def each_word_comes_in_its_order(story: Story) -> None:
+    """Turns only grow. In each: Begin, Lead on the hub, Train. Nothing follows the end, but Finish a stop."""
+    for rank in range(story.schedule.size):
+        all_of_a_turn: list[type] = [Begin, Lead, Train] if rank == 0 else [Begin, Train]
+        turn, due = 0, list(all_of_a_turn)
+        ends: list[type] = [Restart, Stop, Finish, HubLost]
+        for entry in story.of(Begin, Lead, Train, Restart, Stop, Finish, HubLost, rank=rank):
+            kind = type(entry.what)
+            assert kind in [*due[:1], *ends], f"in turn {turn}: {entry}"
+            if kind is Restart:
+                assert entry.what.turn > turn, f"in turn {turn}: {entry}"
+                turn, due = entry.what.turn, list(all_of_a_turn)
+            elif kind in ends:
+                due, ends = [], [Finish] if kind is Stop else []
+            else:
+                due.remove(kind)
+                assert kind is not Begin or entry.what.turn == turn, f"in turn {turn}: {entry}"
+
+
+def all_have_said(story: Story, word: str, turn: int, before: Entry) -> bool:
+    earlier = itertools.takewhile(lambda entry: entry is not before, story.entries)
+    said = Said(word, turn)
+    return len({entry.rank for entry in earlier if entry.what == said}) == story.schedule.size
+
+
+def a_turn_begins_when_all_have_ended_the_one_before(story: Story) -> None:
+    for entry in story.of(Begin):
+        assert entry.what.turn == 0 or all_have_said(story, "ended", entry.what.turn, entry), f"too early: {entry}"
+
+
+def no_two_turns_run_together(story: Story) -> None:
+    running: dict[int, int] = {}
+    for entry in story.of(Runs):
+        if entry.what.turn is None:
+            running.pop(entry.rank, None)
+        else:
+            running[entry.rank] = entry.what.turn
+        assert len(set(running.values())) <= 1, f"children of several turns, by rank: {running} at {entry.at}"
+
+
+def training_begins_when_all_have_staged_and_serve(story: Story) -> None:
+    turns: Counter[int] = Counter()
+    for entry in story.of(Train, Restart):
+        if isinstance(entry.what, Restart):
+            turns[entry.rank] = entry.what.turn
+        else:
+            assert all_have_said(story, "staged", -1, entry), f"too early: {entry}"
+            assert all_have_said(story, "serving", turns[entry.rank], entry), f"too early: {entry}"
+
+
+def all_start_the_same_in_a_turn(story: Story) -> None:
+    starts: dict[int, Start] = {}
+    for entry in story.of(Begin):
+        assert starts.setdefault(entry.what.turn, entry.what.start) == entry.what.start, f"another start: {entry}"
+    assert len(set(starts.values())) == len(starts), f"one start for several turns: {starts}"
+    assert set(starts.values()) <= {entry.what.start for entry in story.of(Prepared)}
+
+
+def complete_is_marked_once_and_before_it_is_told(story: Story) -> None:
+    marks = [index for index, entry in enumerate(story.entries) if entry.what == Marking(done=False)]
+    assert len(marks) <= 1, "marked more than once"
+    for entry in story.ends().values():
+        if isinstance(entry.what, Finish):
+            index = story.entries.index(entry)
+            assert any(mark < index for mark in marks), f"not marked: {entry}"
+            written = any(earlier.what == Marking(done=True) for earlier in story.entries[:index])
+            assert written or story.schedule.mark_fails or story.schedule.marks == SLOW_MARK, f"not yet marked: {entry}"
+
+
+def complete_is_what_all_have_trained_in_one_turn(story: Story) -> None:
+    turns = range(len(story.of(Judged)) + 1)
+    for entry in [*story.ends().values(), *story.of(Marking)]:
+        if isinstance(entry.what, Finish | Marking):
+            assert any(all_have_said(story, "trained", turn, entry) for turn in turns), f"not all have trained: {entry}"
+
+
+def the_hub_has_one_last_word(story: Story) -> None:
+    verdicts = {entry.what.cause for entry in story.of(Verdict)}
+    hub = story.ends().get(0)
+    if hub is not None:
+        verdicts.add(hub.what.cause if isinstance(hub.what, Stop) else None)
+    assert len(verdicts) <= 1, f"several: {verdicts}"
+
+
+def who_has_heard_it_ends_by_it(story: Story) -> None:
+    for rank, end in story.ends().items():
+        for verdict in story.of(Verdict, rank=rank):
+            if verdict.at < end.at:
+                cause = end.what.cause if isinstance(end.what, Stop) else None
+                assert cause == verdict.what.cause, f"has heard {verdict}, and ends by {end}"
+
+
+def all_end_alike_where_nothing_is_cut(story: Story) -> None:
+    if story.undisturbed():
+        ends = {(type(entry.what), getattr(entry.what, "cause", None)) for entry in story.ends().values()}
+        assert len(ends) <= 1, f"several ends: {ends}"
+
+
+def what_is_told_as_the_cause_has_happened(story: Story) -> None:
+    failed: dict[Cause, int | None] = {}
+    away: set[int] = set()  # who may be lost for somebody
+    for entry in story.entries:
+        match entry.what:
+            case Failed(cause, turn, _):
+                failed[cause] = turn
+            case Prepared(Cause() as cause):
+                failed[cause] = None
+            case Disturbed() | Left():
+                away.add(entry.rank)
+            case Restart(turn, cause):
+                assert failed.get(cause, -1) == turn - 1, f"not of the turn before: {entry}"
+            case Stop(cause) | HubLost(cause) if cause.kind == "lost":
+                assert away & {cause.rank, entry.rank, 0}, f"was not lost: {entry}"
+            case Stop(cause) if "not started again" in cause.what:
+                assert any(cause.what.startswith(f"{known.what}; not") for known in failed), f"not known: {entry}"
+            case Stop(cause):
+                assert cause in failed, f"has not happened: {entry}"
+
+
+def who_returns_in_time_is_not_lost(story: Story) -> None:
+    faults, size = story.schedule.faults, story.schedule.size
+    struck = {fault.rank % size for fault in faults if isinstance(fault, DISTURBING) and not isinstance(fault, Cut)}
+    cut_at, returned = dict[int, float](), set[int]()
+    for entry in story.of(Disturbed, Welcomed, Left, Judged) if 0 not in struck else []:
+        match entry.what:
+            case Disturbed() | Left():
+                if entry.rank not in cut_at or entry.rank in returned:  # else the hub counts from the first cut
+                    cut_at[entry.rank] = entry.at
+                returned.discard(entry.rank)
+            case Welcomed() if entry.rank in cut_at and entry.at < cut_at[entry.rank] + Settings.return_within:
+                returned.add(entry.rank)
+            case Judged(cause) if cause.kind == "lost":
+                assert cause.rank in struck or cause.rank not in returned, f"it has returned: {entry}"
+
+
+def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
+    """By the hub's clock and the age of each report. Whoever may return is waited for, so only without such."""
+    if not story.undisturbed():
+        return
+    turn, reports = 0, list[Report]()
+    for entry in story.of(Failed, Reached, Judged):
+        match entry.what:
+            case Failed(cause, of_turn, age) if entry.rank == 0 and of_turn in (None, turn):
+                reports.append(Report(entry.at, entry.at - age, cause))
+            case Reached(cause, of_turn, died_at) if of_turn == turn:
+                reports.append(Report(entry.at, died_at, cause))
+            case Judged(cause, then):
+                closing = min(report.arrived for report in reports) + Settings.collect
+                assert abs(entry.at - closing) < NEARLY, f"judged at {entry.at}, due at {closing}"
+                judged = min(report.counts_from for report in reports if report.cause == cause)
+                earlier = [
+                    report
+                    for report in reports
+                    if report.arrived < closing - NEARLY and report.counts_from < judged - NEARLY
+                ]
+                assert not earlier, f"{entry}, but earlier: {earlier}"
+                turn += then is Next.RESTART
+                reports = [  # what ends the hub's member in any turn is told again
+                    replace(report, arrived=entry.at)
+                    for report in reports
+                    if report.cause.rank == 0 and report.cause.kind not in CHILDREN
+                ]
+
+
+@dataclass(frozen=True)
+class Report:
+    """As the hub has it."""
+
+    arrived: float
+    died_at: float
+    cause: Cause
+
+    @property
+    def counts_from(self) -> float:
+        return self.died_at + handicap(self.cause)
+
+
+RULES = (
+    everybody_comes_to_an_end,
+    each_word_comes_in_its_order,
+    a_turn_begins_when_all_have_ended_the_one_before,
+    no_two_turns_run_together,
+    training_begins_when_all_have_staged_and_serve,
+    all_start_the_same_in_a_turn,
+    complete_is_marked_once_and_before_it_is_told,
+    complete_is_what_all_have_trained_in_one_turn,
+    the_hub_has_one_last_word,
+    who_has_heard_it_ends_by_it,
+    all_end_alike_where_nothing_is_cut,
+    what_is_told_as_the_cause_has_happened,
+    who_returns_in_time_is_not_lost,
+    the_first_cause_is_the_earliest_that_was_told_in_time,
+)

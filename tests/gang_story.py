@@ -1,0 +1,444 @@
+"""What did happen to a gang in simulated time: launchers without processes, and what they have seen."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from launcher.errors import Exit
+from launcher.gang import (
+    Begin,
+    Event,
+    Finish,
+    Gang,
+    HubLost,
+    LookAgain,
+    Next,
+    NotAgain,
+    Restart,
+    Settings,
+    Stop,
+    Train,
+    protocol,
+)
+from launcher.model import CHILDREN, Cause, Member, Start
+from tests.gang_schedule import (
+    DISTURBING,
+    Broken,
+    Cut,
+    Death,
+    Fault,
+    Freeze,
+    Killed,
+    Off,
+    Pace,
+    Schedule,
+    Silence,
+    Told,
+)
+from tests.gang_world import Computer, World
+
+HUB = ("10.0.0.0", 7000)
+SILENCE = 30.0
+JOIN_WITHIN = 12.0  # then a launcher gives up
+LOOK_EVERY = 0.5  # for peers, after LookAgain
+MARK_SEEN_WITHIN = 3.0  # by a member that has lost its hub
+FINISH_WITHIN = 1.5  # after a stop
+END_WITHIN = 240.0  # after the last fault: all silences noticed, and four turns of the slowest members
+
+
+@dataclass(frozen=True)
+class Said:
+    """A launcher's word to its gang; -1 where it is of no turn."""
+
+    word: str
+    turn: int = -1
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A launcher's report to its gang."""
+
+    cause: Cause
+    turn: int | None
+    age: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A member's report has reached the hub; `died_at` is when by the age that it has."""
+
+    cause: Cause
+    turn: int
+    died_at: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the hub has found to be the first cause."""
+
+    cause: Cause
+    then: Next
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the hub's launcher has settled: a start, or a cause to end by."""
+
+    start: Start | Cause
+
+
+@dataclass(frozen=True)
+class Marking:
+    """The mark of completion is being written, or it is."""
+
+    done: bool
+
+
+@dataclass(frozen=True)
+class Welcomed:
+    """The hub's word has reached a member, for the first time or after a return."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The hub's last word has reached a member: the cause of a stop, or None where the job is complete."""
+
+    cause: Cause | None
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Of which turn a member has children."""
+
+    turn: int | None
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """From here on a member may be lost for others, and others for it."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A launcher has no gang any more."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that happened at, or to, the launcher of a rank."""
+
+    at: float
+    rank: int
+    what: Any
+
+
+@dataclass
+class Story:
+    """All that happened, in order."""
+
+    schedule: Schedule
+    entries: list[Entry] = field(default_factory=list)
+    waiting: Collection[int] = ()  # living launchers that have not come to an end
+
+    def of(self, *kinds: type, rank: int | None = None) -> list[Entry]:
+        return [entry for entry in self.entries if isinstance(entry.what, kinds) and rank in (None, entry.rank)]
+
+    def ends(self) -> dict[int, Entry]:
+        """By what each rank has first heard that it is over."""
+        return {entry.rank: entry for entry in reversed(self.of(Stop, Finish, HubLost))}
+
+    def undisturbed(self) -> bool:
+        return not self.of(Disturbed)
+
+
+# ---- a launcher without processes ------------------------------------------------------------------------------------
+
+
+class Launcher:
+    """Says and does what a conductor would."""
+
+    def __init__(self, job: Job, rank: int, pace: Pace) -> None:
+        self.rank = rank
+        self.computer = job.world.computer(f"10.0.0.{rank}", clock=1000.0 * rank)
+        self.left = False
+        self._note = partial(job.note, rank)
+        self._pace = pace
+        self._turn = 0
+        self._children: set[str] = set()
+        self._children_of = 0
+        self._doomed: list[tuple[Death, int]] = []
+        self._joined = False
+        self._told = False
+        self._over = False
+        self._held: list[tuple[Cause, float, int | None]] = []
+        self._finished: asyncio.Future[None] = self.computer.create_future()
+        self._joining: asyncio.Task[None] | None = None
+        self.computer.run(self._make_gang, job)
+        self.computer.call_later(pace.starts, self._start)
+
+    def _make_gang(self, job: Job) -> None:
+        gathers = job.schedule.gathers
+        config = Settings(job.schedule.size, HUB[1], (self.computer.name,), silence=SILENCE, gathers=gathers)
+        self._gang = Gang(
+            config, self._heard, lambda line: None, complete=job.complete, judge=job.judge, prepare=job.prepare
+        )
+
+    def _start(self) -> None:
+        if self._over:
+            return
+        if self._pace.early:
+            self._serve()
+        self._later(self._pace.stages, self._say, Said("staged"), self._gang.staged)
+        self._joining = self.computer.create_task(self._join())
+        self._later(JOIN_WITHIN, self._give_up)
+
+    async def _join(self) -> None:
+        await self._gang.listen()
+        host = self.computer.name
+        me = Member(f"pod-{self.rank}", "", host, host, self.rank)
+        while not self._joined:
+            try:
+                await self._gang.join(me, HUB if self.rank else None, job="job", secret=b"secret")
+                self._joined = True
+            except LookAgain:
+                await asyncio.sleep(LOOK_EVERY)
+        for cause, died_at, turn in self._held:
+            self._fail(cause, died_at, turn)
+
+    def _give_up(self) -> None:
+        if not self._joined:
+            self._leave(0.0)
+
+    # ---- what it hears -------------------------------------------------------------------------------------------
+
+    def _heard(self, event: Event) -> None:
+        self._note(event)
+        match event:
+            case Begin(turn) if not (self._pace.early and turn == 0):
+                self._serve()
+            case Train():
+                self._run("trainer")
+                self._later(self._pace.trains, self._trained, self._turn)
+            case Restart(turn):
+                self._turn = turn
+                self._later(self._pace.ends, self._ended, turn)
+            case Stop(cause, again):
+                scatters = again and not self._told and (cause.rank != self.rank or cause.kind in CHILDREN)
+                self._leave(self._pace.ends, says=not scatters, waits=not scatters and cause.rank != self.rank)
+            case HubLost():
+                self._leave(MARK_SEEN_WITHIN)
+            case Finish():
+                if not self._finished.done():
+                    self._finished.set_result(None)
+                self._leave(0.0, says=True)
+
+    # ---- its children: what it says of a turn may come when that is over already ----------------------------------
+
+    def _serve(self) -> None:
+        self._children_of = self._turn
+        self._note(Runs(self._turn))
+        self._run("pserver")
+        self._later(self._pace.serves, self._say, Said("serving", self._turn), partial(self._gang.serving, self._turn))
+
+    def _run(self, kind: str) -> None:
+        self._children.add(kind)
+        for fault, number in [doomed for doomed in self._doomed if doomed[0].kind == kind][:1]:
+            self._doomed.remove((fault, number))
+            self._later(fault.after, self.suffer, fault, number)
+
+    def _trained(self, turn: int) -> None:
+        if turn == self._children_of:
+            if "trainer" not in self._children:
+                return  # it is dead
+            self._children.remove("trainer")
+        self._say(Said("trained", turn), partial(self._gang.trained, turn))
+
+    def _ended(self, turn: int) -> None:
+        if not self._over:
+            self._children.clear()
+            self._note(Runs(None))
+            self._say(Said("ended", turn), partial(self._gang.ended, turn))
+
+    # ---- what happens to it --------------------------------------------------------------------------------------
+
+    def suffer(self, fault: Fault, number: int) -> None:
+        """A fault of which it knows."""
+        now = self.computer.time()
+        match fault:
+            case Death(_, _, kind, code, later) if kind in self._children:
+                self._children.remove(kind)
+                self._later(later, self._fail, self._cause(kind, code, number), now, self._children_of)
+            case Death():
+                self._doomed.append((fault, number))
+            case Broken():
+                self._fail(self._cause("staging", Exit.IO_FAILED, number), now, None)
+            case Told() if not self._over:
+                self._told = True
+                cause = self._cause("stopped", Exit.STOPPED, number)
+                self._note(Failed(cause, None))
+                self._gang.failed(cause, now)
+                if not self._joined:  # but it may be on its way: then the others lose it
+                    self._note(Disturbed())
+                    self._leave(0.0)
+
+    def _cause(self, kind: str, code: int, number: int) -> Cause:
+        return Cause(kind, self.rank, f"pod-{self.rank}", f"fault {number}", code)
+
+    def _fail(self, cause: Cause, died_at: float, turn: int | None) -> None:
+        if self._over:
+            return
+        if self._joined:
+            self._note(Failed(cause, turn, self.computer.time() - died_at))
+            self._gang.failed(cause, died_at, turn)
+        else:
+            self._held.append((cause, died_at, turn))
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def _leave(self, ends: float, *, says: bool = False, waits: bool = False) -> None:
+        if not self._over:
+            self._over = True
+            self.computer.create_task(self._end(ends, says, waits))
+
+    async def _end(self, ends: float, says: bool, waits: bool) -> None:
+        if self._joining is not None and not self._joining.done():
+            self._joining.cancel()
+            await asyncio.wait([self._joining])
+        await asyncio.sleep(ends)
+        self._children.clear()
+        self._note(Runs(None))
+        if says:
+            self._say(Said("stopped"), self._gang.stopped)
+        if waits:
+            await asyncio.wait([self._finished], timeout=FINISH_WITHIN)
+        self._note(Left())
+        await self._gang.close()
+        self.left = True
+
+    def _say(self, said: Said, call: Callable[[], None]) -> None:
+        if not self.left:
+            self._note(said)
+            call()
+
+    def _later(self, seconds: float, call: Callable[..., None], *args: object) -> None:
+        self.computer.call_later(seconds, call, *args)
+
+
+# ---- a job of them ---------------------------------------------------------------------------------------------------
+
+
+class Job:
+    """All launchers of a schedule, and what happens to them."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.story = Story(schedule)
+        self.world = World(schedule.delays)
+        self.world.tap = self._arrived
+        self._prepared = 0
+        self._restarts = schedule.restarts
+        paces = itertools.cycle(schedule.paces)
+        self._launchers = [Launcher(self, rank, next(paces)) for rank in range(schedule.size)]
+        at = 0.0
+        for number, fault in enumerate(schedule.faults):
+            at += fault.after
+            self.world.after(at, self._strike, fault, number)
+        self._until = at + max((getattr(fault, "seconds", 0.0) for fault in schedule.faults), default=0.0) + END_WITHIN
+
+    def run(self) -> Story:
+        self.world.run(lambda: not self._living(), self._until)
+        self.story.waiting = self._living()
+        self.world.close()
+        return self.story
+
+    def _living(self) -> list[int]:
+        return [node.rank for node in self._launchers if not node.left and not node.computer.dead]
+
+    def note(self, rank: int, what: object) -> None:
+        if not self.world.over:
+            self.story.entries.append(Entry(self.world.now, rank, what))
+
+    # ---- what the hub asks of its launcher -----------------------------------------------------------------------
+
+    async def complete(self) -> None:
+        self.note(0, Marking(done=False))
+        await asyncio.sleep(self.schedule.marks)
+        if self.schedule.mark_fails:
+            raise OSError(5, "the volume is gone")
+        self.note(0, Marking(done=True))
+
+    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+        then = Next.STOP
+        if cause.kind in CHILDREN and self._restarts:
+            self._restarts -= 1
+            then = Next.RESTART
+        elif self.schedule.gathers and cause.kind in ("lost", "stopped"):
+            then = Next.GATHER
+        self.note(0, Judged(cause, then))
+        return cause, then
+
+    async def prepare(self, cause: Cause | None) -> Start:
+        number, self._prepared = self._prepared, self._prepared + 1
+        try:
+            await asyncio.sleep(self.schedule.prepares)
+        except asyncio.CancelledError:
+            if not self.schedule.stubborn:
+                raise
+            await asyncio.sleep(self.schedule.prepares)
+        if number == self.schedule.refuses:
+            no = Cause("volume", 0, "pod-0", f"start {number} may not be", Exit.IO_FAILED)
+            self.note(0, Prepared(no))
+            raise NotAgain(no)
+        self.note(0, Prepared(Start(number, None)))
+        return Start(number, None)
+
+    # ---- what happens --------------------------------------------------------------------------------------------
+
+    def _strike(self, fault: Fault, number: int) -> None:
+        node = self._launchers[fault.rank % self.schedule.size]
+        hub, others = self._launchers[0], self._launchers[1:]
+        struck = [node] if node is not hub else others
+        if isinstance(fault, DISTURBING):
+            for each in {node, *(struck if isinstance(fault, Cut | Silence) else ())}:
+                self.note(each.rank, Disturbed())
+        match fault:
+            case Cut(_, _, later, away):
+                for each in struck:
+                    self.world.cut(each.computer, hub.computer, later, away)
+            case Silence(_, _, up, down, seconds):
+                for each in struck:
+                    if up:
+                        self.world.silence(each.computer, hub.computer, seconds)
+                    if down:
+                        self.world.silence(hub.computer, each.computer, seconds)
+            case Freeze(_, _, seconds):
+                node.computer.freeze(seconds)
+            case Killed():
+                self.note(node.rank, Runs(None))
+                node.computer.kill()
+            case Off():
+                self.note(node.rank, Runs(None))
+                node.computer.switch_off()
+            case _:
+                node.computer.call_soon(node.suffer, fault, number)
+
+    def _arrived(self, sender: Computer, receiver: Computer, line: bytes) -> None:
+        """The words by which the gang is judged."""
+        if line.startswith(b'{"word":"failed"') and receiver.name == HUB[0]:
+            message = protocol.decode(line)
+            cause, age = protocol.read_failed(message)
+            self.note(self._rank(sender), Reached(cause, protocol.read_turn(message), self.world.now - age))
+        elif line.startswith(b'{"word":"welcome"'):
+            self.note(self._rank(receiver), Welcomed())
+        elif line.startswith(b'{"word":"stop"'):
+            self.note(self._rank(receiver), Verdict(protocol.read_stop(protocol.decode(line)).cause))
+        elif line.startswith(b'{"word":"finish"') and not self.story.of(Verdict, rank=self._rank(receiver)):
+            self.note(self._rank(receiver), Verdict(None))
+
+    def _rank(self, computer: Computer) -> int:
+        return int(computer.name.rpartition(".")[2])
