@@ -479,7 +479,6 @@ class Conductor:
 
     async def leave(self, result: Outcome) -> None:
         """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move."""
-        self._say(f"exit code {result.code}: {result.text}")
         if self._generations.done() and result.cause is None:
             self._generations.result().complete()
         self._place_early_logs()
@@ -502,6 +501,7 @@ class Conductor:
             *others,
         ]
         await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=_FAREWELL + 0.5)
+        self._say(said)  # behind what all these had to say: whoever looks at one line looks at the last
 
     def _folder_without_rank(self) -> str | None:
         """Where the log of a server goes that failed before there was a gang; nowhere if it did not fail."""

@@ -56,8 +56,10 @@ def test_a_name_that_never_comes_ends_with_what_to_look_at() -> None:
 
 
 def test_number_zero_is_the_hub_and_asks_nobody() -> None:
-    peers = asyncio.run(finder(settings(host_name="x-0"), print).find())
+    asking = finder(settings(host_name="x-0"), print)
+    peers = asyncio.run(asking.find())
     assert (peers.rank, peers.hub, peers.me.address) == (0, None, "10.0.0.9")
+    assert "kubectl get pods" in asking.missing([])
 
 
 def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_pod() -> None:
@@ -85,6 +87,8 @@ def test_without_a_number_below_n_it_says_how_to_give_one(more: dict[str, Any]) 
         ({"service": "svc.other", "host_name": "job-2.svc.other.svc.cluster.test"}, "job-0.svc.other"),
         ({"service": "svc.other", "host_name": "node", "pod_name": "set-2"}, "set-0.svc.other"),
         ({"service": "svc.other", "host_name": "node"}, "x-0.svc.other"),
+        ({"service": "svc.other", "host_name": "job-2", "pod_name": "job-2-abcde"}, "job-0.svc.other"),
+        ({"service": "svc.other", "host_name": "node-2", "pod_name": "job-2-abcde"}, "x-0.svc.other"),
     ],
 )
 def test_the_hubs_name_comes_from_the_own_one_or_else_from_the_job(more: dict[str, Any], name: str) -> None:

@@ -49,6 +49,8 @@ class Dns:
         self._waiting.begin()
         rank = self._rank()
         me = own_member(self._settings, rank)
+        if not rank:
+            self._state = "`kubectl get pods -o wide` tells how the others' pods are"
         hub = await self._hub(rank) if rank else None
         return Peers(me, hub, self._settings.job_id, rank)
 
@@ -57,7 +59,7 @@ class Dns:
         return []
 
     def missing(self, present: Collection[str]) -> str:
-        """How the hub's name stands."""
+        """How the hub's name stands; of the others nothing is known here."""
         return self._state
 
     def other(self) -> tuple[str | None, str]:
@@ -145,7 +147,8 @@ def _workload(settings: Settings, rank: int) -> tuple[str | None, str]:
         base, _, service = service.removeprefix(BY_ROLE).partition(".")
         return base, service
     suffix = f"-{rank}"
-    names = (settings.host_name.partition(".")[0], settings.pod_name or "")
+    host, pod = settings.host_name.partition(".")[0], settings.pod_name or ""
+    names = (host if not pod or f"{pod}-".startswith(f"{host}-") else "", pod)  # on the node's network it is the node's
     return next((name[: -len(suffix)] for name in names if name.endswith(suffix)), settings.job_name), service
 
 
