@@ -12,7 +12,7 @@ BASE ?= python:3.11-slim
 IMAGE ?= paddle-launcher:latest
 BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1 && echo docker || echo buildah)
 
-.PHONY: demo test test-paddle e2e lint bench image clean
+.PHONY: demo test test-paddle e2e lint bench chaos image clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +51,11 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m bench
+
+# Gangs on this machine to which many faults happen at once, as root: ROUNDS=20, MINUTES=5, SEED=42 with ROUNDS=1 for that round again.
+# ON=pods: on a cluster whose nodes are this machine, with what `make e2e` needs, and CLUSTER, the command that powers nodes off and on.
+chaos: $(INSTALLED)
+	$(BIN)/python -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ON),--on $(ON))
 
 image:
 	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) -t $(IMAGE) .

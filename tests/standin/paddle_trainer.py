@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from . import gflags, glog, knobs, model, store, wire
+from . import gflags, glog, knobs, model, stamps, store, wire
 
 if TYPE_CHECKING:
     from .model import Config, Sample
@@ -173,6 +173,7 @@ class Trainer:
             self._updater.pause(knobs.seconds("TRAINER_START", 0.1))
         self._updater.begin(self._parameters, self._config.learning_rate)
         first = self._flags.number("start_pass")
+        stamps.leave(self._id, "begins", first)
         for number in range(first, first + self._flags.number("num_passes")):
             self._train_pass(number)
         self._updater.finish()
@@ -214,6 +215,7 @@ class Trainer:
             self._updater.pause(knobs.seconds("BATCH", 0))
             self._updater.update(self._parameters, gradient)
             count += 1
+            stamps.leave(self._id, "batch", number)
             self._report_batch(count, total, current)
             if save_period > 0 and count > save_period * (saved + 1) and self._id == 0:
                 saved += 1
@@ -221,11 +223,14 @@ class Trainer:
         if count == 0:
             return  # as in the original, a trainer without data leaves the others waiting for the end of the pass
         self._updater.end_pass()
+        stamps.leave(self._id, "pass", number)
         line = f" Pass={number} Batch={count} samples={total.samples} AvgCost={total.average_cost()}"
         glog.info("TrainerInternal.cpp:182", f"{line} Eval: {total.evaluation()} ")
         self._test()
         if number % self._flags.number("saving_period") == 0 and self._id == 0:
+            stamps.leave(self._id, "saves", number)
             self._save(self._folder(number))
+            stamps.leave(self._id, "saved", number)
             self._delete_older(number)
 
     def _all_batches(self) -> Iterator[list[Sample]]:

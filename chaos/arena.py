@@ -1,0 +1,67 @@
+"""What a gang must offer so that a round can be played with it: on this machine, or as pods on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from chaos.plan import Fault, Plan
+
+
+@dataclass(frozen=True)
+class End:
+    """How one pod ended. Those that came in its place have ends of their own."""
+
+    rank: int
+    pod: str
+    code: int  # as a shell shows it: 137 for one that was killed
+    termination: str  # what it wrote where Kubernetes expects it
+    last: str  # its last line on standard error
+    struck: bool = False  # a fault has killed it: it could say nothing
+
+
+class Arena(Protocol):
+    """One gang of one round, from an empty folder on the volume to its end."""
+
+    kinds: frozenset[str]  # of plan.KINDS: the faults that can be done here
+
+    folder: Path  # the job's folder on the volume, readable on this host
+    stamps: Path  # where the trainers leave STANDIN_STAMPS; on the volume only where nothing else can be shared
+    job_id: str  # the identity: the name of its folder below output/.launcher
+
+    def __enter__(self) -> Arena: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+
+    def start(self, plan: Plan) -> None:
+        """A volume with shards, and all members, started at once."""
+
+    def do(self, fault: Fault) -> str:
+        """What was done, for people; nothing where there was nobody to do it to."""
+
+    def undo(self, fault: Fault) -> None:
+        """End what lasts. Also of what was never done, or was undone before."""
+
+    def step(self) -> None:
+        """Called every 50 ms: makes new pods for those that failed, where there is no Kubernetes to do it."""
+
+    def ended(self) -> Sequence[End] | None:
+        """Every pod that has ended, in order, once the job is over; None while it is not."""
+
+    def complete(self) -> bool:
+        """Whether the Job counts as complete: one pod of every rank has ended with 0."""
+
+    def said(self) -> str:
+        """The standard error of all launchers there were, each behind its pod's name."""
+
+    def left(self) -> list[str]:
+        """Processes, mounts and pods that should be gone, once the job is over."""
+
+    def close(self) -> None:
+        """Undo everything and remove it. Also after a failure in the middle, and more than once."""

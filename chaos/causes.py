@@ -1,0 +1,120 @@
+"""Why launchers ended: whether each says so, whether that fits what was done to them, and whether it had to be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from chaos import traces
+from chaos.counting import history
+from chaos.limits import DEATHS, LOSSES, ON_VOLUME, SILENT
+from chaos.plan import LAUNCH, SILENCE, Fault
+from chaos.rounds import Done, Story
+
+_NEVER = ("Traceback", "please report it", "Exception in", "was never awaited")
+_LAST = re.compile(r".*\] exit code (\d+): \S.*")
+_MARGIN = 6.0  # seconds under LAUNCHER_SILENCE from which on a cut may be one that is too long
+_MOST_ATTEMPTS = 5  # that may fail in a row before a first pass
+
+_CHILDREN = frozenset({"trainer", "pserver"})
+_LOST: Mapping[str, frozenset[str]] = {
+    "kill launcher": frozenset({"lost"}),
+    "term launcher": frozenset({"stopped", "lost"}),  # lost: before it could hear signals
+    "delete pod": frozenset({"stopped"}),
+    "force delete pod": frozenset({"stopped", "lost"}),
+}
+
+
+def named(story: Story) -> Iterator[str]:
+    """Every launcher that could speak has said why it ended, on standard error and to Kubernetes."""
+    for word in _NEVER:
+        if word in story.said:
+            line = next(line for line in story.said.splitlines() if word in line)
+            yield f"somebody said {line!r}"
+    for end in story.ends:
+        if end.struck:
+            continue
+        last = _LAST.fullmatch(end.last)
+        if not (last and int(last[1]) == end.code):
+            yield f"{end.pod} ended with {end.code}, and its last line is {end.last!r}"
+        if not re.match(rf"exit code {end.code}: \S", end.termination):
+            yield f"{end.pod} ended with {end.code}, and its termination message is {end.termination[:200]!r}"
+        elif "unknown" in end.termination.partition("\n")[0]:
+            yield f"{end.pod} names no cause: {end.termination[:200]!r}"
+
+
+def fits(story: Story) -> Iterator[str]:
+    """What job.json names as a first cause was done, and to that member."""
+    for one in history(story):
+        cause = one["first_cause"]
+        if cause and not _was_done(story, cause["kind"], cause["rank"]):
+            whose = f"{cause['kind']!r} of rank {cause['rank']}"
+            yield f"generation {one['number']} ended by {whose}, which nobody has done: {cause['what']}"
+
+
+def _was_done(story: Story, kind: str, rank: int | None) -> bool:
+    if not story.complete and kind == "stopped":  # the Job stops the pods that are left of one that has failed
+        return True
+    return any(_can_cause(fault, kind, rank) for fault in story.effective)
+
+
+def _can_cause(fault: Fault, kind: str, rank: int | None) -> bool:
+    """Where words do not get through, or nothing is saved, others are the first of whom one hears."""
+    if fault.kind in ON_VOLUME:
+        return True
+    if fault.kind in SILENT:
+        return kind == "lost" or kind in _CHILDREN
+    kinds = {fault.kind.split()[1]} if fault.kind in DEATHS else _LOST.get(fault.kind, frozenset())
+    return kind in kinds and rank in (None, *fault.ranks)
+
+
+def survived(story: Story) -> Iterator[str]:
+    """A job that was dealt no more than it can take completes."""
+    if not story.complete and not list(excuses(story)):
+        yield "the job has failed, and nothing that was done to it is a reason: " + "; ".join(map(str, story.done))
+
+
+def excuses(story: Story) -> Iterator[str]:
+    """Why this job may have failed."""
+    plan, struck = story.plan, story.effective
+    deaths = [fault for fault in struck if fault.kind in DEATHS]
+    losses = [fault for fault in struck if fault.kind in LOSSES]
+    beyond_reach = [fault for fault in struck if fault.kind in SILENT]
+    silent = [fault for fault in beyond_reach if (fault.lasts or 0) > SILENCE - _MARGIN]
+    gathers = plan.max_restarts > 0 and plan.rejoin_timeout > 0
+    counted = max(0, len(deaths) - plan.max_restarts)
+    counted += sum(1 if gathers else 2 for fault in losses if fault.kind == "kill launcher" or not gathers)
+    counted += 0 if gathers else plan.members * len(beyond_reach)  # each may end by what it knows itself
+    if counted > plan.backoff_limit:
+        yield f"{counted} pods may have failed, and the Job replaces {plan.backoff_limit}"
+    if (losses or silent) and gathers and plan.rejoin_timeout < 30:
+        yield "those who wait for a new pod do not wait for long"
+    if len(deaths) + len(losses) + len(silent) >= _MOST_ATTEMPTS:
+        yield f"{_MOST_ATTEMPTS} attempts may have failed before a first pass"
+    if any(not _progress(story, one, other) for one, other in pairwise(_of(story, DEATHS | LOSSES))):
+        yield "twice a failure without progress between them"
+    yield from _excuses_of_volume(story, bool(deaths or losses or silent))
+
+
+def _excuses_of_volume(story: Story, others: bool) -> Iterator[str]:
+    for fault in story.effective:
+        if fault.kind in ON_VOLUME and _is_too_much(fault, story.plan.volume_timeout, others):
+            yield f"nothing can be saved or begun: {fault}"
+
+
+def _is_too_much(fault: Fault, patience: int, others: bool) -> bool:
+    """A volume that is only slow, once all train, is waited for."""
+    if fault.kind != "volume stalled" or others or fault.since == LAUNCH:
+        return True
+    return (fault.lasts or 0) > patience - 2
+
+
+def _of(story: Story, kinds: frozenset[str]) -> list[Done]:
+    return [done for done in story.done if done.what and done.fault.kind in kinds]
+
+
+def _progress(story: Story, one: Done, other: Done) -> bool:
+    """Whether a pass was saved between two faults."""
+    saved = (stamp.at for stamp in traces.stamps(story.stamps) if stamp.word == "saved")
+    return any(one.at_clock < at < other.at_clock for at in saved)

@@ -1,0 +1,101 @@
+"""Which passes were trained by which generation, told by the volume and by the trainers' stamps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from chaos import traces
+from chaos.rounds import Story
+
+
+def output(story: Story) -> Path:
+    """The job's output folder."""
+    return story.folder / "output"
+
+
+def record(story: Story) -> Path:
+    """What the launchers remember of the job."""
+    return output(story) / ".launcher" / story.job_id
+
+
+def claims(story: Story) -> list[int]:
+    """The generations that were claimed."""
+    return sorted(int(claim.name.rpartition("-")[2]) for claim in record(story).glob("generation-*"))
+
+
+def whole_passes(story: Story) -> list[int]:
+    """The passes that are done."""
+    return sorted(int(done.parent.name.rpartition("-")[2]) for done in output(story).glob("pass-*/done"))
+
+
+def history(story: Story) -> list[dict[str, Any]]:
+    """The generations of job.json, which may not be there if none has begun."""
+    try:
+        found: list[dict[str, Any]] = json.loads((output(story) / "job.json").read_text())["generations"]
+    except FileNotFoundError:
+        return []
+    return found
+
+
+def marks(story: Story) -> dict[int, list[traces.Mark]]:
+    """Of each rank's trainer log."""
+    ranks = range(story.plan.members)
+    return {rank: traces.marks(output(story) / f"node_{rank}" / "train.log") for rank in ranks}
+
+
+def generations_of(story: Story) -> dict[tuple[str, int], int]:
+    """By pod and process of a trainer, as far as its lines have come into its log."""
+    every = (mark for found in marks(story).values() for mark in found)
+    return {(mark.pod, pid): mark.generation for mark in every for pid in mark.pids}
+
+
+def each_pass_once(story: Story) -> Iterator[str]:
+    """Trainer 0 begins behind the newest pass that was saved, each time, and goes on one by one."""
+    saved, perhaps = -1, -1  # what surely is saved; what may be, by somebody killed before it could say so
+    for run in [run for run in traces.runs(story.stamps) if run.trainer == 0]:
+        (first,) = run.numbers("begins")
+        if first <= saved:
+            yield f"{run} trains pass {first} again, although pass {saved} had been saved"
+        if first > max(saved, perhaps) + 1:
+            yield f"{run} begins with pass {first}, although pass {first - 1} had not been saved"
+        for word in ("pass", "saved"):
+            if run.numbers(word) != list(range(first, first + len(run.numbers(word)))):
+                yield f"{run} began with pass {first}, and {word}: {run.numbers(word)}"
+        saved = max([saved, first - 1, *run.numbers("saved")])
+        perhaps = max([-1, *run.numbers("saves")])
+    for number in sorted(set(range(saved + 1)) - set(whole_passes(story))):
+        yield f"pass {number} was saved, and is not there"
+
+
+def history_agrees(story: Story) -> Iterator[str]:
+    """Claims, the marks in all logs and job.json tell the same."""
+    told = {one["number"]: one["after_pass"] for one in history(story)}
+    numbers = [one["number"] for one in history(story)]
+    if numbers != sorted(set(numbers)):
+        yield f"job.json has its generations in this order: {numbers}"
+    for number in sorted(set(told) - set(claims(story))):
+        yield f"job.json has generation {number}, which nobody has claimed"
+    for rank, found in marks(story).items():
+        in_log = [mark.generation for mark in found]
+        if in_log != sorted(set(in_log)):
+            yield f"the log of rank {rank} has its generations in this order: {in_log}"
+        for mark in found:
+            if told.get(mark.generation, mark.after) != mark.after:
+                after = f"{mark.after} for rank {rank}, {told[mark.generation]} in job.json"
+                yield f"generation {mark.generation} went on after pass {after}"
+            told.setdefault(mark.generation, mark.after)
+    yield from _begun_where_told(story, told)
+
+
+def _begun_where_told(story: Story, told: dict[int, int | None]) -> Iterator[str]:
+    known = generations_of(story)
+    for run in traces.runs(story.stamps):
+        number = known.get((run.pod, run.pid))
+        if number is None:
+            continue
+        after, (first,) = told[number], run.numbers("begins")
+        if first != (0 if after is None else after + 1):
+            yield f"{run} of generation {number} began with pass {first}, which goes on after pass {after}"

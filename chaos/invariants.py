@@ -1,0 +1,103 @@
+"""What must hold after every round, whatever was done to the gang in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from chaos import causes, counting, limits, traces
+from chaos.counting import claims, output, record, whole_passes
+from chaos.rounds import Story
+from tests.standin.evaluate import read_parameter
+
+_TEMPORARY = re.compile(r"\..*\.(tmp|claim)|probe\..*")
+_PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
+
+
+def violated(story: Story) -> list[str]:
+    """Each violation in a sentence, behind the name of the invariant; none where all hold."""
+    found = list(no_hang(story))
+    if found:  # nothing else can be asked of a job that goes on
+        return [f"no hang: {what}" for what in found]
+    return [f"{name}: {what}" for name, holds in INVARIANTS.items() for what in holds(story)]
+
+
+def no_hang(story: Story) -> Iterator[str]:
+    """The limit is made of what the launcher says that it waits for."""
+    if story.hung:
+        yield f"not over after {limits.seconds(story.plan):.0f} s"
+
+
+def complete_only_with_all(story: Story) -> Iterator[str]:
+    """Exit code 0 says that all passes are there, each with a model that can be loaded."""
+    if not any(end.code == 0 for end in story.ends):
+        return
+    if not (record(story) / "complete").exists():
+        yield "a launcher has ended with 0, and there is no mark of completion"
+    for number in sorted(set(range(story.plan.passes)) - set(whole_passes(story))):
+        yield f"a launcher has ended with 0 without pass {number}"
+    for number in whole_passes(story):
+        yield from _unreadable(output(story) / f"pass-{number:05d}")
+
+
+def _unreadable(folder: Path) -> Iterator[str]:
+    for name in _PARAMETERS:
+        try:
+            read_parameter(str(folder), name)
+        except Exception as error:  # whatever it is, this is no model
+            yield f"{folder.name} cannot be loaded: {name}: {error!r}"
+
+
+def one_writer(story: Story) -> Iterator[str]:
+    """No generation begins, nor is trained, while another one is; claims are dense, so that none was skipped."""
+    numbers = claims(story)
+    if numbers != list(range(len(numbers))):
+        yield f"the claims of generations have gaps: {numbers}"
+    runs = traces.runs(story.stamps)
+    for trainer in sorted({run.trainer for run in runs}):
+        for one, other in pairwise(run for run in runs if run.trainer == trainer):
+            if other.first < one.last:
+                yield f"{other} began while {one} was still training"
+    yield from _overlapping(story, runs)
+
+
+def _overlapping(story: Story, runs: list[traces.Run]) -> Iterator[str]:
+    """Between trainers of different ranks, as far as their logs tell the generation."""
+    known = counting.generations_of(story)
+    numbered = [(known[run.pod, run.pid], run) for run in runs if (run.pod, run.pid) in known]
+    for number, run in numbered:
+        for later, other in numbered:
+            if later > number and other.first < run.last:
+                yield f"{other} of generation {later} began while {run} of generation {number} was still training"
+
+
+def nothing_left(story: Story) -> Iterator[str]:
+    """No process, no mount; and no temporary file, unless its writer was killed or could not write."""
+    for what in story.left:
+        yield f"left behind: {what}"
+    for aside in output(story).glob("incomplete-*/pass-*/done"):
+        if not list(_unreadable(aside.parent)):
+            yield f"a whole pass was set aside: {aside.relative_to(story.folder)}"
+    for aside in output(story).glob("earlier-*"):
+        yield f"passes of this job were taken for those of an earlier one: {aside.name}"
+    excused = any(end.struck for end in story.ends) or any(
+        fault.kind in limits.ON_VOLUME | limits.LOSSES for fault in story.effective
+    )
+    if not excused:
+        for file in story.folder.rglob("*"):
+            if _TEMPORARY.fullmatch(file.name):
+                yield f"left behind: {file.relative_to(story.folder)}"
+
+
+INVARIANTS: Mapping[str, Callable[[Story], Iterator[str]]] = {
+    "exit 0 only with all passes and a loadable model": complete_only_with_all,
+    "no pass lost or trained twice": counting.each_pass_once,
+    "the history agrees": counting.history_agrees,
+    "one writer": one_writer,
+    "a named cause": causes.named,
+    "a cause that fits": causes.fits,
+    "what can be survived is survived": causes.survived,
+    "nothing left behind": nothing_left,
+}

@@ -1,0 +1,49 @@
+"""How long a round may take: everything that the launcher says it waits for, added up. More is a hang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaos.plan import PEER_TIMEOUT, SILENCE, STOP_GRACE, Fault, Plan
+
+SILENT = frozenset({"stop launcher", "cut", "cut outgoing", "cut incoming", "node off"})
+DEATHS = frozenset({"kill trainer", "kill pserver", "term trainer", "term pserver"})
+LOSSES = frozenset({"kill launcher", "term launcher", "delete pod", "force delete pod"})
+ON_VOLUME = frozenset({"volume full", "volume read-only", "volume stalled"})
+
+_START = 10.0  # seconds until a member has started and joined, on a machine with much to do
+_EACH_MEMBER = 2.0  # what one more member adds to that, as long as all share two processors
+_NOTICED_LATER = 15.0  # both ends of a cut look every 5 s, out of step, and each has heard something last
+_LONGEST_PAUSE = 32.0  # before a restart, after six failures
+_HELD = 30.0  # how long a failure before the join waits for a gang that it can be told to
+_BUSY = 4.0  # by how much a busy machine may slow down a training
+
+
+def seconds(plan: Plan) -> float:
+    """From the launch to the end of the last launcher."""
+    return sum(value for _, value in parts(plan))
+
+
+def parts(plan: Plan) -> Iterator[tuple[str, float]]:
+    """What the limit is made of, each with its reason."""
+    start = _START + _EACH_MEMBER * plan.members
+    yield "all start and join", start
+    yield "training", _BUSY * plan.training
+    yield "the last fault is done", max((fault.at + (fault.lasts or 0) for fault in plan.faults), default=0)
+    for fault in plan.faults:
+        yield from _of(fault, plan, start)
+    if plan.faults:
+        yield "a failure before the join waits for the gang", _HELD
+        yield "who waits for those that do not come", max(PEER_TIMEOUT, plan.rejoin_timeout)
+        yield "children are ended", 2 * STOP_GRACE
+
+
+def _of(fault: Fault, plan: Plan, start: float) -> Iterator[tuple[str, float]]:
+    if fault.kind in SILENT:
+        yield f"{fault.kind}: silence, the fence, and all join again", SILENCE + _NOTICED_LATER + STOP_GRACE + start
+    if fault.kind in LOSSES:
+        yield f"{fault.kind}: another one comes, and all join again", STOP_GRACE + start
+    if fault.kind in ON_VOLUME:
+        yield f"{fault.kind}: it is waited for, and all start again", (fault.lasts or 0) + plan.volume_timeout + start
+    if fault.kind in DEATHS | ON_VOLUME:
+        yield f"{fault.kind}: a pause, a restart, and what was not saved again", _LONGEST_PAUSE / 2 + start

@@ -1,0 +1,193 @@
+"""A gang on this machine: a network namespace for each member, a volume of its own, and a Job that replaces pods."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from chaos.arena import End
+from chaos.disk import Disk
+from chaos.indexed import IndexedJob
+from chaos.local_faults import KINDS, LocalFaults
+from chaos.plan import Fault, Plan
+from tests.gangs import JOB, Job, make_volume
+from tests.switches import TwoSwitches
+
+_PROGRAMS = {"trainer": "paddle_trainer", "pserver": "paddle_pserver_main"}
+
+
+class Pod:
+    """One launcher, from its start to its end."""
+
+    def __init__(self, rank: int, name: str, launcher: subprocess.Popen[bytes], termination: Path) -> None:
+        self.rank = rank
+        self.name = name
+        self.launcher = launcher
+        self.termination = termination
+        self.killed = self.told = False
+
+
+class LocalArena:
+    """See `chaos.arena.Arena`."""
+
+    kinds = KINDS
+    job_id = "chaos"
+
+    def __init__(self, data: Path) -> None:
+        """`data`: where what the rounds train on is kept, a volume for each size."""
+        self._data = data
+        self._home = Path(tempfile.mkdtemp(prefix="chaos-"))
+        self.stamps = self._home / "stamps"
+        self.stamps.touch()
+        self._pods: dict[int, Pod] = {}  # those that live
+        self._ends: list[End] = []
+        self._disk: Disk | None = None
+        self._network: TwoSwitches | None = None
+        self._numbers = itertools.count()
+
+    def __enter__(self) -> LocalArena:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- the gang ------------------------------------------------------------------------------------------------
+
+    def start(self, plan: Plan) -> None:
+        self._plan = plan
+        self._disk = Disk(self._home, self._volume_of(plan))
+        self.folder = self._disk.volume / JOB
+        self._network = TwoSwitches(plan.members).__enter__()
+        self._gang = Job(self._network, self._disk.volume, self._home, plan.members, **plan.variables)
+        self._gang.environment |= {"LAUNCHER_JOB_ID": self.job_id, "STANDIN_STAMPS": str(self.stamps)}
+        self._faults = LocalFaults(plan, self._network, self._disk, self._process)
+        self._job = IndexedJob(plan.members, plan.backoff_limit)
+        for rank in range(plan.members):
+            self._start(rank)
+
+    def _volume_of(self, plan: Plan) -> Path:
+        place = self._data / f"{plan.members}-{plan.lines}"
+        if not place.exists():
+            place.mkdir(parents=True)
+            make_volume(place, plan.members, plan.lines)
+        return place / "volume"
+
+    def _start(self, rank: int) -> None:
+        name = f"pod-{rank}-{next(self._numbers)}"
+        place = self._home / name
+        place.mkdir()
+        termination = place / "termination"
+        termination.touch()
+        told = {
+            "POD_NAME": name,
+            "POD_UID": str(uuid.uuid4()),
+            "LAUNCHER_RANK": str(rank),
+            "LAUNCHER_WORKDIR": str(place),
+            "LAUNCHER_TERMINATION_LOG": str(termination),
+        }
+        self._gang.start(rank, flags=self._plan.flags, **told, **self._clock(rank))
+        self._pods[rank] = Pod(rank, name, self._gang.launchers[rank], termination)
+
+    def _clock(self, rank: int) -> dict[str, str]:
+        if rank not in self._plan.ahead:
+            return {}
+        library = self._data / "ahead.so"
+        if not library.exists():
+            code = Path(__file__).with_name("ahead.c")
+            subprocess.run(["gcc", "-O2", "-shared", "-fPIC", code, "-o", library, "-ldl"], check=True)
+        return {"LD_PRELOAD": str(library), "AHEAD_SECONDS": str(self._plan.ahead[rank])}
+
+    def step(self) -> None:
+        for pod in [pod for pod in self._pods.values() if pod.launcher.poll() is not None]:
+            del self._pods[pod.rank]
+            self._ends.append(self._end(pod))
+            self._job.ended(pod.rank, self._ends[-1].code)
+        if self._job.failed:
+            self._tell_all_to_stop()
+        for rank in self._job.due():
+            if not self._inside(rank):  # in a pod everything ends with it
+                self._start(rank)
+                self._job.made(rank)
+
+    def _end(self, pod: Pod) -> End:
+        status = pod.launcher.returncode
+        code = status if status >= 0 else 128 - status
+        last = (self._gang.stderr(pod.rank).splitlines() or [""])[-1]
+        # Of SIGTERM only a process dies that is not process 1 of a pod, and has not heard it.
+        struck = status == -signal.SIGTERM or (pod.killed and status == -signal.SIGKILL)
+        return End(pod.rank, pod.name, code, pod.termination.read_text(), last, struck)
+
+    def _tell_all_to_stop(self) -> None:
+        """As Kubernetes does with the other pods of a job that is over."""
+        for pod in self._pods.values():
+            if not pod.told:
+                pod.launcher.terminate()
+                pod.told = True
+
+    def ended(self) -> Sequence[End] | None:
+        over = not self._pods and (self._job.failed or self._job.complete)
+        return self._ends if over else None
+
+    def complete(self) -> bool:
+        return self._job.complete and not self._job.failed
+
+    def said(self) -> str:
+        return "".join(f"---- rank {rank}\n{self._gang.stderr(rank)}" for rank in range(self._plan.members))
+
+    # ---- faults --------------------------------------------------------------------------------------------------
+
+    def do(self, fault: Fault) -> str:
+        what = self._faults.do(fault)
+        if fault.kind == "kill launcher":
+            for pod in [self._pods[rank] for rank in fault.ranks if rank in self._pods]:
+                pod.killed = True
+        return what
+
+    def undo(self, fault: Fault) -> None:
+        self._faults.undo(fault)
+
+    def _process(self, rank: int, target: str) -> psutil.Process | None:
+        pod = self._pods.get(rank)
+        if pod is None or pod.launcher.poll() is not None:
+            return None
+        if target != "launcher":
+            return self._gang.find(rank, _PROGRAMS[target])
+        return psutil.Process(pod.launcher.pid)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def _inside(self, *ranks: int) -> list[int]:
+        return self._network.inside(*ranks) if self._network else []
+
+    def left(self) -> list[str]:
+        return [f"process {pid}: {_command(pid)}" for pid in self._inside()]
+
+    def close(self) -> None:
+        try:
+            if self._disk:
+                self._disk.thaw()
+            if self._network:
+                self._network.__exit__()
+                self._network = None
+        finally:
+            if self._disk:
+                self._disk.close()
+            shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "?"

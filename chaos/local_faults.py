@@ -1,0 +1,82 @@
+"""What can be done to a gang on this machine: signals, links that lose what is sent, and a volume in trouble."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+
+import psutil
+
+from chaos.disk import Disk
+from chaos.limits import ON_VOLUME
+from chaos.plan import CLOCK, Fault, Plan
+from tests.switches import TwoSwitches
+
+_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
+_ON_PROCESSES = frozenset(f"{word} {target}" for word in _SIGNALS for target in ("trainer", "pserver", "launcher"))
+_CUTS = frozenset({"cut", "cut outgoing", "cut incoming"})
+
+KINDS = _ON_PROCESSES | ON_VOLUME
+KINDS |= _CUTS if shutil.which("iptables-restore") else frozenset()
+KINDS |= {CLOCK} if shutil.which("gcc") else frozenset()
+
+
+class LocalFaults:
+    """Those of one round. `find` gives the process of a rank that is its trainer, pserver or launcher now."""
+
+    def __init__(
+        self, plan: Plan, network: TwoSwitches, disk: Disk, find: Callable[[int, str], psutil.Process | None]
+    ) -> None:
+        self._plan = plan
+        self._network = network
+        self._disk = disk
+        self._find = find
+        self._lasting: dict[int, str] = {}  # the kinds of those that are not undone
+        self._stopped: dict[int, list[psutil.Process]] = {}
+        self._lost: dict[int, list[tuple[int, int]]] = {}
+
+    def do(self, fault: Fault) -> str:
+        """See `Arena.do`."""
+        self._lasting[fault.number] = fault.kind
+        if fault.kind == CLOCK:
+            return f"clocks are ahead by {dict(self._plan.ahead)} s"
+        if fault.kind in ON_VOLUME:
+            do = {"volume full": self._disk.fill, "volume read-only": self._disk.forbid}
+            do.get(fault.kind, self._disk.freeze)()
+            return fault.kind
+        return self._cut(fault) if fault.kind in _CUTS else self._signal(fault)
+
+    def undo(self, fault: Fault) -> None:
+        """See `Arena.undo`. A volume is well again once no other fault of this kind lasts."""
+        if self._lasting.pop(fault.number, None) is None:
+            return
+        for process in self._stopped.pop(fault.number, []):
+            if process.is_running():
+                process.resume()
+        if ways := self._lost.pop(fault.number, []):
+            self._network.deliver(*ways)
+        if fault.kind in ON_VOLUME and fault.kind not in self._lasting.values():
+            undo = {"volume full": self._disk.clear, "volume read-only": self._disk.allow}
+            undo.get(fault.kind, self._disk.thaw)()
+
+    def _cut(self, fault: Fault) -> str:
+        near, far = set(range(self._plan.members)) - set(fault.ranks), fault.ranks
+        outgoing = [(sender, to) for sender in far for to in near] if fault.kind != "cut incoming" else []
+        incoming = [(sender, to) for sender in near for to in far] if fault.kind != "cut outgoing" else []
+        self._lost[fault.number] = outgoing + incoming
+        self._network.lose(*outgoing, *incoming)
+        return f"{far} from {near}"
+
+    def _signal(self, fault: Fault) -> str:
+        word, target = fault.kind.split()
+        struck = []
+        for process in [process for rank in fault.ranks if (process := self._find(rank, target))]:
+            try:
+                process.send_signal(_SIGNALS[word])
+            except psutil.NoSuchProcess:
+                continue
+            struck.append(process)
+        if word == "stop":
+            self._stopped[fault.number] = struck
+        return ", ".join(f"process {process.pid}" for process in struck)

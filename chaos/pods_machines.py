@@ -1,0 +1,102 @@
+"""The machines below a cluster: nodes that lose their power and get it back, an API server that stops answering.
+
+CLUSTER is the command that powers nodes off and on again, as for tests/e2e/test_machines.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections import Counter
+
+import psutil
+
+from tests.e2e.cluster import Json, kubectl
+
+_API_SERVER = "kube-apiserver"
+_WITHIN = 120  # seconds, for whatever the command does
+
+
+class Machines:
+    """Several may hold the same node off, or the API server down: the last one lets go of it."""
+
+    def __init__(self) -> None:
+        self._command = os.environ["CLUSTER"]
+        self.nodes = [node["metadata"]["name"].removeprefix("node") for node in _nodes()]
+        self._off: Counter[str] = Counter()
+        self._busy = threading.Lock()
+        self._api_server = _api_server()
+        self._api_down = 0
+
+    # ---- nodes ---------------------------------------------------------------------------------------------------
+
+    def power_off(self, node: str) -> None:
+        """Without a goodbye: its network goes before its processes do."""
+        with self._busy:
+            self._off[node] += 1
+            if self._off[node] == 1:
+                self.inside(node, "ip", "link", "set", "eth0", "down")
+                self._run("node-off", node)
+
+    def power_on(self, node: str) -> None:
+        """Returns when it is Ready."""
+        with self._busy:
+            self._off[node] -= 1
+            if self._off[node] == 0:
+                self._run("node-on", node)
+
+    def inside(self, node: str, *command: str) -> str:
+        """What it printed."""
+        return self._run("inside", node, *command)
+
+    # ---- the API server ------------------------------------------------------------------------------------------
+
+    def api_down(self) -> None:
+        """Connections are made, and nothing answers."""
+        self._api_down += 1
+        self._api_server.suspend()
+
+    def api_up(self) -> None:
+        self._api_down -= 1
+        if not self._api_down:
+            self._api_server.resume()
+
+    @property
+    def answers(self) -> bool:
+        """Whether the API server can be asked."""
+        return not self._api_down
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def left(self) -> list[str]:
+        """What is not as it was."""
+        stopped = [f"{_API_SERVER} is stopped"] if self._api_server.status() == psutil.STATUS_STOPPED else []
+        return [*stopped, *(f"node{node} is off" for node in self.nodes if self._off[node])]
+
+    def _run(self, *words: str) -> str:
+        command = [self._command, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN, check=False)
+        if done.returncode:
+            raise RuntimeError(f"cluster {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+
+def not_ready() -> list[str]:
+    """The nodes that Kubernetes gives no pods to."""
+    return [node["metadata"]["name"] for node in _nodes() if node["spec"].get("taints") or not _is_ready(node)]
+
+
+def _is_ready(node: Json) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
+
+
+def _nodes() -> list[Json]:
+    found: list[Json] = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
+    return found
+
+
+def _api_server() -> psutil.Process:
+    (server,) = (process for process in psutil.process_iter(["name"]) if process.info["name"] == _API_SERVER)
+    return server

@@ -1,0 +1,66 @@
+"""The Job of a round: k8s/job-indexed as users apply it, with the plan's numbers and the stand-in for Paddle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chaos.plan import STOP_GRACE, Plan
+from tests.e2e.cluster import Cluster, Json
+from tests.e2e.manifests import K8S, rendered
+from tests.gangs import JOB
+
+FLAVOUR = "job-indexed"
+VOLUME = "jobpath"
+SAID = "/said"  # in the pods: a folder of this host that no fault touches
+STAMPS = "stamps"
+TERMINATION = ".termination"
+JOB_NAME = "paddle-indexed-job"
+_GRACE_BEYOND_STOP = 5  # seconds, as k8s/README.md says
+
+# What a launcher says is kept beyond its pod: Kubernetes deletes the logs of a pod with it.
+_KEEPS_WORDS = f"""
+: >"{SAID}/$POD_NAME{TERMINATION}"
+exec paddle-launcher "$@" 2>>"{SAID}/$POD_NAME"
+"""
+
+
+def objects(cluster: Cluster, plan: Plan, volume: Path, said: Path) -> list[Json]:
+    """All that has to be applied; `volume` and `said`, for what the launchers say, are folders of this host."""
+    found = rendered(K8S / FLAVOUR, cluster)
+    (job,) = (one for one in found if one["kind"] == "Job")
+    job["spec"] |= {
+        "parallelism": plan.members,
+        "completions": plan.members,
+        # For the whole Job, the pause before the next pod doubles with each failed one: minutes for a gang of seven.
+        "backoffLimitPerIndex": plan.backoff_limit,
+        "maxFailedIndexes": 0,
+    }
+    del job["spec"]["backoffLimit"]
+    pod = job["spec"]["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = int(STOP_GRACE) + _GRACE_BEYOND_STOP
+    others = [mounted for mounted in pod["volumes"] if mounted["name"] != VOLUME]  # a claim is bound every 15 s only
+    pod["volumes"] = [*others, _of_host(VOLUME, volume), _of_host("said", said)]
+    (container,) = pod["containers"]
+    container["volumeMounts"].append({"name": "said", "mountPath": SAID})
+    container["command"] = ["sh", "-c", _KEEPS_WORDS, "sh"]
+    container["args"] = ["run", *plan.flags]
+    _tell(container, plan)
+    return found
+
+
+def _of_host(name: str, folder: Path) -> Json:
+    return {"name": name, "hostPath": {"path": str(folder)}}
+
+
+def _tell(container: Json, plan: Plan) -> None:
+    told = {
+        **plan.variables,
+        "JOB_NAME": JOB,  # the folder on the volume
+        "CONF_PADDLE_GRADIENT_NUM": str(plan.members),
+        "LAUNCHER_BACKOFF_LIMIT": str(plan.backoff_limit),
+        "LAUNCHER_TERMINATION_LOG": f"{SAID}/$(POD_NAME){TERMINATION}",
+        "STANDIN_ON_PEER_DEATH": "hang",
+        "STANDIN_STAMPS": f"{SAID}/{STAMPS}",
+    }
+    kept = [variable for variable in container["env"] if variable["name"] not in told]
+    container["env"] = [*kept, *({"name": name, "value": value} for name, value in told.items())]

@@ -1,0 +1,146 @@
+"""The pods of a round as the API server and this machine show them: whose rank, what runs in whom, how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench.cluster import Events, batch, core
+from chaos.arena import End
+from chaos.pods_manifest import TERMINATION
+from tests.e2e.cluster import Json
+from tests.e2e.pods import end_of, is_leaving
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+LAUNCHER = "launcher"
+_PROGRAMS = {"trainer": "paddle_trainer.py", "pserver": "paddle_pserver_main.py"}
+
+
+@dataclass
+class Pod:
+    """One pod over its whole life. `struck`: a fault has taken its launcher's chance to say anything."""
+
+    rank: int
+    name: str
+    uid: str
+    latest: Json
+    gone: bool = False  # the API server does not know it any more
+    struck: bool = False
+
+    @property
+    def node(self) -> str:
+        return str(self.latest["spec"].get("nodeName", "")).removeprefix("node")
+
+    @property
+    def runs(self) -> bool:
+        """Whether its launcher has been started."""
+        return bool(self.latest["status"]["phase"] == "Running")
+
+    @property
+    def is_live(self) -> bool:
+        return not (self.gone or is_leaving(self.latest) or end_of(self.latest))
+
+    def processes(self) -> list[psutil.Process]:
+        """All of its container, seen from here: the nodes are this machine."""
+        mark = f"POD_UID={self.uid}".encode()
+        return [process for process in psutil.process_iter() if mark in _environment(process)]
+
+    def said(self, folder: Path) -> str:
+        """What its launcher wrote on standard error."""
+        return _text(folder / self.name)
+
+    def find(self, role: str) -> psutil.Process | None:
+        """Its launcher, its trainer or its pserver."""
+        return next((one for one in self.processes() if _is(one, role)), None)
+
+
+class Seen:
+    """Follows the pods and the Job of one namespace, also across an API server that is away for a while."""
+
+    def __init__(self, namespace: str) -> None:
+        self._pods: dict[str, Pod] = {}  # by uid
+        self.job: Json = {}
+        self._follows = [
+            Events(self._see_pod, core().list_namespaced_pod, namespace),
+            Events(self._see_job, batch().list_namespaced_job, namespace),
+        ]
+
+    def close(self) -> None:
+        for events in self._follows:
+            events.close()
+
+    def all(self) -> list[Pod]:
+        """In the order in which they came."""
+        return list(self._pods.values())  # more may come at any time
+
+    def of(self, rank: int) -> Pod | None:
+        """The live pod of this rank, the newest where there are two."""
+        return next((pod for pod in reversed(self.all()) if pod.rank == rank and pod.is_live), None)
+
+    def conditions(self) -> set[str]:
+        """What Kubernetes says of the Job."""
+        found = self.job.get("status", {}).get("conditions") or []
+        return {one["type"] for one in found if one["status"] == "True"}
+
+    def ends(self, said: Path) -> list[End]:
+        """Of all pods that there were, in the order in which they came."""
+        return [_end(pod, said) for pod in self.all()]
+
+    def _see_pod(self, _at: float, kind: str, found: Json) -> None:
+        about = found["metadata"]
+        index = about.get("labels", {}).get(_INDEX)
+        if index is None:
+            return
+        pod = self._pods.setdefault(about["uid"], Pod(int(index), about["name"], about["uid"], found))
+        pod.latest = found
+        pod.gone = kind == "DELETED"
+
+    def _see_job(self, _at: float, _kind: str, found: Json) -> None:
+        self.job = found
+
+
+def _end(pod: Pod, said: Path) -> End:
+    lines = pod.said(said).splitlines()
+    last = lines[-1] if lines else ""
+    return End(pod.rank, pod.name, _code(pod, last), _text(said / f"{pod.name}{TERMINATION}"), last, pod.struck)
+
+
+def _code(pod: Pod, last: str) -> int:
+    """As Kubernetes has it; of one that was deleted before it could tell, as its launcher has said it."""
+    if end := end_of(pod.latest):
+        return int(end["exitCode"])
+    _, told, after = last.partition("exit code ")
+    digits = after.partition(":")[0]
+    return int(digits) if told and digits.isdigit() else 137
+
+
+def _is(process: psutil.Process, role: str) -> bool:
+    try:
+        words = process.cmdline()[:3]
+        if role == LAUNCHER:
+            return _number_inside(process.pid) == 1
+    except (psutil.Error, OSError):
+        return False
+    return any(word.endswith((_PROGRAMS[role], _PROGRAMS[role].removesuffix(".py"))) for word in words)
+
+
+def _number_inside(pid: int) -> int:
+    """Its number in the innermost namespace that it is in."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("NSpid:")).split()[-1])
+
+
+def _environment(process: psutil.Process) -> list[bytes]:
+    try:
+        return Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it has ended
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""

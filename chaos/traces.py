@@ -1,0 +1,84 @@
+"""What trainers leave behind: their stamps, by one clock, and the marks of generations in their logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_MARK = re.compile(r"^==== \S+ \S+ generation (\d+), pod (\S+?)(?:, after pass (\d+))? ====$")
+_GLOG = re.compile(r"^[IF]\d{4} \S+ +(\d+) \S+\] ")
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """`number` is a pass; of the word `begins` the first one to train."""
+
+    at: int  # nanoseconds
+    pod: str
+    pid: int
+    trainer: int
+    word: str
+    number: int
+
+
+@dataclass
+class Run:
+    """One trainer process, from its first stamp to its last."""
+
+    pod: str
+    pid: int
+    trainer: int
+    first: int
+    last: int
+    stamps: list[Stamp] = field(default_factory=list)
+
+    def numbers(self, word: str) -> list[int]:
+        """Of its stamps with this word, in order."""
+        return [stamp.number for stamp in self.stamps if stamp.word == word]
+
+    def __str__(self) -> str:
+        return f"trainer {self.trainer} (process {self.pid} of {self.pod})"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a generation begins in the log of a rank. `pids` wrote behind it."""
+
+    generation: int
+    pod: str
+    after: int | None
+    pids: frozenset[int]
+
+
+def stamps(file: Path) -> list[Stamp]:
+    """In the order of the clock; none as long as there is no such file."""
+    lines = (line.split() for line in (file.read_text() if file.exists() else "").splitlines())
+    found = [Stamp(int(a), pod, int(p), int(t), word, int(n)) for a, pod, p, t, word, n in lines]
+    return sorted(found, key=lambda stamp: stamp.at)
+
+
+def runs(file: Path) -> list[Run]:
+    """All trainer processes, in the order of their first stamps."""
+    found: dict[tuple[str, int], Run] = {}
+    for stamp in stamps(file):
+        new = Run(stamp.pod, stamp.pid, stamp.trainer, stamp.at, stamp.at)
+        run = found.setdefault((stamp.pod, stamp.pid), new)
+        run.last = stamp.at
+        run.stamps.append(stamp)
+    return list(found.values())
+
+
+def marks(log: Path) -> list[Mark]:
+    """Of one log, in order."""
+    return list(_marks(log.read_text(errors="replace").splitlines()) if log.exists() else ())
+
+
+def _marks(lines: list[str]) -> Iterator[Mark]:
+    places = [(at, match) for at, line in enumerate(lines) if (match := _MARK.match(line))]
+    ends = [*(at for at, _ in places[1:]), len(lines)]
+    for (at, match), end in zip(places, ends, strict=False):  # a log may have no mark at all
+        pids = frozenset(int(found[1]) for line in lines[at:end] if (found := _GLOG.match(line)))
+        after = None if match[3] is None else int(match[3])
+        yield Mark(int(match[1]), match[2], after, pids)

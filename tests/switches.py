@@ -1,0 +1,104 @@
+"""Nodes with a network namespace each: their network can be cut in two, and single ways between them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.gangs import until
+from tests.nodes import Nodes
+
+
+class TwoSwitches(Nodes):
+    """Nodes with a network namespace each, plugged into one switch, until some are plugged into the other one."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.devices = ["nic"] * count
+        self.addresses = [f"10.77.0.{number}" for number in range(1, count + 1)]
+
+    def __enter__(self) -> TwoSwitches:
+        self._holders = [_holder() for _ in range(len(self.addresses) + 1)]
+        self._switches = self._holders.pop()
+        self._networks = [os.readlink(f"/proc/{holder.pid}/ns/net") for holder in self._holders]
+        for name in ("together", "apart"):
+            self._plug("add", name, "type", "bridge")
+            self._plug("set", name, "up")
+        for number, (holder, address) in enumerate(zip(self._holders, self.addresses, strict=True)):
+            self._plug("add", f"port-{number}", "type", "veth", "peer", "name", "nic", "netns", str(holder.pid))
+            self._plug("set", f"port-{number}", "master", "together", "up")
+            _inside(holder, "ip", "address", "add", f"{address}/24", "dev", "nic")
+            for device in ("lo", "nic"):
+                _inside(holder, "ip", "link", "set", device, "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        for holder in (*self._holders, self._switches):
+            holder.communicate()
+
+    def cut(self, *nodes: int) -> None:
+        """These reach each other, but no one else."""
+        for node in nodes:
+            self._plug("set", f"port-{node}", "master", "apart")
+
+    def heal(self, *nodes: int) -> None:
+        for node in nodes:
+            self._plug("set", f"port-{node}", "master", "together")
+
+    def lose(self, *ways: tuple[int, int]) -> None:
+        """What the first node of each way sends to the second is lost from now on, the answers are not."""
+        self._filter("-A", ways)
+
+    def deliver(self, *ways: tuple[int, int]) -> None:
+        """Undo one `lose` of each of these ways."""
+        self._filter("-D", ways)
+
+    def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
+        """Start a process on the node whose address its POD_IP is."""
+        holder = self._holders[self.addresses.index(options["env"]["POD_IP"])]
+        process = subprocess.Popen([*_entering(holder), *argv], start_new_session=True, **options)
+        self._started.append(process)
+        return process
+
+    def inside(self, *nodes: int) -> list[int]:
+        """The processes that live on these nodes now, on any where none is named."""
+        networks = {self._networks[node] for node in nodes or range(len(self._networks))}
+        pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+        return [pid for pid in pids - {holder.pid for holder in self._holders} if _network(pid) in networks]
+
+    def _filter(self, change: str, ways: Sequence[tuple[int, int]]) -> None:
+        """Where it arrives: whoever sends must not be told that nothing gets through."""
+        for receiver in sorted({receiver for _, receiver in ways}):
+            rules = [f"{change} INPUT -s {self.addresses[sender]} -j DROP" for sender, to in ways if to == receiver]
+            text = "\n".join(["*filter", *rules, "COMMIT", ""])
+            _inside(self._holders[receiver], "iptables-restore", "--noflush", "--wait", input=text.encode())
+
+    def _plug(self, *words: str) -> None:
+        _inside(self._switches, "ip", "link", *words)
+
+
+def _holder() -> subprocess.Popen[bytes]:
+    """A process that keeps a network namespace of its own alive, as long as this one lives, whatever signal comes."""
+    holder = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, start_new_session=True)
+    until(lambda: holder.poll() is not None or _network(holder.pid) not in (None, _network(os.getpid())))
+    return holder
+
+
+def _network(pid: int) -> str | None:
+    """None where there is no such process any more."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+
+
+def _entering(holder: subprocess.Popen[bytes]) -> list[str]:
+    return ["nsenter", f"--target={holder.pid}", "--net", "--"]
+
+
+def _inside(holder: subprocess.Popen[bytes], *argv: str, input: bytes | None = None) -> None:
+    subprocess.run([*_entering(holder), *argv], check=True, capture_output=True, input=input)

@@ -1,0 +1,219 @@
+"""What `make chaos` does to gangs follows from the seed, and each invariant sees a folder that breaks it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chaos import invariants, limits, plan
+from chaos.arena import End
+from chaos.indexed import IndexedJob
+from chaos.plan import KINDS, LAUNCH, TRAINING, Fault, Plan
+from chaos.rounds import Done, Story
+
+PASSES = 3
+PLAN = Plan(1, 2, PASSES, 0.1, max_restarts=1, rejoin_timeout=60, backoff_limit=0, volume_timeout=30)
+
+
+# ---- plans -------------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_always_gives_the_same_plan() -> None:
+    for seed in range(50):
+        assert plan.make(seed, list(KINDS)) == plan.make(seed, reversed(list(KINDS)))  # type: ignore[arg-type]
+    assert len({str(plan.make(seed, KINDS)) for seed in range(50)}) > 25
+
+
+def test_every_kind_of_fault_comes_in_a_hundred_rounds_and_nobody_is_struck_who_is_not_there() -> None:
+    plans = [plan.make(seed, KINDS) for seed in range(100)]
+    assert {fault.kind for one in plans for fault in one.faults} == set(KINDS)
+    assert {one.members for one in plans} == set(range(3, 9))
+    assert {len(one.faults) for one in plans} == set(range(plan.MOST_FAULTS + 1))
+    assert all(rank < one.members for one in plans for fault in one.faults for rank in fault.ranks)
+
+
+def test_only_what_can_be_done_is_planned() -> None:
+    plans = [plan.make(seed, {"kill trainer", "volume full"}) for seed in range(50)]
+    assert {fault.kind for one in plans for fault in one.faults} == {"kill trainer", "volume full"}
+
+
+def test_what_takes_longer_may_take_longer() -> None:
+    cut = replace(PLAN, faults=(Fault(0, "cut", (1,), LAUNCH, 1.0, 25.0),))
+    assert limits.seconds(cut) > limits.seconds(PLAN) + 25 + plan.SILENCE
+
+
+# ---- the Job that stands for Kubernetes ----------------------------------------------------------------------------
+
+
+def test_consequences_do_not_count_and_mistakes_end_the_job() -> None:
+    job = IndexedJob(2, backoff_limit=1)
+    failed = []
+    for code in (69, 143, 137, 3):
+        job.ended(1, code)
+        failed.append(job.failed)
+    assert failed == ["", "", "", "2 pods have failed"]
+    mistaken = IndexedJob(2, backoff_limit=9)
+    mistaken.ended(0, 78)
+    assert mistaken.failed == "rank 0 ended with 78"
+    assert not mistaken.due()
+
+
+def test_a_job_is_complete_once_every_rank_is() -> None:
+    job = IndexedJob(2, backoff_limit=0)
+    job.ended(0, 0)
+    job.ended(0, 0)
+    assert not job.complete
+    job.ended(1, 0)
+    assert job.complete
+
+
+# ---- invariants ----------------------------------------------------------------------------------------------------
+
+
+def restarted(folder: Path) -> Story:
+    """A round in which a trainer was killed after the first of three passes: all invariants hold."""
+    output = folder / "quick-start" / "output"
+    record = output / ".launcher" / "job"
+    record.mkdir(parents=True)
+    for name in ("complete", "generation-0", "generation-1"):
+        (record / name).touch()
+    for number in range(PASSES):
+        save(output, number)
+    history(output, (0, None, cause("trainer", 1)), (1, 0, None))
+    for rank in range(2):
+        node = output / f"node_{rank}"
+        node.mkdir()
+        lines = [*log(0, rank, 10 + rank), *log(1, rank, 20 + rank, after=0)]
+        (node / "train.log").write_text("\n".join(lines) + "\n")
+    stamps = folder / "stamps"
+    words = [*run(100, 0, 10, 0, 1), *run(100, 1, 11, 0, 1), *run(200, 0, 20, 1, 2), *run(200, 1, 21, 1, 2)]
+    stamps.write_text("".join(f"{word}\n" for word in words))
+    fault = Fault(0, "kill trainer", (1,), TRAINING, 0.5)
+    ends = [End(rank, f"pod-{rank}", 0, "exit code 0: the job is complete\n", at_end(0)) for rank in range(2)]
+    story = Story(PLAN, output.parent, stamps, "job", [Done(fault, "killed", 1.0, 150)], ends, complete=True)
+    story.said = "\n".join(end.last for end in ends)
+    return story
+
+
+def save(output: Path, number: int) -> None:
+    folder = output / f"pass-{number:05d}"
+    folder.mkdir()
+    for name in ("___fc_layer_0__.w0", "___fc_layer_0__.wbias"):
+        (folder / name).write_bytes(struct.pack("<iIQf", 0, 4, 1, 0.5))
+    (folder / "done").touch()
+
+
+def history(output: Path, *generations: tuple[int, int | None, object]) -> None:
+    told = [{"number": number, "after_pass": after, "first_cause": cause} for number, after, cause in generations]
+    (output / "job.json").write_text(json.dumps({"generations": told}))
+
+
+def cause(kind: str, rank: int) -> dict[str, object]:
+    return {"kind": kind, "rank": rank, "what": f"{kind} of {rank}"}
+
+
+def log(generation: int, rank: int, pid: int, after: int | None = None) -> list[str]:
+    mark = f"==== 2026-11-18 14:40:11 generation {generation}, pod pod-{rank}"
+    return [
+        f"{mark}{'' if after is None else f', after pass {after}'} ====",
+        f"I1118 14:40:12.000000 {pid:5d} Util.cpp:155] x",
+    ]
+
+
+def run(at: int, rank: int, pid: int, first: int, passes: int) -> list[str]:
+    """The stamps of a trainer that begins at this time."""
+    words = [("begins", first)]
+    for number in range(first, first + passes):
+        words += [("batch", number), ("pass", number), *([("saves", number), ("saved", number)] if rank == 0 else [])]
+    return [f"{at + step} pod-{rank} {pid} {rank} {word} {number}" for step, (word, number) in enumerate(words)]
+
+
+def at_end(code: int, text: str = "the job is complete") -> str:
+    return f"2026-11-18 14:41:11 [rank 0] exit code {code}: {text}"
+
+
+def failed(story: Story, code: int, termination: str, last: str) -> None:
+    story.complete = False
+    story.ends = [End(0, "pod-0", code, termination, last)]
+
+
+def stamp(story: Story, *lines: str) -> None:
+    with story.stamps.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def output(story: Story) -> Path:
+    return story.folder / "output"
+
+
+def test_all_invariants_hold_of_a_job_that_went_on_after_a_kill(tmp_path: Path) -> None:
+    assert invariants.violated(restarted(tmp_path)) == []
+
+
+def test_a_log_that_no_generation_has_reached_breaks_nothing(tmp_path: Path) -> None:
+    story = restarted(tmp_path)
+    (output(story) / "node_1" / "train.log").write_text("==== 2026-11-18 14:40:11 pod pod-1, never joined ====\n")
+    assert invariants.violated(story) == []
+
+
+BREAKS: dict[str, tuple[str, Callable[[Story], object]]] = {
+    "it goes on": ("no hang", lambda s: setattr(s, "hung", True)),
+    "a pass is missing": ("exit 0 only", lambda s: (output(s) / "pass-00002" / "done").unlink()),
+    "a model is cut short": (
+        "exit 0 only",
+        lambda s: (output(s) / "pass-00002" / "___fc_layer_0__.w0").write_bytes(b"x"),
+    ),
+    "no mark of completion": ("exit 0 only", lambda s: (output(s) / ".launcher/job/complete").unlink()),
+    "a pass trained again": ("no pass lost", lambda s: stamp(s, *run(300, 0, 30, 2, 1))),
+    "a pass skipped": ("no pass lost", lambda s: stamp(s, *run(300, 0, 30, 4, 1))),
+    "a log with another pass": ("the history", lambda s: history(output(s), (0, None, None), (1, 1, None))),
+    "nobody claimed": ("the history", lambda s: (output(s) / ".launcher/job/generation-1").unlink()),
+    "claims with a gap": ("one writer", lambda s: (output(s) / ".launcher/job/generation-0").unlink()),
+    "a trainer beside the next": ("one writer", lambda s: stamp(s, "250 pod-1 11 1 batch 1")),
+    "another rank beside the next": ("one writer", lambda s: stamp(s, "201 pod-1 11 1 batch 1")),
+    "no last word": ("a named cause", lambda s: failed(s, 69, "exit code 69: rank 1", at_end(70))),
+    "no termination message": ("a named cause", lambda s: failed(s, 69, "", at_end(69))),
+    "a traceback": ("a named cause", lambda s: setattr(s, "said", "Traceback (most recent call last):")),
+    "an unknown cause": ("a named cause", lambda s: failed(s, 69, "exit code 69: unknown", at_end(69))),
+    "a cause that nobody gave": (
+        "a cause that fits",
+        lambda s: history(output(s), (0, None, cause("lost", 1)), (1, 0, None)),
+    ),
+    "a cause of somebody else": (
+        "a cause that fits",
+        lambda s: history(output(s), (0, None, cause("trainer", 0)), (1, 0, None)),
+    ),
+    "no reason to fail": (
+        "what can be survived",
+        lambda s: failed(s, 137, "exit code 137: killed", at_end(137, "killed")),
+    ),
+    "a process": ("nothing left", lambda s: s.left.append("process 1")),
+    "a temporary file": ("nothing left", lambda s: (output(s) / ".job.json.0123.tmp").touch()),
+    "a whole pass aside": ("nothing left", lambda s: save_aside(s)),
+}
+
+
+def save_aside(story: Story) -> None:
+    aside = output(story) / "incomplete-1"
+    aside.mkdir()
+    save(aside, 7)
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_round_that_breaks_a_promise_is_seen(tmp_path: Path, what: str) -> None:
+    name, spoil = BREAKS[what]
+    story = restarted(tmp_path)
+    spoil(story)
+    assert any(one.startswith(name) for one in invariants.violated(story)), invariants.violated(story)
+
+
+def test_more_failures_than_the_job_takes_are_a_reason_to_fail(tmp_path: Path) -> None:
+    story = restarted(tmp_path)
+    failed(story, 137, "exit code 137: killed", at_end(137, "killed"))
+    story.done.append(replace(story.done[0], at=2.0, at_clock=300))
+    assert not [one for one in invariants.violated(story) if one.startswith("what can be survived")]
