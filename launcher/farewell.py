@@ -1,0 +1,54 @@
+"""The end of a launcher: the outcome told to everybody, and written down."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from launcher import report, tolerance
+from launcher.config import JobConfig
+from launcher.errors import FOR_GOOD
+from launcher.membership import FAREWELL, Membership
+from launcher.model import Cause, Outcome
+from launcher.part import Part
+from launcher.processes import off_loop
+from launcher.say import Say
+
+
+async def leave(
+    result: Outcome, config: JobConfig, part: Part, membership: Membership, held: Cause | None, say: Say
+) -> None:
+    """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move.
+
+    `held` is a failure that no gang could be told of.
+    """
+    if membership.generations.done() and result.cause is None:
+        membership.generations.result().complete()
+    supervisor = membership.turn.supervisor
+    membership.place_early_logs()
+    if part.journal:
+        part.journal.ended(result)
+    else:
+        supervisor.place_logs(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
+    message = report.termination_message(result)
+    said = f"exit code {result.code}: {result.text}"
+    others = []
+    if result.code in FOR_GOOD:
+        others.append(membership.way.tell_failed_for_good(said))
+    elif tolerance.counts(config, result.code):
+        others.append(membership.way.tell_counted(said))
+    farewells = [
+        membership.gang.close(),
+        supervisor.close(FAREWELL),
+        off_loop(report.write_termination_message, config.termination_log, message),
+        *([off_loop(part.journal.flush, FAREWELL)] if part.journal else []),
+        *others,
+    ]
+    await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=FAREWELL + 0.5)
+    say(said)  # behind what all these had to say: whoever looks at one line looks at the last
+
+
+def _folder_without_rank(config: JobConfig, held: Cause | None) -> str | None:
+    """Where the log of a server goes that failed before there was a gang; nowhere if it did not fail."""
+    failed = held is not None and held.kind == "pserver"
+    return os.path.join(config.output, f"pod_{config.own_name}") if failed else None

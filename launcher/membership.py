@@ -1,0 +1,182 @@
+"""One gang as this member lives it: the way there, its turns, and the leaving. Another gang is another membership."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launcher import report, watchdog
+from launcher.bootstrap import Joined, Way
+from launcher.config import JobConfig
+from launcher.ear import Ear
+from launcher.gang import Begin, Gang, Next, Settings
+from launcher.generations import GONE, Generations
+from launcher.model import Cause, Process, Start
+from launcher.part import Part
+from launcher.say import Say
+from launcher.supervise.guardian import Guardian
+from launcher.turn import Turn
+
+FAREWELL = 2.0  # what the end may take for logs and files, all together
+
+_NOTICED_LATER = 15.0  # both sides of a cut say and look every 5 s, out of step, and each has heard something last
+
+
+@dataclass(frozen=True)
+class TurnEnded:
+    """Nothing runs any more of the turn before, but what the kernel holds."""
+
+    left: Sequence[Process]
+
+
+@dataclass(frozen=True)
+class Left:
+    """The turn before the gang is to gather again has ended here; `cause` is why, with what is known by now."""
+
+    cause: Cause
+    processes: Sequence[Process]
+
+
+class Membership:
+    """What is made anew for each gang and forgotten with it. `told` is done once a signal says stop."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        part: Part,
+        queue: asyncio.Queue[tuple[Ear, object]],
+        say: Say,
+        guardian: Guardian | None,
+        told: asyncio.Future[None],
+        *,
+        rejoin: bool,
+    ) -> None:
+        self._config = config
+        self._part = part
+        self._queue = queue
+        self._say = say
+        self._guardian = guardian
+        self._told = told
+        self.ear = Ear(queue)
+        self._settings = _settings(config)
+        self.gang = Gang(
+            self._settings,
+            self.ear,
+            say,
+            complete=part.mark_complete,
+            judge=self._judge,
+            prepare=self._prepare,
+        )
+        self.way = Way(config, self.gang, say, self.ear, rejoin=rejoin, staged=part.staged)
+        self.joined = False  # from the roster to the leaving
+        self.begun: Begin | None = None
+        self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
+        self._ending_turn: asyncio.Task[Sequence[Process]] | None = None  # the one before
+        self._leaving: asyncio.Task[None] | None = None
+        self.turn = self._new_turn(0)
+        if part.staged:
+            self.gang.staged()
+
+    def join(self, joined: Joined) -> None:
+        """The gang is complete."""
+        self.joined = True
+        self._part.take(joined, self._settings.stalled_within)
+        if joined.rank == 0 and self._part.generations:
+            self.generations.set_result(self._part.generations)
+
+    # ---- turns ---------------------------------------------------------------------------------------------------
+
+    def restart(self, turn: int, grace: float) -> None:
+        """End what runs here; TurnEnded comes when that is done."""
+        self.place_early_logs()
+        self.begun = None
+        self._end_turn(grace)
+        self.turn = self._new_turn(turn)
+
+    def place_early_logs(self) -> None:
+        """Of servers that started, and perhaps failed, before a generation began."""
+        if self._part.journal and self.begun is None:
+            mark = f"pod {self._part.name}, before a generation began"
+            self.turn.supervisor.place_logs(self._part.journal.folder, mark)
+
+    async def end_children(self, grace: float) -> None:
+        """All of them, with those of the way and of the turn before."""
+        before = [self._ending_turn] if self._ending_turn else []
+        await asyncio.gather(self.way.end(), self.turn.supervisor.end(grace), *before)
+
+    def _new_turn(self, number: int) -> Turn:
+        watched = self._config.stall_timeout > 0
+        turn = Turn(number, Ear(self._queue), self.gang, self._say, self._guardian, watched=watched)
+        if self._part.staged:
+            turn.order.staged()
+        if self._told.done():
+            turn.order.close()
+        return turn
+
+    def _end_turn(self, grace: float) -> asyncio.Task[Sequence[Process]]:
+        """And the one before, which may still be ending."""
+        before = [self._ending_turn] if self._ending_turn and not self._ending_turn.done() else []
+        self._ending_turn = asyncio.ensure_future(self._see_the_end(self.turn.end(grace, FAREWELL), *before))
+        return self._ending_turn
+
+    async def _see_the_end(self, *ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
+        left = [process for each in await asyncio.gather(*ends) for process in each]
+        self.ear(TurnEnded(left))
+        return left
+
+    # ---- the leaving ---------------------------------------------------------------------------------------------
+
+    def leave(self, cause: Cause, grace: float, events: Callable[[Left], None]) -> None:
+        """End what runs here and close the gang, of which nothing is heard any more. When that is done comes Left."""
+        self.joined = False
+        self.place_early_logs()
+        self.ear.close()
+        self.turn.over()
+        self._leaving = asyncio.ensure_future(self._leave(cause, self._end_turn(grace), events))
+
+    async def _leave(
+        self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[Left], None]
+    ) -> None:
+        # Whoever is cut off ends its children after as long a silence, which it may notice later, and by its grace.
+        fence = asyncio.sleep(_NOTICED_LATER + self._config.stop_grace if cause.silent else 0)
+        cause, *_ = await asyncio.gather(self.explained(cause), ending, self.gang.close(), self.way.end(), fence)
+        events(Left(cause, ending.result()))
+
+    async def explained(self, cause: Cause) -> Cause:
+        """A peer that was lost, or told to stop, cannot say why: one member asks those who may know."""
+        if cause.kind not in GONE or not report.stands_for(cause, self._part.rank) or self._told.done():
+            return cause
+        asked = asyncio.ensure_future(self.way.what_became_of(cause.pod))
+        either: list[asyncio.Future[Any]] = [asked, self._told]  # all may be told to stop, one after the other
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            asked.cancel()
+            return cause
+        became = asked.result()
+        return replace(cause, what=f"{cause.what}; Kubernetes says: {became}") if became else cause
+
+    # ---- what the gang asks on the hub ---------------------------------------------------------------------------
+
+    def _judge(self, cause: Cause) -> tuple[Cause, Next]:
+        if cause.kind == "stalled" and self.begun:
+            cause = watchdog.with_place(cause, self._config, self.begun.start.generation)
+        return self.generations.result().judge(cause) if self.generations.done() else (cause, Next.STOP)
+
+    async def _prepare(self, cause: Cause | None) -> Start:
+        generations = await asyncio.shield(self.generations)  # whoever stops waiting must not end it
+        assert self._part.roster is not None
+        return await generations.prepare(cause, self._part.roster)
+
+
+def _settings(config: JobConfig) -> Settings:
+    return Settings(
+        config.members,
+        config.gang_port,
+        (config.pod_ip,) if config.pod_ip else None,
+        silence=config.silence,
+        stall=config.stall_timeout,
+        pservers=config.shape.pservers,
+        gathers=config.gathers,
+    )

@@ -1,0 +1,121 @@
+"""What this member knows of its part in the job; outlives the gangs that it is in, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from launcher import paddle
+from launcher.bootstrap import Joined, from_volume
+from launcher.config import JobConfig
+from launcher.errors import Failure
+from launcher.generations import Generations
+from launcher.history import History
+from launcher.journal import Journal
+from launcher.model import FIRST, Cause, Member, Plan, Roster, Start
+from launcher.processes import bounded, off_loop
+from launcher.record import Record
+from launcher.say import Say
+
+T = TypeVar("T")
+
+_MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be seen through a network volume
+
+
+class Part:
+    """Who this member is, what it is to run, and what it keeps on the volume."""
+
+    def __init__(self, config: JobConfig, flags: Sequence[str], command: Sequence[str], say: Say) -> None:
+        self._config = config
+        self._flags = flags
+        self._command = command
+        self._say = say
+        self.rank: int | None = config.rank
+        self.name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
+        self.first_plan = self._plan(None, None, FIRST)
+        self.staged = False  # configuration and shard are copied
+        self.roster: Roster | None = None
+        self.journal: Journal | None = None  # from the first join on
+        self.generations: Generations | None = None  # on the hub, also over several gangs
+        self._record: Record | None = None
+
+    def take(self, joined: Joined, stalled_within: float) -> None:
+        """The gang is complete: its roster says who this member is."""
+        config, roster, rank = self._config, joined.roster, joined.rank
+        me = roster.members[rank]
+        self.rank = rank
+        self.name = me.pod
+        self._record, self.roster = joined.record, roster
+        name = config.shape.name(rank)
+        self._say.set_name(name)
+        if config.members > 1:
+            of = f"{name} of {config.shape.count(config.role)}"
+            self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
+        if rank == 0 and self.generations is None:
+            self.generations = self._all_generations(joined.record, joined.history, me, stalled_within)
+        attempts_file = joined.record.attempts_file if joined.record.identified else None
+        history = self.generations.history if self.generations and rank == 0 else None
+        self.journal = Journal(
+            config.job_name or "", config.output, roster, me, history, attempts_file, config.shape, self._say
+        )
+
+    def plan(self, start: Start) -> Plan:
+        """The processes of one generation."""
+        return self._plan(self.roster, self.rank, start)
+
+    def enter(self, phase: str) -> None:
+        if self.journal:
+            self.journal.phase(phase)
+
+    def cause(self, kind: str, what: str, code: int) -> Cause:
+        """A failure of this member."""
+        return Cause(kind, self.rank, self.name, what, code)
+
+    async def mark_complete(self) -> None:
+        if self._record:
+            await off_loop(self._record.mark_complete)
+
+    async def is_complete(self) -> bool:
+        """This member has trained and lost its hub: the mark on the volume tells whether all have."""
+        assert self._record is not None
+        deadline = time.monotonic() + _MARK_SEEN_WITHIN
+        while self._record.identified and (left := deadline - time.monotonic()) > 0:
+            try:
+                if await bounded(off_loop(self._record.is_complete), left):
+                    return True
+            except (asyncio.TimeoutError, Failure):
+                break
+            await asyncio.sleep(0.2)
+        return False
+
+    def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
+        return paddle.plan(self._config, self._flags, self._command, roster, rank, start)
+
+    def _all_generations(self, record: Record, history: History, me: Member, stalled_within: float) -> Generations:
+        config = self._config
+        saves = paddle.saves(config, self._flags, self._command)
+        if saves is None and config.max_restarts:
+            self._say("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
+        return Generations(
+            config.max_restarts,
+            saves,
+            record,
+            history,
+            counts=self.first_plan.shows_passes,
+            gathers=config.gathers,
+            output=config.output,
+            pod=me.pod,
+            say=self._say,
+            written=self._summarize,
+            from_volume=self._from_volume,
+            stalled_within=stalled_within,
+        )
+
+    async def _from_volume(self, work: Callable[[], T]) -> T:
+        return await from_volume(self._config, work)
+
+    def _summarize(self) -> None:
+        if self.journal:
+            self.journal.summarize()
