@@ -24,6 +24,8 @@ paddle-launcher {version}: N plain Kubernetes pods become one PaddlePaddle train
       a data set, cut into OUT_DIR/<i>/data for each trainer
   paddle-launcher status [--json] [JOB_FOLDER]
       what the volume says about a job: a line a member
+  paddle-launcher render [--strict] [--no-inject | --launcher-image IMAGE] [--entrypoint "COMMAND"] FILE
+      a PaddleJob of paddle-operator as plain manifests, for `kubectl apply -f -`; FILE may be - (docs/paddlejob.md)
   paddle-launcher alive
       whether the launcher of this pod answers: for probes
   paddle-launcher version
@@ -146,6 +148,29 @@ def _status(arguments: list[str], received: list[int]) -> int:
     return _print(status.describe(config.job_folder(arguments, config.environment()), as_json=as_json))
 
 
+def _render(arguments: list[str], received: list[int]) -> int:
+    from launcher.job import render
+    from launcher.job.gang import INJECTED
+    from launcher.job.operator import Asked
+
+    strict, as_it_is = _take(arguments, "--strict"), _take(arguments, "--no-inject")
+    image, entrypoint = _take_value(arguments, "--launcher-image"), _take_value(arguments, "--entrypoint")
+    if as_it_is and image is not None:
+        raise Failure(
+            Exit.USAGE, "--launcher-image: does not go with --no-inject, by which no launcher is brought along"
+        )
+    for word in arguments:
+        if word.startswith("-") and word != render.STANDARD_INPUT:
+            raise Failure(Exit.USAGE, f"render: {word}: no such flag; see paddle-launcher --help")
+    if len(arguments) != 1:
+        raise Failure(
+            Exit.USAGE, f"render: {' '.join(arguments) or 'nothing'}: expected one file, or - for standard input"
+        )
+    words = () if entrypoint is None else render.words(entrypoint, "--entrypoint")
+    asked = Asked(None if as_it_is else image or INJECTED, words)
+    return _print(render.render(arguments[0], asked, strict=strict))
+
+
 def _alive(arguments: list[str], received: list[int]) -> int:
     from launcher import alive
 
@@ -183,6 +208,7 @@ _COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
     "local": _local,
     "shard": _shard,
     "status": _status,
+    "render": _render,
     "alive": _alive,
     "version": _version,
     "--version": _version,
@@ -191,7 +217,8 @@ _COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
     "-h": _help,
     "": _nothing,
 }
-_HELP_TELLS_ALL = ("plan", "local", "status", "version")  # of `run`, --help is a flag of Paddle's; `shard` has its own
+# Of `run`, --help is a flag of Paddle's; `shard` has its own.
+_HELP_TELLS_ALL = ("plan", "local", "status", "render", "version")
 _HEAR_SIGNALS_THEMSELVES = ("run", "local")
 
 

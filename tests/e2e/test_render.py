@@ -1,0 +1,141 @@
+"""PaddleJobs as `render` makes them: all are valid to the API server, and those of the seeds run.
+
+Real Paddle comes from this host, as for tests/e2e/test_paddle.py: E2E_PADDLE_2 and E2E_PADDLE_3.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from launcher.job.operator import Asked
+from tests.e2e.cluster import Cluster, Json, kubectl
+from tests.e2e.manifests import apply, pod_security
+from tests.e2e.test_paddle import packages_of
+from tests.e2e.test_volcano import GROUPS
+from tests.paddle.outcome import PROGRAMS
+from tests.rendering import FILES, from_text, given, jobs, of_kind
+from tests.test_job_objects import PROGRAM
+
+WAYS = ["brought along", "in the image"]
+
+
+def asked(way: str, *entrypoint: str) -> Asked:
+    return Asked(os.environ["E2E_INJECT_IMAGE"] if way == "brought along" else None, entrypoint)
+
+
+def text_of(cluster: Cluster, name: str) -> str:
+    """A file of tests/paddlejobs, with what there is here in the place of its names."""
+    text = given(name).replace("paddle-launcher:latest", cluster.image)
+    return text.replace("namespace: training", f"namespace: {cluster.namespace}")
+
+
+def complete(cluster: Cluster, objects: list[Json]) -> str:
+    """Apply them, and wait for all Jobs: what the workers said."""
+    apply(cluster, *objects)
+    for name in jobs(objects):
+        cluster.until_complete(name)
+    (worker,) = (name for name in jobs(objects) if name.endswith("-worker"))
+    return cluster.logs(f"job-name={worker}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", FILES)
+def test_every_object_is_valid_to_the_api_server(cluster: Cluster, name: str, way: str) -> None:
+    objects = from_text(text_of(cluster, name), asked(way, "python3", "train.py"))
+    known = [made for made in objects if made["kind"] != "PodGroup"]
+    listed: Json = {"kind": "List", "apiVersion": "v1", "items": known}
+    kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=listed)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_image_of_the_first_example_runs_its_own_program(cluster: Cluster, way: str) -> None:
+    objects = from_text(text_of(cluster, "seed-1-wide-and-deep.yaml"), asked(way, "python3", "-c", PROGRAM))
+    said = complete(cluster, objects)
+    for number in range(2):
+        assert f"trainer {number} reached 2" in said
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Cluster, claim: Path, way: str) -> None:
+    pod_security(cluster, "privileged")  # the example says nothing of users, and the image's is root
+    (claim / "wide_and_deep").mkdir()
+    (claim / "wide_and_deep" / "train.py").write_text(PROGRAM)
+    text = text_of(cluster, "seed-5-volume.yaml").replace("nfs-pvc", "paddle")
+    said = complete(cluster, from_text(text, asked(way)))
+    for number in range(2):
+        assert f"trainer {number} reached 2" in said
+
+
+def test_the_fourth_example_is_scheduled_by_volcano(cluster: Cluster) -> None:
+    if subprocess.run(["kubectl", "get", "crd", GROUPS], capture_output=True).returncode:
+        pytest.skip("this cluster has no Volcano")
+    objects = from_text(text_of(cluster, "seed-4-volcano.yaml"), asked(WAYS[1], "python3", "-c", PROGRAM))
+    apply(cluster, *of_kind(objects, "PodGroup"))
+    assert "trainer 1 reached 2" in complete(cluster, objects)
+
+
+@pytest.mark.parametrize("name", ["seed-1-wide-and-deep.yaml", "seed-3-gpu-nodes.yaml"])
+def test_examples_with_servers_train_with_paddle(cluster: Cluster, name: str) -> None:
+    program = (PROGRAMS / "server_and_trainer.py").read_text()
+    said = complete(cluster, with_paddle(cluster, name, "E2E_PADDLE_2", "python3", "-c", program))
+    for number in range(2):
+        assert f"trained {number} of 2" in said
+
+
+def test_the_second_example_trains_below_paddles_own_launcher(cluster: Cluster) -> None:
+    program = (PROGRAMS / "sum_of_ranks.py").read_text()
+    write = f"printf %s {shlex.quote(program)} > /tmp/train_fleet.py && cd /tmp"
+    words = ("bash", "-c", f"{write} && exec python3 -m paddle.distributed.launch train_fleet.py")
+    said = complete(cluster, with_paddle(cluster, "seed-2-resnet.yaml", "E2E_PADDLE_3", *words))
+    for rank in range(2):
+        assert f"rank {rank} of 2: the sum is 3" in said
+
+
+def with_paddle(cluster: Cluster, name: str, variable: str, *command: str) -> list[Json]:
+    """An example whose containers run this command and have Paddle's packages, on nodes without GPUs."""
+    packages = packages_of(variable)
+    (job,) = yaml.safe_load_all(text_of(cluster, name))
+    for role in ("ps", "worker"):
+        if role not in job["spec"]:
+            continue
+        pod = job["spec"][role]["template"]["spec"]
+        pod.pop("nodeSelector", None)
+        pod.setdefault("volumes", []).append({"name": "packages", "hostPath": {"path": str(packages)}})
+        (container,) = pod["containers"]
+        container.pop("resources", None)
+        container.pop("args", None)
+        mount = {"name": "packages", "mountPath": "/packages", "readOnly": True}
+        container.setdefault("volumeMounts", []).append(mount)
+        container["command"] = ["env", "PYTHONPATH=/packages", *command]
+    return from_text(yaml.safe_dump(job), asked("brought along"))
+
+
+def test_a_second_render_leaves_a_job_that_runs_as_it_is_and_says_why(cluster: Cluster) -> None:
+    text, waits = text_of(cluster, "seed-2-resnet.yaml"), asked(WAYS[1])
+    for theirs, here in (
+        ("nvidia.com/gpu: 1", "memory: 1Gi"),
+        ("paddle.distributed.launch", "http.server"),
+        ("train_fleet.py", "8099"),
+    ):
+        text = text.replace(theirs, here)
+    first, second = (from_text(text, waits) for _ in range(2))
+    apply(cluster, *first)
+    before = cluster.uid("job", "resnet-worker")
+    again = subprocess.run(
+        ["kubectl", "-n", cluster.namespace, "apply", "-f", "-"],
+        input=yaml.safe_dump_all(second),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert again.returncode
+    assert "job.batch/resnet-worker unchanged" in again.stdout
+    assert "immutable" in again.stderr
+    assert "Secret" in again.stderr
+    assert cluster.uid("job", "resnet-worker") == before
