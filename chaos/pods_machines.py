@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 from collections import Counter
 
 import psutil
@@ -26,7 +25,6 @@ class Machines:
         self._command = os.environ["CLUSTER"]
         self.nodes = [node["metadata"]["name"].removeprefix("node") for node in _nodes()]
         self._off: Counter[str] = Counter()
-        self._busy = threading.Lock()
         self._api_server = _api_server()
         self._api_down = 0
 
@@ -34,18 +32,16 @@ class Machines:
 
     def power_off(self, node: str) -> None:
         """Without a goodbye: its network goes before its processes do."""
-        with self._busy:
-            self._off[node] += 1
-            if self._off[node] == 1:
-                self.inside(node, "ip", "link", "set", "eth0", "down")
-                self._run("node-off", node)
+        self._off[node] += 1
+        if self._off[node] == 1:
+            self.inside(node, "ip", "link", "set", "eth0", "down")
+            self._run("node-off", node)
 
     def power_on(self, node: str) -> None:
         """Returns when it is Ready."""
-        with self._busy:
-            self._off[node] -= 1
-            if self._off[node] == 0:
-                self._run("node-on", node)
+        self._off[node] -= 1
+        if self._off[node] == 0:
+            self._run("node-on", node)
 
     def inside(self, node: str, *command: str) -> str:
         """What it printed."""
