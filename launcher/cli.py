@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher import __version__, config
+from launcher.arguments import no_flags, take, take_value
 from launcher.errors import FOR_GOOD, Exit, Failure
 
 _HELP = """\
@@ -22,10 +23,16 @@ paddle-launcher {version}: N plain Kubernetes pods become one PaddlePaddle train
       a whole job on this machine
   paddle-launcher shard --data FOLDER [--config FOLDER] [--out OUT_DIR] [--count SPLIT_COUNT]
       a data set, cut into OUT_DIR/<i>/data for each trainer
-  paddle-launcher status [--json] [JOB_FOLDER]
-      what the volume says about a job: a line a member
+  paddle-launcher status [--json] [JOB_FOLDER | [--namespace NAME] JOB]
+      a line a member: what the volume says about a job or, where there is no such folder, what the cluster says
   paddle-launcher render [--strict] [--no-inject | --launcher-image IMAGE] [--entrypoint "COMMAND"] FILE
       a PaddleJob of paddle-operator as plain manifests, for `kubectl apply -f -`; FILE may be - (docs/paddlejob.md)
+  paddle-launcher submit [--watch] [--namespace NAME] [what render takes] FILE
+      the same, created in the cluster at once; --watch shows a line a member until the end: the job's exit code
+  paddle-launcher logs [--follow] [--role pserver] [--namespace NAME] JOB [RANK]
+      what a trainer, or a server, of a job in the cluster has printed
+  paddle-launcher delete [--namespace NAME] JOB
+      a job with all that belongs to it, out of the cluster; data on volumes stays
   paddle-launcher alive
       whether the launcher of this pod answers: for probes
   paddle-launcher version
@@ -77,29 +84,6 @@ def parse_run(arguments: Sequence[str]) -> Request:
     return Request(own, tuple(flags), tuple(command))
 
 
-def _take(arguments: list[str], flag: str) -> bool:
-    """Whether a switch of a command was given before --; it is taken out."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    if flag not in arguments[:end]:
-        return False
-    arguments.remove(flag)
-    return True
-
-
-def _take_value(arguments: list[str], flag: str) -> str | None:
-    """The value of a command's flag, in either spelling, taken out of what was given before --."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    for place, word in enumerate(arguments[:end]):
-        if word.startswith(f"{flag}="):
-            return arguments.pop(place).partition("=")[2]
-        if word == flag and place + 1 < end:
-            arguments.pop(place)
-            return arguments.pop(place)
-        if word == flag:
-            raise Failure(Exit.USAGE, f"{flag}: expected a value")
-    return None
-
-
 def _run(arguments: list[str], received: list[int]) -> int:
     from launcher import paddle
     from launcher.launch import launch
@@ -112,7 +96,7 @@ def _run(arguments: list[str], received: list[int]) -> int:
 def _plan(arguments: list[str], received: list[int]) -> int:
     from launcher import plan
 
-    as_json, discover = _take(arguments, "--json"), _take(arguments, "--discover")
+    as_json, discover = take(arguments, "--json"), take(arguments, "--discover")
     request = parse_run(arguments)
     settings = config.read(config.environment(), request.own, check_here=False)
     return _print(plan.describe(settings, request.flags, request.command, discover=discover, as_json=as_json))
@@ -121,7 +105,7 @@ def _plan(arguments: list[str], received: list[int]) -> int:
 def _local(arguments: list[str], received: list[int]) -> int:
     from launcher import local
 
-    nodes = _take_value(arguments, "--nodes")
+    nodes = take_value(arguments, "--nodes")
     if nodes is None:
         raise Failure(Exit.USAGE, f"--nodes: missing: expected a number of nodes, 1 to {local.MOST_NODES}")
     if not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
@@ -141,34 +125,41 @@ def _shard(arguments: list[str], received: list[int]) -> int:
 def _status(arguments: list[str], received: list[int]) -> int:
     from launcher import status
 
-    as_json = _take(arguments, "--json")
-    for word in arguments:
-        if word.startswith("-"):
-            raise Failure(Exit.USAGE, f"status: {word}: no such flag; see paddle-launcher --help")
-    return _print(status.describe(config.job_folder(arguments, config.environment()), as_json=as_json))
+    as_json = take(arguments, "--json")
+    namespace = take_value(arguments, "--namespace")
+    no_flags("status", arguments)
+    folder = config.job_folder(arguments, config.environment())
+    if namespace is None and (os.path.exists(folder) or "/" in folder):
+        return _print(status.describe(folder, as_json=as_json))
+    from launcher.job import commands
+
+    return _print(commands.status(folder, namespace, as_json=as_json))
 
 
 def _render(arguments: list[str], received: list[int]) -> int:
-    from launcher.job import render
-    from launcher.job.gang import INJECTED
-    from launcher.job.operator import Asked
+    from launcher.job import commands
 
-    strict, as_it_is = _take(arguments, "--strict"), _take(arguments, "--no-inject")
-    image, entrypoint = _take_value(arguments, "--launcher-image"), _take_value(arguments, "--entrypoint")
-    if as_it_is and image is not None:
-        raise Failure(
-            Exit.USAGE, "--launcher-image: does not go with --no-inject, by which no launcher is brought along"
-        )
-    for word in arguments:
-        if word.startswith("-") and word != render.STANDARD_INPUT:
-            raise Failure(Exit.USAGE, f"render: {word}: no such flag; see paddle-launcher --help")
-    if len(arguments) != 1:
-        raise Failure(
-            Exit.USAGE, f"render: {' '.join(arguments) or 'nothing'}: expected one file, or - for standard input"
-        )
-    words = () if entrypoint is None else render.words(entrypoint, "--entrypoint")
-    asked = Asked(None if as_it_is else image or INJECTED, words)
-    return _print(render.render(arguments[0], asked, strict=strict))
+    return _print(commands.render(arguments))
+
+
+def _submit(arguments: list[str], received: list[int]) -> int:
+    from launcher.job import commands
+
+    return commands.submit(arguments)
+
+
+def _logs(arguments: list[str], received: list[int]) -> int:
+    from launcher.job import commands
+
+    for line in commands.logs(arguments):
+        _print(line)
+    return Exit.COMPLETE
+
+
+def _delete(arguments: list[str], received: list[int]) -> int:
+    from launcher.job import commands
+
+    return _print(commands.delete(arguments))
 
 
 def _alive(arguments: list[str], received: list[int]) -> int:
@@ -209,6 +200,9 @@ _COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
     "shard": _shard,
     "status": _status,
     "render": _render,
+    "submit": _submit,
+    "logs": _logs,
+    "delete": _delete,
     "alive": _alive,
     "version": _version,
     "--version": _version,
@@ -218,7 +212,7 @@ _COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
     "": _nothing,
 }
 # Of `run`, --help is a flag of Paddle's; `shard` has its own.
-_HELP_TELLS_ALL = ("plan", "local", "status", "render", "version")
+_HELP_TELLS_ALL = ("plan", "local", "status", "render", "submit", "logs", "delete", "version")
 _HEAR_SIGNALS_THEMSELVES = ("run", "local")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from launcher.errors import Exit, Failure
 from launcher.report import whose
 from launcher.roles import BOTH, called, folder
-from launcher.volume import cannot_read, shown
+from launcher.table import table
+from launcher.volume import cannot_read
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")
@@ -27,10 +28,10 @@ def describe(job_folder: str, *, as_json: bool) -> str:
         return json.dumps({"job": job, "members": members}, indent=1)
     if not members:
         return f"{output}: no member has joined yet: `kubectl get pods` and their logs tell what they wait for"
-    tables = [_table([_COLUMNS, *(_row(member) for member in members)])]
+    tables = [table([_COLUMNS, *(_row(member) for member in members)])]
     generations = [one for one in job.get("generations") or [] if isinstance(one, dict)]
     if len(generations) > 1:
-        tables.append(_table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
+        tables.append(table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
     return "\n\n".join(tables)
 
 
@@ -80,18 +81,17 @@ def _read(path: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _generation(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _generation(one: Mapping[str, Any]) -> tuple[object, ...]:
     """One start of the job's processes."""
     after = one.get("after_pass")
     gone_on = "the beginning" if after is None else f"after pass {after}"
-    cells = (one.get("number"), one.get("began"), one.get("ended"), gone_on, _in_words(one.get("first_cause")))
-    return tuple(map(_cell, cells))
+    return (one.get("number"), one.get("began"), one.get("ended"), gone_on, _in_words(one.get("first_cause")))
 
 
-def _row(member: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(member: Mapping[str, Any]) -> tuple[object, ...]:
     rank = member.get("rank") if member.get("role") in (None, BOTH) else _called(member)
     plain = (member.get(key) for key in ("pod", "phase", "since", "last_pass", "exit_code"))
-    return tuple(map(_cell, (rank, *plain, _in_words(member.get("first_cause")))))
+    return (rank, *plain, _in_words(member.get("first_cause")))
 
 
 def _in_words(cause: object) -> str | None:
@@ -102,15 +102,5 @@ def _in_words(cause: object) -> str | None:
     return whose_it_was + str(cause.get("what"))
 
 
-def _cell(value: object) -> str:
-    return "-" if value is None else shown(str(value))
-
-
 def _called(somebody: Mapping[str, Any]) -> str:
     return called(str(somebody.get("role") or BOTH), somebody.get("rank"))
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)

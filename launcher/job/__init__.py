@@ -1,1 +1,22 @@
-"""Jobs for today's Paddle, described in few words, as plain Kubernetes objects whose pods run the launcher."""
+"""Jobs for today's Paddle, described in few words, as plain Kubernetes objects whose pods run the launcher.
+
+What programs import is here; none of it needs Paddle, and only what talks to a cluster loads its client.
+"""
+
+from launcher.errors import ConfigProblems, Failure
+from launcher.job.paddlejob import PaddleJob, dist_train, inside_a_job
+from launcher.job.readers import dataset_from_reader, dist_reader
+from launcher.job.volumes import CephFSVolume, ClaimVolume, Volume
+
+__all__ = [
+    "CephFSVolume",
+    "ClaimVolume",
+    "ConfigProblems",
+    "Failure",
+    "PaddleJob",
+    "Volume",
+    "dataset_from_reader",
+    "dist_reader",
+    "dist_train",
+    "inside_a_job",
+]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.job.gang import COLLECTIVE, PS, SINGLE, Gang, Json, Role
+from launcher.job.gang import COLLECTIVE, PS, SINGLE, Gang, Json, Role, Secret
 from launcher.roles import BOTH
 
 SECRET_FOLDER = "/var/run/paddle-launcher"
@@ -57,6 +58,14 @@ def clashes(gang: Gang, role: Role) -> list[tuple[int, str]]:
         elif name in TOLD[gang.mode]:
             found.append((place, f"{name} is what the launcher tells the program itself: {_shown(entry)} is not used"))
     return found
+
+
+def secret(gang: Gang) -> Secret | None:
+    """A new one, where the job needs one: on a volume that the launcher knows of it makes one itself."""
+    has = [set_by_user(role, name) for role in gang.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
+    if gang.members == 1 or any(has):
+        return None
+    return Secret(f"{gang.name}-gang", secrets.token_hex(32))
 
 
 def user_variables(role: Role) -> list[Json]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,7 @@ class Gang:
     seconds_kept: int | None = None  # how long a Job stays when it has ended; None: until somebody deletes it
     max_restarts: int = 3
     launcher: str | None = INJECTED  # the image that brings the launcher along; None: the role's own image has it
+    volumes: tuple[Json, ...] = ()  # objects for the volumes of the pods, that nobody but this job has
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -93,6 +94,13 @@ class Gang:
         """LAUNCHER_SERVICE: where the member that leads is found."""
         by_role = next((f"{TRAINER}={role.job}." for role in self.roles if role.kind == TRAINER), "")
         return f"{by_role}{self.service}"
+
+
+def mode(roles: Sequence[Role]) -> str:
+    """How a job of these roles trains."""
+    if any(role.kind == PSERVER for role in roles):
+        return PS
+    return SINGLE if sum(role.replicas for role in roles) == 1 else COLLECTIVE
 
 
 def name_problems(name: str, jobs: Iterable[tuple[str, int]]) -> list[str]:

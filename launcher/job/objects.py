@@ -13,7 +13,7 @@ from launcher.job.gang import Gang, Group, Json, Role
 
 def objects(gang: Gang) -> list[Json]:
     """All that the job needs, and does not have yet."""
-    made = []
+    made = [_labelled(gang, volume) for volume in gang.volumes]
     if gang.secret and gang.secret.value:
         made.append(_secret(gang, gang.secret.name, gang.secret.value))
     if gang.service:
@@ -72,9 +72,18 @@ def _rules(container: str) -> list[Json]:
     ]
 
 
+def _labelled(gang: Gang, made: Json) -> Json:
+    """An object that was described elsewhere, as one of the job's."""
+    return made | {"metadata": made["metadata"] | {"labels": _labels(gang)}}
+
+
 def _object(gang: Gang, version: str, kind: str, name: str) -> Json:
     metadata: Json = {"name": name}
     if gang.namespace:
         metadata["namespace"] = gang.namespace
-    metadata["labels"] = pods.labels(gang) | dict(gang.labels) | {pods.JOB: gang.name}
+    metadata["labels"] = _labels(gang)
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _labels(gang: Gang) -> Json:
+    return pods.labels(gang) | dict(gang.labels) | {pods.JOB: gang.name}

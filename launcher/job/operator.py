@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.job import env, templates
 from launcher.job.fields import Fields, Found, meant
-from launcher.job.gang import COLLECTIVE, PS, SINGLE, Gang, Group, Json, Role, Secret, name_problems
+from launcher.job.gang import PS, Gang, Group, Json, Role, Secret, mode, name_problems
 from launcher.job.pods import GROUP_NAME, VOLCANO
-from launcher.job.rehearsal import rehearse
+from launcher.job.rehearsal import rehearse_all
 from launcher.roles import BOTH, PSERVER, TRAINER
 
 API = "batch.paddlepaddle.org/v1"
@@ -57,7 +56,7 @@ def gang(document: Json, others: Sequence[Json], asked: Asked, found: Found) -> 
     described = Gang(
         name=name or "",
         namespace=metadata.text("namespace") if metadata else None,
-        mode=_mode(roles),
+        mode=mode(roles),
         roles=tuple(roles),
         gloo=_gloo(spec, roles, found),
         host_network=_intranet(spec, found),
@@ -144,17 +143,11 @@ def _say_bounds(fields: Fields, replicas: int | None, found: Found) -> None:
             )
 
 
-def _mode(roles: Sequence[Role]) -> str:
-    if any(role.kind == PSERVER for role in roles):
-        return PS
-    return SINGLE if sum(role.replicas for role in roles) == 1 else COLLECTIVE
-
-
 def _gloo(spec: Fields, roles: Sequence[Role], found: Found) -> int:
     gloo = spec.whole("withGloo")
     if gloo is not None and gloo not in (0, 1, 2):
         found.problem("spec.withGloo", f"{gloo}: expected 0 for none, 1 for workers, 2 for servers as well")
-    if gloo and roles and _mode(roles) != PS:
+    if gloo and roles and mode(roles) != PS:
         found.note("spec.withGloo", f"{gloo}: without ps there are no servers that gloo could be beside: leave it out")
     return gloo or 0
 
@@ -257,12 +250,10 @@ def _say_members(described: Gang, path: str, number: object, found: Found) -> No
 
 def _secret(described: Gang, others: Sequence[Json]) -> Secret | None:
     """On a volume that the launcher knows of it makes one itself; else one of the file, or a new one."""
-    has = [env.set_by_user(role, name) for role in described.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
-    if described.members == 1 or any(has):
-        return None
-    name = f"{described.name}-gang"
-    there = _beside(described, others, "Secret", name) is not None
-    return Secret(name, None if there else secrets.token_hex(32))
+    fresh = env.secret(described)
+    if fresh and _beside(described, others, "Secret", fresh.name) is not None:
+        return Secret(fresh.name, None)
+    return fresh
 
 
 def _beside(described: Gang, others: Sequence[Json], kind: str, name: str) -> Json | None:
@@ -282,23 +273,21 @@ def _fields(other: Json, name: str) -> Json:
 
 
 def _say_of_pods(described: Gang, found: Found) -> None:
+    rehearse_all(described, found, lambda role: f"{_container(role)}.")
     for role in described.roles:
-        containers = role.template["spec"]["containers"]
-        place = next(place for place, each in enumerate(containers) if each["name"] == role.container)
-        where = f"spec.{'ps' if role.kind == PSERVER else 'worker'}.template.spec.containers[{place}]"
-        for number, reason in env.clashes(described, role):
-            found.note(f"{where}.env[{number}]", reason)
-        refused, warned = rehearse(described, role)
-        for reason in refused:
-            found.problem(where, reason)
-        for reason in warned:
-            found.note(f"{where}.env", reason)
         if described.on_nodes(role) and not env.set_by_user(role, "CONF_PADDLE_NIC"):
             found.note(
-                f"{where}.env",
+                f"{_container(role)}.env",
                 "CONF_PADDLE_NIC: unset, and on the nodes' own network there may be no eth0: set it to the device that "
                 "has the nodes' address",
             )
+
+
+def _container(role: Role) -> str:
+    """The path of the container that trains or serves."""
+    containers = role.template["spec"]["containers"]
+    place = next(place for place, each in enumerate(containers) if each["name"] == role.container)
+    return f"spec.{'ps' if role.kind == PSERVER else 'worker'}.template.spec.containers[{place}]"
 
 
 def _say_strangers(fields: Fields, known: Collection[str]) -> None:

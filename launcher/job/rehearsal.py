@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from launcher import config, paddle
 from launcher.errors import Failure
-from launcher.job.env import variables
+from launcher.job.env import clashes, variables
+from launcher.job.fields import Found
 from launcher.job.gang import Gang, Role
 
 
-def rehearse(gang: Gang, role: Role) -> tuple[list[str], list[str]]:
-    """What it would refuse, and what it would warn about. What only the cluster knows is left out."""
+def rehearse_all(gang: Gang, found: Found, where: Callable[[Role], str]) -> None:
+    """What each role's launcher would refuse or warn about; `where` is the path of its container's fields."""
+    for role in gang.roles:
+        path = where(role)
+        for number, reason in clashes(gang, role):
+            found.note(f"{path}env[{number}]", reason)
+        refused, warned = _rehearse(gang, role)
+        for reason in refused:
+            found.problem(path.rstrip(".") or "env", reason)
+        for reason in warned:
+            found.note(f"{path}env", reason)
+
+
+def _rehearse(gang: Gang, role: Role) -> tuple[list[str], list[str]]:
+    """What only the cluster knows is left out."""
     told = {entry["name"]: entry["value"] for entry in variables(gang, role) if entry.get("value")}
     try:
         read = config.read(told | {"JOB_COMPLETION_INDEX": "0"}, {}, check_here=False)

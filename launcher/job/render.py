@@ -1,4 +1,4 @@
-"""`render`: a PaddleJob as plain manifests on standard output; what cannot be honoured on standard error."""
+"""A file with PaddleJobs: read as a whole, for `render` and for `submit`; what cannot be honoured on standard error."""
 
 from __future__ import annotations
 
@@ -10,38 +10,51 @@ from launcher.errors import Exit, Failure
 from launcher.job import documents, operator
 from launcher.job.documents import Document
 from launcher.job.fields import Found, Note
-from launcher.job.gang import Json
+from launcher.job.gang import Gang, Json
 from launcher.job.objects import objects
 
 STANDARD_INPUT = "-"
+_DONE = {"render": "rendered", "submit": "submitted"}
 
 
 def render(file: str, asked: operator.Asked, *, strict: bool) -> str:
-    """The manifests of a file. Nothing is rendered when anything is wrong in it, and all of that is told."""
+    """The manifests of a file."""
+    parts: list[str] = []
+    for document, gang in read("render", file, asked, strict=strict):
+        if gang is None:
+            parts.append(document.text or documents.written(document.value))
+        else:
+            parts += [documents.written(made) for made in objects(gang)]
+    return "---\n".join(parts).rstrip("\n")
+
+
+def read(command: str, file: str, asked: operator.Asked, *, strict: bool) -> list[tuple[Document, Gang | None]]:
+    """Its objects in order, those that are jobs as gangs. When anything is wrong in it, all of that is told."""
     given = documents.read(_content(file), _called(file))
     jobs = [document for document in given if _is_job(document)]
     if not jobs:
         raise Failure(Exit.CONFIG, f"{_called(file)}: {_no_job(given)}")
     others = [document.value for document in given if not _is_job(document)]
-    parts: list[str] = []
+    made: list[tuple[Document, Gang | None]] = []
     problems: list[Note] = []
     notes: list[Note] = []
     for document in given:
         if not _is_job(document):
-            parts.append(document.text or documents.written(document.value))
+            made.append((document, None))
             continue
         found = Found()
         gang = operator.gang(document.value, others, asked, found)
         problems += _named(found.problems, document, jobs)
         notes += _named(found.notes, document, jobs)
-        parts += [documents.written(made) for made in objects(gang)] if gang else []
+        if gang is not None:
+            made.append((document, gang))
     if problems:
         raise Failure(Exit.CONFIG, "\n".join(map(str, problems)))
     if notes and strict:
-        raise Failure(Exit.CONFIG, "\n".join([*map(str, notes), "nothing was rendered (--strict)"]))
+        raise Failure(Exit.CONFIG, "\n".join([*map(str, notes), f"nothing was {_DONE[command]} (--strict)"]))
     for note in notes:
-        print(f"render: {note}", file=sys.stderr)
-    return "---\n".join(parts).rstrip("\n")
+        print(f"{command}: {note}", file=sys.stderr)
+    return made
 
 
 def words(text: str, flag: str) -> tuple[str, ...]:

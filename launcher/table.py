@@ -1,0 +1,15 @@
+"""Rows for people, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.volume import shown
+
+
+def table(rows: Sequence[Sequence[object]]) -> str:
+    """As text: what is None, or empty, is a dash, and what cannot be printed is escaped."""
+    cells = [["-" if value in (None, "") else shown(str(value)) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
