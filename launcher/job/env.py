@@ -11,7 +11,6 @@ from launcher.roles import BOTH
 
 SECRET_FOLDER = "/var/run/paddle-launcher"
 SECRET_KEY = "secret"
-BACKOFF_LIMIT = 4
 _GRACE = 30  # seconds: Kubernetes' own terminationGracePeriodSeconds
 _LESS = 5  # for what the launcher has to do once its children have ended
 
@@ -87,7 +86,7 @@ def _facts(gang: Gang, role: Role) -> Mapping[str, Json]:
         told |= {"LAUNCHER_PSERVERS": str(gang.pservers), "LAUNCHER_ROLE": role.kind}
     if gang.service:
         told["LAUNCHER_SERVICE"] = gang.hub
-    told |= {"LAUNCHER_BACKOFF_LIMIT": str(BACKOFF_LIMIT), "LAUNCHER_FAILURE_POLICY": "1"}
+    told |= {"LAUNCHER_BACKOFF_LIMIT": str(gang.backoff_limit), "LAUNCHER_FAILURE_POLICY": "1"}
     by_field = {name: _field(name, path) for name, path in _BY_FIELD.items()}
     return {name: _value(name, value) for name, value in told.items()} | by_field
 

@@ -16,6 +16,7 @@ INJECTED = "paddle-launcher-inject:latest"  # of docker/inject.Dockerfile, as k8
 
 _LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _LONGEST = 63
+_BACKOFF_LIMIT = 4
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ class Gang:
     def pservers(self) -> int:
         """How many of them only serve."""
         return self.members - self.trainers
+
+    @property
+    def backoff_limit(self) -> int:
+        """How many failed pods a Job replaces. A job that is not to start again does not do so in new pods either."""
+        return _BACKOFF_LIMIT if self.max_restarts else 0
 
     @property
     def service(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.errors import FOR_GOOD, Exit
 from launcher.job import pods
-from launcher.job.env import BACKOFF_LIMIT, SECRET_KEY
+from launcher.job.env import SECRET_KEY
 from launcher.job.gang import Gang, Group, Json, Role
 
 
@@ -45,7 +45,7 @@ def _job(gang: Gang, role: Role) -> Json:
         "completionMode": "Indexed",
         "parallelism": role.replicas,
         "completions": role.replicas,
-        "backoffLimit": BACKOFF_LIMIT,
+        "backoffLimit": gang.backoff_limit,
         "podFailurePolicy": {"rules": _rules(role.container)},
         "template": pods.template(gang, role),
     }

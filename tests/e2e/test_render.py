@@ -17,7 +17,7 @@ from launcher.job.operator import Asked
 from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.e2e.manifests import apply, pod_security
 from tests.e2e.test_paddle import packages_of
-from tests.e2e.test_volcano import GROUPS
+from tests.e2e.test_volcano import volcano_is_there
 from tests.paddle.outcome import PROGRAMS
 from tests.rendering import FILES, from_text, given, jobs, of_kind
 from tests.test_job_objects import PROGRAM
@@ -73,8 +73,7 @@ def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Clust
 
 
 def test_the_fourth_example_is_scheduled_by_volcano(cluster: Cluster) -> None:
-    if subprocess.run(["kubectl", "get", "crd", GROUPS], capture_output=True).returncode:
-        pytest.skip("this cluster has no Volcano")
+    volcano_is_there()
     objects = from_text(text_of(cluster, "seed-4-volcano.yaml"), asked(WAYS[1], "python3", "-c", PROGRAM))
     apply(cluster, *of_kind(objects, "PodGroup"))
     assert "trainer 1 reached 2" in complete(cluster, objects)

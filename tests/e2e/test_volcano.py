@@ -14,10 +14,15 @@ from tests.e2e.manifests import apply, overlay, passes, rendered
 GROUPS = "podgroups.scheduling.volcano.sh"
 
 
-@pytest.fixture(autouse=True)
-def volcano() -> None:
+def volcano_is_there() -> None:
+    """Else the test is skipped."""
     if subprocess.run(["kubectl", "get", "crd", GROUPS], capture_output=True).returncode:
         pytest.skip("this cluster has no Volcano")
+
+
+@pytest.fixture
+def volcano() -> None:
+    volcano_is_there()
 
 
 def cores(quantity: str) -> float:
@@ -38,6 +43,7 @@ def blockers(cluster: Cluster, count: int, request: dict[str, str]) -> None:
     until(lambda: [pod["status"]["phase"] for pod in cluster.pods("app=blocker")] == ["Running"] * count)
 
 
+@pytest.mark.usefixtures("volcano")
 def test_a_job_that_does_not_fit_starts_none_of_its_pods_and_all_when_room_is_made(
     cluster: Cluster, claim: Path, tmp_path: Path
 ) -> None:
