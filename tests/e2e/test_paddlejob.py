@@ -1,0 +1,173 @@
+"""`PaddleJob(...)` on a real cluster: submitted from outside and from a pod, followed to its end, and deleted.
+
+Real Paddle comes from this host, as for tests/e2e/test_paddle.py: E2E_PADDLE_2.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.job import Failure, PaddleJob, Volume
+from tests.e2e.cluster import Cluster, kubectl, until
+from tests.e2e.manifests import K8S, apply, rendered
+from tests.e2e.test_paddle import packages_of
+from tests.e2e.test_volcano import volcano_is_there
+from tests.paddle.outcome import PROGRAMS
+from tests.test_job_objects import PROGRAM
+from tests.test_paddlejob import EVERYTHING
+
+EXAMPLE = K8S.parent / "examples" / "paddlejob"
+LINES = 3000
+
+
+@pytest.fixture
+def example(cluster: Cluster, tmp_path: Path) -> Path:
+    """The example where pods find it, for the image and the Paddle that there are here."""
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder)
+    host = {"/example": folder, "/packages": packages_of("E2E_PADDLE_2")}
+    volumes = ", ".join(f"Volume({path!r}, {{'hostPath': {{'path': {str(there)!r}}}}})" for path, there in host.items())
+    text = (folder / "train.py").read_text()
+    text = text.replace(
+        '"your/runtime:1"', f"{cluster.image!r}, volumes=[{volumes}], env={{'PYTHONPATH': '/packages'}}"
+    )
+    text = text.replace("cpu_nums=1", f"cpu_nums=0.1, namespace={cluster.namespace!r}")
+    (folder / "train.py").write_text(text.replace("import PaddleJob,", "import PaddleJob, Volume,"))
+    subprocess.run([sys.executable, folder / "prepare.py"], check=True)
+    subprocess.run(["chmod", "-R", "a+rwX", tmp_path, *tmp_path.parents[:2]], check=True)
+    return folder
+
+
+def job(cluster: Cluster, program: str, **parameters: Any) -> PaddleJob:
+    """A job of this program, in the image of the tests."""
+    given = {"pservers": 0, "trainers": 2, "cpu_nums": 0.1} | parameters
+    command = ["python3", "-c", program]
+    return PaddleJob(
+        job_name="words", entry_point=command, runtime_image=cluster.image, namespace=cluster.namespace, **given
+    )
+
+
+def submit_outside(cluster: Cluster, example: Path) -> None:
+    subprocess.run([sys.executable, example / "train.py"], check=True, timeout=60)
+
+
+def submit_in_a_pod(cluster: Cluster, example: Path) -> None:
+    """As the service account of k8s/submitter, with the Python of the image."""
+    apply(cluster, *rendered(K8S / "submitter", cluster))
+    template = cluster.template("submit", "paddle-submitter")
+    (container,) = template["spec"]["containers"]
+    container |= {"command": ["python3", "/example/train.py"], "volumeMounts": [{"name": "e", "mountPath": "/example"}]}
+    template["spec"] |= {
+        "automountServiceAccountToken": True,
+        "volumes": [{"name": "e", "hostPath": {"path": str(example)}}],
+    }
+    cluster.create(cluster.bare("submit", template))
+    assert cluster.exit_code("submit") == 0, cluster.log("submit")
+
+
+@pytest.mark.parametrize("submit", [submit_outside, submit_in_a_pod])
+def test_the_same_file_submits_outside_and_trains_inside(cluster: Cluster, example: Path, submit: Any) -> None:
+    submit(cluster, example)
+    plane = PaddleJob(job_name="plane", entry_point="x", runtime_image="x", namespace=cluster.namespace)
+    assert plane.wait(timeout=120) == 0
+    seen, losses = 0, []
+    for rank in range(3):
+        passes = [line for line in plane.logs(rank) if line.startswith("Pass=")]
+        assert len(passes) == 5
+        seen += int(re.findall(r"samples=([0-9]+)", passes[-1])[0])
+        losses.append(float(passes[-1].rpartition("=")[2]))
+    assert seen == LINES, "each line in the share of one trainer"
+    assert max(losses) < 0.1
+    plane.delete()
+    assert not cluster.pods("paddle-launcher/job=plane")
+    for kind in ("jobs", "services", "secrets"):
+        assert "plane" not in kubectl("-n", cluster.namespace, "get", kind, "-o", "name")
+
+
+def test_a_trainer_that_exits_with_3_ends_the_job_with_3_and_says_whose_it_was(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = "import os, sys, time\nif os.environ['TRAINER_ID'] == '1': sys.exit(3)\ntime.sleep(600)"
+    fails = job(cluster, program, max_restarts=0)
+    fails.submit()
+    assert fails.wait(timeout=60) == 3
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith("words: exit code 3: rank 1 (words-trainer-1-")
+    state = fails.status()
+    assert (state.phase, state.exit_code) == ("failed", 3)
+    assert "rank 1 (words-trainer-1-" in state.cause
+
+
+def test_the_same_failure_twice_is_given_up_and_its_cause_is_told(cluster: Cluster) -> None:
+    fails = job(cluster, "import sys, time\ntime.sleep(1)\nsys.exit(3)")
+    fails.submit()
+    assert fails.wait(timeout=60, quiet=True) == 71
+    assert "twice" in fails.status().cause
+
+
+def test_a_job_is_followed_before_it_has_started_and_its_name_is_taken(cluster: Cluster) -> None:
+    program = "import time\nfor number in range(100):\n print('line', number, flush=True)\n time.sleep(0.05)"
+    follows = job(cluster, program)
+    follows.submit()
+    with pytest.raises(Failure, match="has a Job words-trainer already"):
+        follows.submit()
+    lines = list(follows.logs(1, follow=True))
+    assert [line for line in lines if line.startswith("line ")] == [f"line {number}" for number in range(100)]
+    assert follows.wait(timeout=60, quiet=True) == 0
+
+
+def test_a_job_that_is_deleted_while_it_trains_goes_within_its_grace_period(cluster: Cluster) -> None:
+    trains = job(cluster, "import time\ntime.sleep(600)", pservers=1, trainers=1)
+    trains.submit()
+    until(lambda: trains.status().phase == "running", lambda: str(trains.status()))
+    began = time.monotonic()
+    trains.delete()
+    assert time.monotonic() - began < 30
+    with pytest.raises(Failure, match="there is no such job"):
+        trains.status()
+
+
+def test_the_command_line_submits_a_paddle_job_and_ends_with_its_code(cluster: Cluster) -> None:
+    text = (K8S.parent / "tests" / "paddlejobs" / "seed-1-wide-and-deep.yaml").read_text()
+    text = text.replace("paddle-launcher:latest", cluster.image)
+    command = [sys.executable, "-m", "launcher"]
+    flags = ["--namespace", cluster.namespace, "--no-inject", "--entrypoint", f"python3 -c {PROGRAM!r}", "-"]
+    done = subprocess.run(
+        [*command, "submit", "--watch", *flags], input=text, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "wide-ande-deep: the job is complete"
+    for rank in range(2):
+        assert any(line.startswith(f"trainer {rank}") and "complete" in line for line in done.stderr.splitlines())
+    shown = subprocess.run(
+        [*command, "status", "--namespace", cluster.namespace, "wide-ande-deep"], capture_output=True, text=True
+    )
+    assert shown.stdout.startswith("wide-ande-deep: complete\n")
+
+
+def test_every_field_that_a_parameter_becomes_is_valid_to_the_api_server(cluster: Cluster) -> None:
+    objects = PaddleJob(**(EVERYTHING | {"namespace": cluster.namespace})).objects()
+    listed = {"kind": "List", "apiVersion": "v1", "items": [made for made in objects if made["kind"] != "PodGroup"]}
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1}
+    kubectl("apply", "-f", "-", given=priority)
+    kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=listed)
+
+
+def test_volcano_schedules_a_job_as_a_whole(cluster: Cluster) -> None:
+    volcano_is_there()
+    program = (PROGRAMS / "server_and_trainer.py").read_text()
+    packages = Volume("/packages", {"hostPath": {"path": str(packages_of("E2E_PADDLE_2"))}})
+    trains = job(
+        cluster, program, pservers=1, gang_scheduling=True, volumes=[packages], env={"PYTHONPATH": "/packages"}
+    )
+    trains.submit()
+    assert kubectl("-n", cluster.namespace, "get", "podgroup", "words", "-o", "jsonpath={.spec.minMember}") == "3"
+    assert trains.wait(timeout=120, quiet=True) == 0
