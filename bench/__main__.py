@@ -1,7 +1,7 @@
 """`make bench`: every benchmark, one after the other; or those named as arguments.
 
 Those run only when they are named that need more: `pods`, `replaced` and `api` a cluster (KUBECONFIG, E2E_IMAGE),
-`paddle` two Pythons with Paddle (PADDLE_2, PADDLE_3).
+`paddle` two Pythons with Paddle (PADDLE_2, PADDLE_3), `paddlejobs` a cluster and PADDLE_2.
 """
 
 from __future__ import annotations
