@@ -23,13 +23,14 @@ from tests.e2e.cluster import Cluster, kubectl, namespace, until
 
 RUNS = 3
 PROGRAM = (Path(__file__).parent / "programs" / "job_member.py").read_text()
+PS: dict[str, Any] = {"pservers": 2, "trainers": 2}
+COLLECTIVE: dict[str, Any] = {"pservers": 0, "trainers": 2}
 STARTS: dict[str, dict[str, Any]] = {
-    "parameter servers, gloo 0": {"pservers": 2, "trainers": 2},
-    "parameter servers, gloo 1": {"pservers": 2, "trainers": 2, "env": {"PADDLE_WITH_GLOO": 1}},
-    "collective": {"pservers": 0, "trainers": 2},
-    "collective, paddle.distributed.launch": {"pservers": 0, "trainers": 2, "below": True},
+    "parameter servers, gloo 0": PS,
+    "parameter servers, gloo 1": PS | {"env": {"PADDLE_WITH_GLOO": 1}},
+    "collective": COLLECTIVE,
+    "collective, paddle.distributed.launch": COLLECTIVE | {"below": True},
 }
-PS, COLLECTIVE = {"pservers": 2, "trainers": 2}, {"pservers": 0, "trainers": 2}
 
 
 def main() -> None:
@@ -148,8 +149,7 @@ def _deleted(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> di
 
 def _deleted_while_waiting(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict[str, float]:
     """The servers wait for workers that fit on no node, as none has a GPU here."""
-    wanted: dict[str, Any] = {**parameters, "gpu_nums": 1}
-    job = _job(cluster, packages, "goes on", **wanted)
+    job = _job(cluster, packages, "goes on", **parameters | {"gpu_nums": 1})
     job.submit()
     until(lambda: sum(member.phase == "running" for member in job.status().members) == job.pservers)
     began = time.time()

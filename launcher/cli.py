@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -129,7 +130,7 @@ def _status(arguments: list[str], received: list[int]) -> int:
     namespace = take_value(arguments, "--namespace")
     no_flags("status", arguments)
     folder = config.job_folder(arguments, config.environment())
-    if namespace is None and (os.path.exists(folder) or "/" in folder):
+    if namespace is None and ("/" in folder or os.path.isdir(os.path.join(folder, "output"))):
         return _print(status.describe(folder, as_json=as_json))
     from launcher.job import commands
 
@@ -227,6 +228,9 @@ def run_command(received: list[int]) -> None:
             signal.signal(number, signal.SIG_DFL)
     try:
         command = _COMMANDS.get(words[0])
+        if command is None and os.getpid() == 1 and shutil.which(words[0]):
+            # `docker run IMAGE python train.py`: the image runs what it could run before it had this entrypoint.
+            os.execvp(words[0], words)
         if command is None:
             raise Failure(Exit.USAGE, f"{words[0]}: no such command; see paddle-launcher --help")
         code = command(words[1:], received)

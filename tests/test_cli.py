@@ -187,3 +187,11 @@ def test_a_program_that_comes_with_the_configuration_is_found_where_it_is_copied
         LAUNCHER_WORKDIR=str(work),
     )
     assert (ended.returncode, ended.stdout) == (0, "here\n"), ended.stderr
+
+
+def test_as_process_1_it_runs_what_the_image_could_run_without_it() -> None:
+    """`docker run IMAGE python /example/train.py`, as people were told to submit jobs."""
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", sys.executable, "-m", "launcher"]
+    done = subprocess.run([*alone, "sh", "-c", "echo it is $$; exit 3"], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (3, "it is 1\n")
+    assert launcher("sh", "-c", "exit 3").returncode == Exit.USAGE

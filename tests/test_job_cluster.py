@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from launcher.errors import Exit
 from launcher.job import ClaimVolume, Failure, PaddleJob
@@ -98,6 +100,21 @@ def test_a_job_of_the_same_name_is_left_alone(cluster: FakeCluster) -> None:
     assert cluster.objects == before
 
 
+@pytest.mark.parametrize("way", ["submitted", "applied"])
+def test_a_job_of_the_same_name_from_yaml_is_left_alone_too(cluster: FakeCluster, way: str) -> None:
+    """Its Jobs are called otherwise, and what `render` made belongs to none of them."""
+    flags = ("--no-inject", "--entrypoint", "python3 train.py")
+    command("submit", *flags, str(SEED_1))
+    if way == "applied":
+        for each in cluster.objects.values():
+            each["metadata"].pop("ownerReferences", None)
+    before = dict(cluster.objects)
+    job = PaddleJob(job_name="wide-ande-deep", entry_point="python t.py", runtime_image="i")
+    with pytest.raises(Failure, match=r"has a Job wide-ande-deep-[a-z]+ already"):
+        job.submit()
+    assert cluster.objects == before
+
+
 def test_an_object_of_somebody_else_is_not_taken_over(cluster: FakeCluster) -> None:
     cluster.put("services", {"metadata": {"name": "words", "namespace": "ns"}, "spec": {}})
     with pytest.raises(Failure, match="has a Service words already"):
@@ -113,6 +130,28 @@ def test_what_a_job_of_this_name_left_behind_is_replaced(cluster: FakeCluster) -
         cluster.answer("DELETE", "jobs", name, {}, None)
     JOB.submit()
     assert cluster.objects["secrets", "words-gang"]["data"] != left["data"]
+
+
+def test_what_is_beside_a_job_is_created_but_not_changed(cluster: FakeCluster, tmp_path: Path) -> None:
+    beside = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "settings"}, "data": {"rate": "0.1"}}
+    (tmp_path / "job.yaml").write_text(f"{yaml.safe_dump(beside)}---\n{SEED_1.read_text()}")
+    flags = ("--no-inject", "--entrypoint", "python3 train.py", str(tmp_path / "job.yaml"))
+    command("submit", *flags)
+    assert cluster.objects["configmaps", "settings"]["data"] == {"rate": "0.1"}
+    cluster.objects["configmaps", "settings"]["data"] = {"rate": "0.2"}
+    for name in cluster.names("jobs"):
+        cluster.answer("DELETE", "jobs", name, {}, None)
+    assert "ConfigMap settings: is there already, and left as it is" in command("submit", *flags).stderr
+    assert cluster.objects["configmaps", "settings"]["data"] == {"rate": "0.2"}
+
+
+@pytest.mark.parametrize("beside", ["kind: ConfigMap\nmetadata:", "kind: Deployment\nmetadata: {name: x}"])
+def test_what_cannot_be_beside_a_job_is_told_before_anything_is_created(
+    cluster: FakeCluster, tmp_path: Path, beside: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(f"{beside}\n---\n{SEED_1.read_text()}")
+    command("submit", "--no-inject", "--entrypoint", "python3 train.py", str(tmp_path / "job.yaml"), code=78)
+    assert not cluster.objects
 
 
 def test_without_volcano_gang_scheduling_is_refused_and_nothing_is_left(cluster: FakeCluster) -> None:
@@ -133,7 +172,19 @@ def test_a_right_that_is_missing_is_named_with_where_to_get_it(cluster: FakeClus
 
 def test_where_no_cluster_is_known_it_says_what_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(Failure, match=r"KUBECONFIG: '.*/none': no cluster is known"):
+        JOB.submit()
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(Failure, match=r"expected KUBECONFIG or ~/\.kube/config"):
+        JOB.submit()
+
+
+@pytest.mark.parametrize("content", ["a: [", "word", "clusters: 1", ""])
+def test_a_broken_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    (tmp_path / "broken").write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "broken"))
+    with pytest.raises(Failure, match=r"KUBECONFIG: '.*/broken'"):
         JOB.submit()
 
 
@@ -167,6 +218,7 @@ def test_of_several_pods_of_a_rank_the_newest_counts(cluster: FakeCluster) -> No
     assert phases(JOB.status())[1] == ("trainer 1", RUNNING)
 
 
+LOST = ended(76, "exit code 76: trainer 1 (x) was lost", 3)
 TOLD = ended(143, "exit code 143: told to stop", 1)
 CONSEQUENCE = ended(69, "exit code 69: ended because of a peer: trainer 1 (x): ended with 3", 2)
 CAUSE = ended(3, "exit code 3: trainer 1 (x): ended with 3", 3)
@@ -177,10 +229,11 @@ SAID = "Container paddle for pod ns/x failed with exit code 66 matching FailJob 
     ("ends", "code", "cause"),
     [
         ([CONSEQUENCE, CAUSE], 3, "trainer 1 (x): ended with 3"),
+        ([LOST, CAUSE], 3, "trainer 1 (x): ended with 3"),
         ([TOLD, CONSEQUENCE], 66, "ended because of a peer: trainer 1 (x): ended with 3"),
         ([], 66, f"PodFailurePolicy: {SAID}"),
     ],
-    ids=["seen", "a consequence is left", "no pod is left"],
+    ids=["seen", "seen beside who lost it", "a consequence is left", "no pod is left"],
 )
 def test_the_exit_code_of_a_failed_job_is_that_of_the_first_cause(
     cluster: FakeCluster, ends: list[Json], code: int, cause: str
@@ -238,6 +291,60 @@ def test_waiting_has_an_end_that_can_be_set_and_the_job_goes_on(cluster: FakeClu
     assert caught.value.code == Exit.TIMED_OUT
 
 
+def test_waiting_has_that_end_too_while_the_api_server_is_away(cluster: FakeCluster) -> None:
+    running_job(cluster)
+    cluster.refused["GET", "jobs"] = (503, "restarting")
+    with pytest.raises(Failure, match=r"words has not ended after 0\.1 s: the API server .* 503"):
+        JOB.wait(timeout=0.1, quiet=True)
+
+
+def test_a_job_that_kubernetes_removes_at_its_end_has_ended_all_the_same(cluster: FakeCluster) -> None:
+    running_job(cluster)
+    codes: list[int] = []
+    waiting = threading.Thread(target=lambda: codes.append(JOB.wait(quiet=True)))
+    looked = threading.Event()
+    for role, rank in (("trainer", 0), ("trainer", 1), ("pserver", 0)):
+        pod(cluster, role, rank, **ended(0, "exit code 0: the job is complete"))
+    cluster.after = lambda verb, plural: looked.set() if plural == "pods" else None
+    waiting.start()
+    assert looked.wait(20)
+    cluster.objects.clear()
+    waiting.join(20)
+    assert codes == [0]
+
+
+def test_a_job_that_somebody_deletes_is_not_taken_for_one_that_never_was(cluster: FakeCluster) -> None:
+    running_job(cluster)
+    looked = threading.Event()
+    cluster.after = lambda verb, plural: looked.set() if plural == "pods" else None
+
+    def delete() -> None:
+        assert looked.wait(20)
+        cluster.objects.clear()
+
+    threading.Thread(target=delete, daemon=True).start()
+    with pytest.raises(Failure, match="words was deleted while it was waited for"):
+        JOB.wait(quiet=True)
+
+
+def test_a_server_that_has_just_started_and_knows_no_roles_does_not_end_the_waiting(cluster: FakeCluster) -> None:
+    running_job(cluster)
+    looked, refused = threading.Event(), threading.Event()
+    cluster.after = lambda verb, plural: looked.set() if plural == "pods" else None
+    codes: list[int] = []
+    waiting = threading.Thread(target=lambda: codes.append(JOB.wait(quiet=True)))
+    waiting.start()
+    assert looked.wait(20)
+    cluster.refused["GET", "jobs"] = (403, 'jobs is forbidden: User "me" cannot list resource "jobs"')
+    cluster.after = lambda verb, plural: refused.set()
+    assert refused.wait(20)
+    for name in JOBS:
+        cluster.end(name, "Complete")
+    cluster.refused.clear()
+    waiting.join(20)
+    assert codes == [0]
+
+
 def test_waiting_survives_an_api_server_that_is_away_for_a_while(cluster: FakeCluster) -> None:
     running_job(cluster)
     for name in JOBS:
@@ -260,17 +367,32 @@ def test_a_log_is_followed_over_a_cut_and_no_line_is_lost_or_said_twice(cluster:
     cluster.logs[name] = ["one", "two", "three", "CUT", "five"]
     found = JOB.logs(1, follow=True)
     assert [next(found) for _ in range(5)] == ["one", "two", "three", "after the cut", "five"]
+    cluster.refused["GET", "pods"] = (503, "restarting")
     pod(cluster, "trainer", 1, **ended(0, ""))
+    cluster.after = lambda verb, plural: cluster.refused.clear()
     assert list(found) == []
 
 
 def test_the_log_of_a_member_that_has_not_started_says_why_there_is_none(cluster: FakeCluster) -> None:
     JOB.submit()
     pod(cluster, "pserver", 0, waiting={"reason": "ErrImagePull"})
-    with pytest.raises(Failure, match=r"pserver 0 of words has no log yet: .*ErrImagePull"):
+    with pytest.raises(Failure, match=r"pserver 0 of words has no log: .*ErrImagePull"):
         list(JOB.logs(0, role="pserver"))
     with pytest.raises(Failure, match="words has 2 trainers: expected one of 0 to 1"):
         list(JOB.logs(2))
+
+
+def test_following_a_log_says_what_it_waits_for(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    JOB.submit()
+    name = pod(cluster, "trainer", 0, waiting={"reason": "ErrImagePull"})
+    cluster.logs[name] = ["hello"]
+    lines: list[str] = []
+    following = threading.Thread(target=lambda: lines.extend(JOB.logs(0, follow=True)))
+    following.start()
+    until(lambda: re.search("trainer 0 of words has no log yet: .*ErrImagePull", capsys.readouterr().err))
+    pod(cluster, "trainer", 0, **ended(0, ""))
+    following.join(20)
+    assert lines == ["hello"]
 
 
 def test_deleting_a_job_removes_all_of_it_and_nothing_else(cluster: FakeCluster) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
+from yaml import YAMLError
 
+from launcher.apiserver import CONNECT, READ, message, short, tried_once
 from launcher.errors import Exit, Failure
 from launcher.job.gang import Json
 from launcher.variables import SERVICE_ACCOUNT
 
 _KUBECONFIG = "~/.kube/config"
-_CONNECT, _READ = 5.0, 30.0  # seconds
 _SILENCE = 3600.0  # seconds that a program may print nothing before its log is asked for anew
 _PASSING = (408, 429, 500, 502, 503, 504)
 _PATCH = {"Content-Type": "application/merge-patch+json"}
@@ -64,27 +65,10 @@ class Access:
     """One namespace of a cluster: the one given, else that of the kubeconfig's context or of the own pod."""
 
     def __init__(self, namespace: str | None = None) -> None:
-        settings = client.Configuration()
-        own: str | None
-        told = os.environ.get("KUBECONFIG")
-        try:
-            if told or os.path.exists(os.path.expanduser(_KUBECONFIG)):
-                file = told or _KUBECONFIG
-                config.load_kube_config(file, client_configuration=settings, persist_config=False)
-                own = config.list_kube_config_contexts(file)[1].get("context", {}).get("namespace")
-            else:
-                config.load_incluster_config(client_configuration=settings)
-                with open(f"{SERVICE_ACCOUNT}/namespace", encoding="utf-8") as mounted:
-                    own = mounted.read().strip()
-        except (config.ConfigException, OSError) as error:
-            raise Failure(
-                Exit.CONFIG,
-                f"no cluster is known here: {_short(error)}: expected KUBECONFIG or {_KUBECONFIG}, as kubectl has it, "
-                "or a pod with the token of a service account",
-            ) from None
+        settings, own = _settings()
         self.namespace = namespace or own or "default"
         self._host = settings.host
-        self._api = client.ApiClient(settings)
+        self._api = client.ApiClient(tried_once(settings))
 
     def list(self, kind: str, selector: str) -> list[Json]:
         """The objects of the namespace with these labels."""
@@ -108,19 +92,22 @@ class Access:
         """Change these fields of an object."""
         self._json("PATCH", kind, name, body=change)
 
-    def delete(self, kind: str, name: str) -> None:
-        """Delete it, and in the background all that it owns. What is gone already is no error."""
+    def delete(self, kind: str, name: str, uid: str | None = None) -> None:
+        """Delete it, with all that it owns. What is gone already is no error, nor is another one than that of `uid`."""
+        only = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._json("DELETE", kind, name, body={"propagationPolicy": "Background"})
+            self._json("DELETE", kind, name, body={"propagationPolicy": "Background"} | only)
         except Refused as refused:
-            if refused.status != 404:
+            if refused.status not in (404, 409):
                 raise
 
-    def log(self, pod: str, container: str, *, follow: bool = False, **query: object) -> Iterator[bytes]:
-        """Lines of a container's log, as the API server sends them."""
-        wanted = {"container": container} | query | ({"follow": "true"} if follow else {})
+    def log(
+        self, pod: str, container: str, query: Mapping[str, str], *, follow: bool = False, within: float = READ
+    ) -> Iterator[bytes]:
+        """Lines of a container's log, as the API server sends them: each after `within` seconds at most."""
+        wanted = {"container": container, **query} | ({"follow": "true"} if follow else {})
         path = f"{self._path('Pod', pod)}/log"
-        timeout = (_CONNECT, _SILENCE if follow else _READ)
+        timeout = (min(CONNECT, within), _SILENCE if follow else within)
         response = self._call("GET", path, f"logs of pod {pod}", [*wanted.items()], None, timeout)
         rest = b""
         try:
@@ -128,19 +115,19 @@ class Access:
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from lines
         except (HTTPError, HTTPException, OSError) as error:
-            raise Unreachable(Exit.TIMED_OUT, f"the log of pod {pod} was cut: {_short(error)}") from None
+            raise Unreachable(Exit.TIMED_OUT, f"the log of pod {pod} was cut: {short(error)}") from None
         finally:
             response.close()
         if rest:
             yield rest
 
     def _json(self, verb: str, kind: str, name: str = "", query: Any = None, body: Json | None = None) -> Json:
-        what = f"{kind} {name or (body or {}).get('metadata', {}).get('name') or 'of any name'}"
-        response = self._call(verb, self._path(kind, name), what, query, body, (_CONNECT, _READ))
+        what = f"{kind} {name or ((body or {}).get('metadata') or {}).get('name') or 'of any name'}"
+        response = self._call(verb, self._path(kind, name), what, query, body, (CONNECT, READ))
         try:
             found: Json = json.loads(response.data)
         except (HTTPError, HTTPException, OSError, ValueError) as error:
-            raise Unreachable(Exit.TIMED_OUT, f"the API server {self._host}: {_short(error)}") from None
+            raise Unreachable(Exit.TIMED_OUT, f"the API server {self._host}: {short(error)}") from None
         return found
 
     def _path(self, kind: str, name: str = "") -> str:
@@ -168,41 +155,57 @@ class Access:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise Failure(
                     Exit.CONFIG,
-                    f"the certificate of the API server {self._host} can't be trusted: {_short(error)}: give the CA "
+                    f"the certificate of the API server {self._host} can't be trusted: {short(error)}: give the CA "
                     "that signed it (certificate-authority of the kubeconfig)",
                 ) from None
             raise Unreachable(
                 Exit.TIMED_OUT,
-                f"the API server {self._host} cannot be reached: {_short(error)}: does the cluster run, and is it the "
+                f"the API server {self._host} cannot be reached: {short(error)}: does the cluster run, and is it the "
                 "one that is meant (`kubectl config current-context`)?",
             ) from None
 
     def _sorted(self, error: ApiException, what: str) -> Failure:
-        said = _message(error)
+        said = message(error)
         if error.status == 401:
             return Failure(
                 Exit.DENIED,
                 f"the API server {self._host} does not accept the credentials (HTTP 401: {said}): does "
                 "`kubectl get pods` work here?",
             )
-        if error.status == 403 and "forbidden" in said and "cannot" in said:
-            return Failure(
-                Exit.DENIED,
-                f"the API server does not allow it (HTTP 403: {said}). Whoever submits and looks after jobs needs the "
-                "rights of k8s/submitter, in that namespace",
+        if error.status == 403 and "cannot" in said:
+            volumes = "persistentvolumes" in said
+            advice = (
+                "To create volumes is an admin's right: let one make a claim, and name that by ClaimVolume"
+                if volumes
+                else "Whoever submits and looks after jobs needs the rights of k8s/submitter, in that namespace"
             )
+            return Failure(Exit.DENIED, f"the API server does not allow it (HTTP 403: {said}). {advice}")
         if error.status in _PASSING:
             return Unreachable(Exit.TIMED_OUT, f"the API server {self._host}: HTTP {error.status}: {said}")
         return Refused(error.status, Exit.CONFIG, f"{what}: the API server refuses it (HTTP {error.status}): {said}")
 
 
-def _message(error: ApiException) -> str:
+def _settings() -> tuple[client.Configuration, str | None]:
+    """How to reach the cluster, and the namespace that goes with it."""
+    settings = client.Configuration()
+    told = os.environ.get("KUBECONFIG")
+    file = told or _KUBECONFIG
+    if told or os.path.exists(os.path.expanduser(file)):
+        try:
+            config.load_kube_config(file, client_configuration=settings, persist_config=False)
+            return settings, config.list_kube_config_contexts(file)[1].get("context", {}).get("namespace")
+        except (config.ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Failure(
+                Exit.CONFIG,
+                f"KUBECONFIG: {file!r}: no cluster is known by that: {short(error)}: expected what kubectl takes",
+            ) from None
     try:
-        return str(json.loads(error.body)["message"])
-    except (ValueError, TypeError, KeyError):
-        return str(error.reason or error.body or "")[:300]
-
-
-def _short(error: BaseException) -> str:
-    cause = getattr(error, "reason", None)
-    return " ".join(str(cause if isinstance(cause, BaseException) else error).split())[:300]
+        config.load_incluster_config(client_configuration=settings)
+        with open(f"{SERVICE_ACCOUNT}/namespace", encoding="utf-8") as mounted:
+            return settings, mounted.read().strip()
+    except (config.ConfigException, OSError) as error:
+        raise Failure(
+            Exit.CONFIG,
+            f"no cluster is known here: {short(error)}: expected KUBECONFIG or {_KUBECONFIG}, as kubectl has it, or a "
+            "pod with the token of a service account",
+        ) from None

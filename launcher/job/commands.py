@@ -39,6 +39,7 @@ def submit(arguments: list[str]) -> int:
 
     gang = _placed(gangs[0], namespace)
     access = Access(gang.namespace)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what was created so far is taken back
     create(access, _placed(gang, access.namespace), [document.value for document, other in parts if other is None])
     where = f"--namespace {access.namespace} {gang.name}"
     print(f"submitted {gang.name} to namespace {access.namespace}: {gang.members} pods", flush=True)
@@ -47,7 +48,6 @@ def submit(arguments: list[str]) -> int:
         return Exit.COMPLETE
     from launcher.job.watching import wait
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return wait(access, gang.name, timeout=None, quiet=False)
     except KeyboardInterrupt:

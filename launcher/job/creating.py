@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -23,20 +24,26 @@ def create(access: Access, gang: Gang, beside: Sequence[Json] = ()) -> None:
     It owns the others, so that they go with it, and all Jobs start once everything is there. Whatever ends this before
     leaves a Job that does nothing, and that `delete` removes. What is `beside` it is not the job's, and stays.
     """
-    _check_kinds(beside)
+    _check_beside(beside)
     made = objects(gang)
     jobs = [each for each in made if each["kind"] == "Job"]
     first, *others = [jobs[-1], *jobs[:-1]]
-    owner = _create_first(access, first)
+    created = [_create_first(access, gang.name, first)]
+    owner = _owner(created[0])
+    # Jobs that Kubernetes is to remove when they have ended must not take others along that are still ending.
+    owners = [] if gang.seconds_kept is not None else [owner]
     try:
+        _refuse_another(access, gang.name, owner)
         for each in beside:
             _create_unless_there(access, each)
-        for each in [*(each for each in made if each["kind"] != "Job"), *map(_held_back, others)]:
-            _create_beside(access, each, owner)
+        for each in made:
+            if each["kind"] != "Job":
+                created.append(_create_beside(access, _with_owners(each, [owner])))
+        created += [_create_beside(access, _with_owners(_held_back(each), owners)) for each in others]
         for each in jobs:
             access.patch("Job", each["metadata"]["name"], {"spec": {"suspend": False}})
     except BaseException:
-        _take_back(access, gang.name)
+        _take_back(access, created)
         raise
 
 
@@ -59,28 +66,36 @@ def delete(access: Access, name: str) -> None:
     )
 
 
-def _create_first(access: Access, job: Json) -> Json:
-    name = job["metadata"]["name"]
+def _create_first(access: Access, name: str, job: Json) -> Json:
     try:
-        return _owner(access.create(_held_back(job)))
+        return access.create(_held_back(job))
     except Refused as refused:
         if refused.status != 409:
             raise
-    raise Failure(
+    raise _taken(access, name, job["metadata"]["name"])
+
+
+def _refuse_another(access: Access, name: str, owner: Json) -> None:
+    """The name may also be that of a job whose Jobs are called otherwise, as those of `render` are."""
+    for job in access.list("Job", f"{JOB}={name}"):
+        if job["metadata"]["uid"] != owner["uid"]:
+            raise _taken(access, name, job["metadata"]["name"])
+
+
+def _taken(access: Access, name: str, job: str) -> Failure:
+    return Failure(
         Exit.CONFIG,
-        f"{job['metadata']['labels'][JOB]}: namespace {access.namespace} has a Job {name} already: choose another "
-        "name, or delete that job first (`paddle-launcher delete`)",
+        f"{name}: namespace {access.namespace} has a Job {job} already: choose another name, or delete that job first "
+        "(`paddle-launcher delete`)",
     )
 
 
-def _create_beside(access: Access, made: Json, owner: Json) -> None:
+def _create_beside(access: Access, made: Json) -> Json:
     """What a deleted job of the same name leaves behind is on its way out; all else of that name is in the way."""
-    made = _with_owner(made, owner)
     deadline = time.monotonic() + _GOING
     while True:
         try:
-            access.create(made)
-            return
+            return access.create(made)
         except Refused as refused:
             if refused.status == 404 and made["kind"] == "PodGroup":
                 raise Failure(
@@ -99,35 +114,43 @@ def _create_beside(access: Access, made: Json, owner: Json) -> None:
                 f"namespace {access.namespace} has a {kind} {name} of an earlier job of this name: `paddle-launcher "
                 f"delete`, or `kubectl delete {kind.lower()} {name}`",
             )
-        if there and not _owned(there):
+        if there and not _goes(there):
             access.delete(kind, name)  # of a job whose Jobs alone were deleted: this one has the name now
         time.sleep(_POLL)
 
 
-def _check_kinds(beside: Sequence[Json]) -> None:
+def _check_beside(beside: Sequence[Json]) -> None:
     for each in beside:
+        metadata = each.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
         if each.get("kind") not in KINDS:
             raise Failure(
                 Exit.CONFIG,
-                f"{each.get('kind')} {each.get('metadata', {}).get('name')}: beside a job only these can be submitted: "
-                f"{', '.join(KINDS)}: apply the rest with kubectl",
+                f"{each.get('kind')} {name}: beside a job only these can be submitted: {', '.join(KINDS)}: apply the "
+                "rest with kubectl",
             )
+        if not name:
+            raise Failure(Exit.CONFIG, f"{each['kind']}: metadata.name: missing: expected the object's name")
 
 
 def _create_unless_there(access: Access, each: Json) -> None:
+    kind, name = each["kind"], each["metadata"]["name"]
     try:
         access.create(each)
     except Refused as refused:
         if refused.status != 409:
             raise
+        print(f"submit: {kind} {name}: is there already, and left as it is (kubectl apply changes it)", file=sys.stderr)
 
 
-def _take_back(access: Access, name: str) -> None:
-    """What was created so far. Where that fails, too, it is the first failure that counts."""
-    try:
-        _delete_all(access, name)
-    except Failure:
-        pass
+def _take_back(access: Access, created: Sequence[Json]) -> None:
+    """What was created so far, and nothing else. Where that fails, too, it is said beside the first failure."""
+    for each in reversed(created):
+        kind, metadata = each["kind"], each["metadata"]
+        try:
+            access.delete(kind, metadata["name"], metadata["uid"])
+        except Failure as failure:
+            print(f"submit: {kind} {metadata['name']} is left behind: {failure}", file=sys.stderr)
 
 
 def _delete_all(access: Access, name: str) -> None:
@@ -163,13 +186,14 @@ def _owner(job: Json) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}
 
 
-def _with_owner(made: Json, owner: Json) -> Json:
+def _with_owners(made: Json, owners: Sequence[Json]) -> Json:
     if made["kind"] == "PersistentVolume":
         return made  # what is of no namespace cannot belong to what is of one
-    return made | {"metadata": made["metadata"] | {"ownerReferences": [owner]}}
+    return made | {"metadata": made["metadata"] | {"ownerReferences": list(owners)}}
 
 
-def _owned(there: Json) -> bool:
+def _goes(there: Json) -> bool:
+    """By itself, as Kubernetes removes what belonged to a Job that was deleted."""
     return bool(there["metadata"].get("ownerReferences") or there["metadata"].get("deletionTimestamp"))
 
 

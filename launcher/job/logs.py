@@ -2,51 +2,74 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from collections.abc import Iterator
 
 from launcher.errors import Exit, Failure
-from launcher.job.access import Access, Refused, Unreachable
+from launcher.job.access import Access, Refused
+from launcher.job.patience import Patience
 from launcher.job.state import SUSPENDED, WAITING, JobState, MemberState, look
 from launcher.peers import explain
 from launcher.roles import PSERVER
 
 _POLL = 1.0
-_PATIENCE = 60.0  # seconds that the API server may be away
+_AWAY = 60.0  # seconds that the API server may be away
+_SUBMITTED = 30.0  # seconds in which a submission lets its Jobs go
+_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node that is out of inotify watches says so without one
 
 
 def lines(access: Access, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
     """What the member has printed, a line each. With `follow` it may still have to start, and is heard to its end."""
     member = _started(access, job, rank, role, wait=follow)
-    newest, away = b"", 0.0
+    newest, patience = b"", Patience(_AWAY)
     while True:
         # The API server goes on from a whole second only: what was had of it is known by its time, and left out.
-        had, query = newest, {"sinceTime": newest.decode()} if newest else {}
+        had, query = newest, {"timestamps": "true"} | ({"sinceTime": newest.decode()} if newest else {})
         try:
-            for line in access.log(member.pod, member.container, follow=follow, timestamps="true", **query):
+            for line in access.log(member.pod, member.container, query, follow=follow):
+                patience.answered()
                 stamp, _, text = line.partition(b" ")
-                if stamp > had:
-                    newest, away = stamp, 0.0
+                if not _STAMP.match(stamp):
+                    yield line.decode(errors="replace")
+                elif stamp > had:
+                    newest = stamp
                     yield text.decode(errors="replace")
             if not follow or not _runs(access, member):
                 return
-        except Unreachable:
-            if not follow or away > _PATIENCE:
-                raise
+            patience.answered()
         except Refused as refused:
             raise Failure(Exit.NO_INPUT, f"{member.name} ({member.pod}) of {job}: {refused.message}") from None
-        away += _POLL
+        except Failure as failure:
+            if not follow:
+                raise
+            patience.bear(failure)
         time.sleep(_POLL)
 
 
 def _started(access: Access, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
+    """Once it has; whoever waits is told for what, on standard error."""
+    patience, told = Patience(_AWAY), ""
+    begun = time.monotonic()
     while True:
-        state = look(access, job)
+        try:
+            state = look(access, job)
+        except Failure as failure:
+            patience.bear(failure)
+            time.sleep(_POLL)
+            continue
+        patience.answered()
         member = _member(state, rank, role)
-        if member.phase not in (WAITING, SUSPENDED):
+        if member.phase != WAITING:
             return member
-        if not wait or state.exit_code is not None:
-            raise Failure(Exit.NO_INPUT, f"{member.name} of {job} has no log yet: {_why(state, member)}")
+        why = _why(state, member)
+        left = state.phase == SUSPENDED and time.monotonic() - begun > _SUBMITTED
+        if not wait or left or state.exit_code is not None:
+            raise Failure(Exit.NO_INPUT, f"{member.name} of {job} has no log: {why}")
+        if why != told:
+            print(f"{member.name} of {job} has no log yet: {why}", file=sys.stderr, flush=True)
+            told = why
         time.sleep(_POLL)
 
 
@@ -60,6 +83,8 @@ def _member(state: JobState, rank: int, role: str) -> MemberState:
 
 
 def _why(state: JobState, member: MemberState) -> str:
+    if state.exit_code:
+        return f"Kubernetes deletes most pods of a failed Job; exit code {state.exit_code}: {state.cause}"
     if state.phase == SUSPENDED:
         return "the job is not submitted as a whole: delete it, and submit it again"
     return member.what or "its container is being created"

@@ -16,6 +16,7 @@ from launcher.job.volumes import AnyVolume, CephFSVolume
 from launcher.roles import TRAINER
 
 if TYPE_CHECKING:
+    from launcher.job.access import Access
     from launcher.job.state import JobState
 
 T = TypeVar("T")
@@ -116,7 +117,6 @@ class PaddleJob:
 
     def submit(self) -> None:
         """Create the job, all of it or nothing."""
-        from launcher.job.access import Access
         from launcher.job.creating import create
 
         if inside_a_job():
@@ -125,42 +125,43 @@ class PaddleJob:
                 f"{self.job_name}: this process belongs to a job already: submit from outside, and train here "
                 "(launcher.job.dist_train does both)",
             )
-        access = Access(self.namespace)
+        access = self._access()
         create(access, self.gang(access.namespace))
 
     def status(self) -> JobState:
         """How the job is, as the cluster knows it."""
-        from launcher.job.access import Access
         from launcher.job.state import look
 
-        return look(Access(self.namespace), self.job_name)
+        return look(self._access(), self.job_name)
 
     def wait(self, timeout: float | None = None, *, quiet: bool = False) -> int:
         """Wait for the job's end, and show how each pod is doing: 0, or the exit code of the first cause.
 
         After `timeout` seconds a Failure says what is waited for; the job goes on.
         """
-        from launcher.job.access import Access
         from launcher.job.watching import wait
 
-        return wait(Access(self.namespace), self.job_name, timeout=timeout, quiet=quiet)
+        return wait(self._access(), self.job_name, timeout=timeout, quiet=quiet)
 
     def logs(self, rank: int = 0, *, role: str = TRAINER, follow: bool = False) -> Iterator[str]:
         """Lines of one pod: of the trainer of this rank, or with role="pserver" of a server.
 
         With `follow` until its container has ended.
         """
-        from launcher.job.access import Access
         from launcher.job.logs import lines
 
-        return lines(Access(self.namespace), self.job_name, rank, role=role, follow=follow)
+        return lines(self._access(), self.job_name, rank, role=role, follow=follow)
 
     def delete(self) -> None:
         """Delete the job with all that belongs to it, and wait until its pods are gone. Data on volumes stays."""
-        from launcher.job.access import Access
         from launcher.job.creating import delete
 
-        delete(Access(self.namespace), self.job_name)
+        delete(self._access(), self.job_name)
+
+    def _access(self) -> Access:
+        from launcher.job.access import Access
+
+        return Access(self.namespace)
 
 
 def inside_a_job() -> bool:

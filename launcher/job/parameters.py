@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from launcher.job.paddlejob import PaddleJob
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(|[EPTGMKk]|[EPTGMK]i)")
-_SHELL = re.compile(r"[|&;<>()$`*?~#\n]")
+# What a word that is not in quotes means to a shell only, or a command line whose first word is none of a program.
+_SHELL = re.compile(r"[|&;<>()$`*?~#\n\[]|^\s*([A-Za-z_]\w*=|(exec|cd|source|export|\.)\s)")
 _TEXTS = ("job_name", "runtime_image", "memory", "namespace", "trainer_package_path", "shared_memory", "queue")
 _NAMES = ("priority", "service_account", "launcher_image")
+_NEEDED = ("job_name", "entry_point", "runtime_image", "trainers", "pservers", "max_restarts")
 _LEAST = {"trainers": 1, "pservers": 0, "max_restarts": 0, "gpu_nums": 0, "gpu_num": 0}
 
 
 def check(job: PaddleJob, found: Found) -> None:
     """All that can be found wrong without a cluster."""
     given = Fields({field.name: getattr(job, field.name) for field in fields(job)}, "", found)
+    _check_kinds(job, given, found)
     for name in (*_TEXTS, *_NAMES):
         if given.text(name) == "":
             found.problem(name, "empty: expected a value, or leave it out")
@@ -81,6 +84,25 @@ def words(entry_point: str | Sequence[str]) -> tuple[str, ...]:
 def as_kubernetes_spells_it(quantity: str) -> str:
     """A thousand bytes have a small k there."""
     return quantity[:-1] + "k" if quantity.endswith("K") else quantity
+
+
+def _check_kinds(job: PaddleJob, given: Fields, found: Found) -> None:
+    """What is missing, or is something else altogether: Python itself asks for no types."""
+    for name in _NEEDED:
+        if not given.has(name):
+            found.problem(name, "None: expected a value")
+    for name in ("env", "labels", "node_selector"):
+        given.mapping(name)
+    for name in ("use_gpu", "gang_scheduling"):
+        if getattr(job, name) not in (None, True, False):
+            found.problem(name, f"{getattr(job, name)!r}: expected True or False")
+    for name, kinds in (("volumes", volumes.AnyVolume), ("tolerations", Mapping)):
+        value = getattr(job, name)
+        if not isinstance(value, (list, tuple)) or not all(isinstance(each, kinds) for each in value):
+            what = "ClaimVolume(...) or Volume(...)" if name == "volumes" else "mappings, as a pod has them"
+            found.problem(name, f"{value!r}: expected a list of {what}")
+    if not isinstance(job.cephfs_volume, (volumes.CephFSVolume, type(None))):
+        found.problem("cephfs_volume", f"{job.cephfs_volume!r}: expected CephFSVolume(...)")
 
 
 def _check_command(job: PaddleJob, found: Found) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access
@@ -70,6 +70,16 @@ class Seen:
             self.pods[pod["metadata"]["uid"]] = pod
         return list(self.pods.values())
 
+    def end(self, last: JobState) -> JobState:
+        """How a job ended whose Jobs are not there any more, as those are that Kubernetes removes at their end."""
+        codes = [member.exit_code for member in last.members]
+        if all(code == Exit.COMPLETE for code in codes if code is not None) and None in codes:
+            raise Failure(Exit.NO_INPUT, f"{last.name} was deleted while it was waited for")
+        if not any(codes):
+            return replace(last, phase=COMPLETE, exit_code=int(Exit.COMPLETE), ended=True)
+        code, cause = _first_cause(self.pods.values(), [])
+        return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True)
+
 
 def look(access: Access, name: str, seen: Seen | None = None) -> JobState:
     """The job's state now; a Failure where there is no such job."""
@@ -95,14 +105,11 @@ def of(name: str, namespace: str, jobs: Sequence[Json], pods: Sequence[Json]) ->
     phase = _phase(jobs, conditions, members)
     made = JobState(name, namespace, phase, tuple(members), ended=all(_has_ended(job) for job in jobs))
     if phase == COMPLETE:
-        return _with(made, Exit.COMPLETE, "")
+        return replace(made, exit_code=int(Exit.COMPLETE))
     if phase == FAILED:
-        return _with(made, *_first_cause(pods, conditions))
+        code, cause = _first_cause(pods, conditions)
+        return replace(made, exit_code=code, cause=cause)
     return made
-
-
-def _with(state: JobState, code: int, cause: str) -> JobState:
-    return JobState(state.name, state.namespace, state.phase, state.members, int(code), cause, state.ended)
 
 
 def _newest(pods: Iterable[Json]) -> dict[tuple[str, int], Json]:
@@ -168,6 +175,9 @@ def _first_cause(pods: Iterable[Json], conditions: Sequence[Json]) -> tuple[int,
     newest = _newest(pods).values()
     ended = sorted(filter(None, map(_terminated, newest)), key=lambda end: str(end.get("finishedAt")))
     causes = [end for end in ended if end.get("exitCode") not in _CONSEQUENCES]
+    causes.sort(
+        key=lambda end: end.get("exitCode") == Exit.PEER_LOST
+    )  # said for one that could not; times are whole seconds
     for end in causes:
         return int(end["exitCode"]), _text(end)
     told = [each for each in conditions if _ENDS.get(each["type"]) == FAILED]

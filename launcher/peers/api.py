@@ -17,20 +17,19 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException, NotFoundException
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential_jitter
-from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
+from launcher.apiserver import CONNECT, READ, message, short, tried_once
 from launcher.errors import Exit, Failure
 from launcher.peers.rights import denied
 
 T = TypeVar("T")
 Json = dict[str, Any]
 
-_CONNECT, _READ = 5.0, 30.0  # seconds
 _WATCH = 300  # seconds that the server keeps a watch
 _SILENCE = 90.0  # seconds without a bookmark, which come every minute: the connection is dead
 _CREDENTIALS = 4  # tries with credentials or certificates that are refused
-_BOUNDED: dict[str, Any] = {"_preload_content": False, "_request_timeout": (_CONNECT, _READ)}
+_BOUNDED: dict[str, Any] = {"_preload_content": False, "_request_timeout": (CONNECT, READ)}
 _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 
 
@@ -92,7 +91,7 @@ class Api:
                 allow_watch_bookmarks=True,
                 timeout_seconds=_WATCH,
                 _preload_content=False,
-                _request_timeout=(_CONNECT, _SILENCE),
+                _request_timeout=(CONNECT, _SILENCE),
             )
         )
         self._watched = True
@@ -102,7 +101,7 @@ class Api:
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from (self._checked(json.loads(line)) for line in lines if line)
         except (HTTPError, HTTPException, OSError, ValueError) as error:
-            raise Passing(f"the watch was cut: {_short(error)}") from None
+            raise Passing(f"the watch was cut: {short(error)}") from None
         finally:
             response.close()
 
@@ -118,14 +117,13 @@ class Api:
         except (config.ConfigException, OSError) as error:
             raise Failure(
                 Exit.CONFIG,
-                f"no way to the API server: {_short(error)} (KUBECONFIG is "
+                f"no way to the API server: {short(error)} (KUBECONFIG is "
                 f"{self._kubeconfig or 'unset'}, the service account's files are in {self._service_account}). "
                 "Let the pod have its service account's token (automountServiceAccountToken), or find peers without "
                 "the API server: LAUNCHER_DISCOVERY=dns or static",
             ) from None
-        settings.retries = Retry(total=0)  # tries are this module's business
         self._host = settings.host
-        self._core = client.CoreV1Api(client.ApiClient(settings))
+        self._core = client.CoreV1Api(client.ApiClient(tried_once(settings)))
 
     def _read(self, send: Callable[[], Any]) -> Json:
         # Objects as they come: to make models of thousands of pods takes the client seconds.
@@ -142,7 +140,7 @@ class Api:
         except (HTTPError, HTTPException, OSError, ValueError) as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise self._untrusted(error) from None
-            raise Passing(f"{self._host}: {_short(error)}") from None
+            raise Passing(f"{self._host}: {short(error)}") from None
         self._refused = 0
         if self._troubled:
             self._troubled = False
@@ -150,7 +148,7 @@ class Api:
         return answer
 
     def _sorted(self, error: ApiException) -> Exception:
-        said = _message(error)
+        said = message(error)
         if error.status == 401:
             return self._unauthorized(said)
         if error.status == 403:
@@ -185,11 +183,11 @@ class Api:
 
     def _untrusted(self, error: Exception) -> Exception:
         if self._may_try_again():
-            return Passing(f"{self._host}: its certificate can't be trusted: {_short(error)}")
+            return Passing(f"{self._host}: its certificate can't be trusted: {short(error)}")
         where = self._kubeconfig or f"{self._service_account}/ca.crt"
         return Failure(
             Exit.CONFIG,
-            f"the certificate of the API server {self._host} can't be trusted with the CA of {where}: {_short(error)}. "
+            f"the certificate of the API server {self._host} can't be trusted with the CA of {where}: {short(error)}. "
             "Give the CA that signed it; it is never talked to unverified",
         )
 
@@ -211,15 +209,3 @@ def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     after = error.after if isinstance(error, Passing) else 0
     return after + random.uniform(0, 1) if after else _backoff(state)
-
-
-def _message(error: ApiException) -> str:
-    try:
-        return str(json.loads(error.body)["message"])
-    except (ValueError, TypeError, KeyError):
-        return str(error.reason or error.body or "")[:300]
-
-
-def _short(error: BaseException) -> str:
-    cause = getattr(error, "reason", None)
-    return " ".join(str(cause if isinstance(cause, BaseException) else error).split())[:300]
