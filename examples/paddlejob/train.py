@@ -32,7 +32,8 @@ def train() -> None:
     loss = paddle.mean(paddle.nn.functional.square_error_cost(predicted, height))
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = True
-    fleet.distributed_optimizer(paddle.optimizer.SGD(0.02), strategy).minimize(loss)
+    strategy.a_sync_configs = {"k_steps": 4}  # batches between exchanges; without it 2.6 updates nothing here
+    fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy).minimize(loss)
     if fleet.is_server():
         fleet.init_server()
         fleet.run_server()

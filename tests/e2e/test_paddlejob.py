@@ -6,6 +6,7 @@ Real Paddle comes from this host, as for tests/e2e/test_paddle.py: E2E_PADDLE_2.
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,9 @@ LINES = 3000
 def example(cluster: Cluster, tmp_path: Path) -> Path:
     """The example where pods find it, for the image and the Paddle that there are here."""
     folder = tmp_path / "example"
-    shutil.copytree(EXAMPLE, folder)
+    folder.mkdir()
+    for name in ("prepare.py", "train.py"):
+        shutil.copy(EXAMPLE / name, folder)
     host = {"/example": folder, "/packages": packages_of("E2E_PADDLE_2")}
     volumes = ", ".join(f"Volume({path!r}, {{'hostPath': {{'path': {str(there)!r}}}}})" for path, there in host.items())
     text = (folder / "train.py").read_text()
@@ -139,7 +142,7 @@ def test_the_command_line_submits_a_paddle_job_and_ends_with_its_code(cluster: C
     text = (K8S.parent / "tests" / "paddlejobs" / "seed-1-wide-and-deep.yaml").read_text()
     text = text.replace("paddle-launcher:latest", cluster.image)
     command = [sys.executable, "-m", "launcher"]
-    flags = ["--namespace", cluster.namespace, "--no-inject", "--entrypoint", f"python3 -c {PROGRAM!r}", "-"]
+    flags = ["--namespace", cluster.namespace, "--no-inject", "--entrypoint", f"python3 -c {shlex.quote(PROGRAM)}", "-"]
     done = subprocess.run(
         [*command, "submit", "--watch", *flags], input=text, capture_output=True, text=True, timeout=90, check=False
     )
