@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from launcher import deaths, farewell, paddle, report, watchdog
+from launcher import deaths, farewell, paddle, report, tolerance, watchdog
 from launcher.bootstrap import Already, Broken, Joined, Staged
 from launcher.config import JobConfig
 from launcher.ear import Ear
@@ -301,7 +301,13 @@ class Conductor:
         self._membership.gang.stopped()
         if self._membership.joined and cause.rank != self._part.rank:
             await self._until_finish()
-        return report.outcome(cause, self._part.rank, told_to_stop=self.told.done(), shape=self._config.shape)
+        return report.outcome(
+            cause,
+            self._part.rank,
+            told_to_stop=self.told.done(),
+            shape=self._config.shape,
+            alone=tolerance.left_alone(self._config, cause),
+        )
 
     async def _until_finish(self) -> None:
         async def finish() -> None:

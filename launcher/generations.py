@@ -61,9 +61,11 @@ class Generations:
         written: Callable[[], None],
         from_volume: FromVolume,
         stalled_within: float = 0.0,
+        forgets: bool = False,
         pause: float = 1.0,
     ) -> None:
-        self._left = most
+        self._most = self._left = most
+        self._forgets = forgets  # new pods would know nothing of this gang, and two roles would wait for each other
         self._saves = saves
         self._record = record
         self.history = history
@@ -113,11 +115,17 @@ class Generations:
         return self._restarted(cause)
 
     def _restarted(self, cause: Cause) -> tuple[Cause, Next]:
-        if cause.kind not in AGAIN or cause.code in NEVER_AGAIN or self._left <= 0 or cause.final:
+        if cause.kind not in AGAIN or cause.code in NEVER_AGAIN or cause.final:
             return self._told(cause), Next.STOP
+        if self._left <= 0:
+            return self._told(self._used_up(cause)), Next.STOP
         self._left -= 1
         self._failed_at = time.monotonic()
         return self._told(cause), Next.RESTART
+
+    def _used_up(self, cause: Cause) -> Cause:
+        """New pods may do better, where somebody counts them for both roles."""
+        return _final(cause, f"started again {self._most} times") if self._most and self._forgets else cause
 
     def explain(self, cause: Cause) -> None:
         """More is known of why the latest generation ended, if it was this."""

@@ -17,6 +17,7 @@ from launcher.journal import Journal
 from launcher.model import FIRST, Cause, Member, Plan, Roster, Start
 from launcher.processes import bounded, off_loop
 from launcher.record import Record
+from launcher.roles import BOTH
 from launcher.say import Say
 
 T = TypeVar("T")
@@ -111,6 +112,7 @@ class Part:
             written=self._summarize,
             from_volume=self._from_volume,
             stalled_within=stalled_within,
+            forgets=config.role != BOTH and not config.job_path,
         )
 
     async def _from_volume(self, work: Callable[[], T]) -> T:

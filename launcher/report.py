@@ -17,9 +17,16 @@ _STOPPED = "told to stop (SIGTERM) and stopped in order"
 _TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts what is longer
 
 
-def outcome(cause: Cause | None, rank: int | None, *, told_to_stop: bool, shape: Shape) -> Outcome:
-    """How this launcher ends, from the first cause (None: the job is complete) and its own part in it."""
+def outcome(
+    cause: Cause | None, rank: int | None, *, told_to_stop: bool, shape: Shape, alone: str | None = None
+) -> Outcome:
+    """How this launcher ends, from the first cause (None: the job is complete) and its own part in it.
+
+    `alone`: why the other role never comes again after this cause, so that this one must not wait for it.
+    """
     code = _exit_code(cause, rank, told_to_stop)
+    if alone and cause and code == Exit.PEER_FAILED:
+        return Outcome(code=Exit.GIVEN_UP, cause=cause, text=f"given up: {alone}: {first_cause(cause, shape)}")
     return Outcome(code=code, cause=cause, text=_text(cause, rank, code, shape))
 
 

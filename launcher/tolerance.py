@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from launcher.config import JobConfig
 from launcher.errors import Exit
+from launcher.model import CHILDREN, Cause
 
 
 def said(config: JobConfig) -> str | None:
@@ -22,3 +23,11 @@ def said(config: JobConfig) -> str | None:
 def counts(config: JobConfig, code: int) -> bool:
     """Whether the Job counts a pod that ends with this code: by our policy it does not count consequences."""
     return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.failure_policy else ()))
+
+
+def left_alone(config: JobConfig, cause: Cause) -> str | None:
+    """Why the Job of the other role is over with this cause. Without a volume or rights nobody could see it later."""
+    if config.backoff_limit != 0 or not config.failure_policy or cause.rank is None or cause.kind not in CHILDREN:
+        return None
+    other = config.shape.role(cause.rank)
+    return None if other == config.role else f"the Job of the {other}s takes no failed pod (backoffLimit 0)"

@@ -71,6 +71,7 @@ class World:
         first: int = 0,
         gathers: bool = False,
         stalled_within: float = 0.0,
+        forgets: bool = False,
         content: Mapping[str, Any] | None = None,
     ) -> None:
         self.output = output
@@ -94,6 +95,7 @@ class World:
             written=lambda: self.written.append(self.history.content()),
             from_volume=self._from_volume,
             stalled_within=stalled_within,
+            forgets=forgets,
         )
         self.passed = self._generations.passed
         self.complete = self._generations.complete
@@ -161,6 +163,21 @@ def test_a_job_starts_again_as_often_as_it_may(tmp_path: Path, clock: Clock) -> 
         assert world.fails().generation == number
     world.passed()
     assert world.judge(FAILED) == (FAILED, Next.STOP)
+
+
+def test_where_new_pods_would_know_nothing_of_it_a_job_that_may_start_no_more_is_given_up(
+    tmp_path: Path, clock: Clock
+) -> None:
+    world = World(tmp_path, most=1, forgets=True)
+    world.begin()
+    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    world.begin(FAILED)
+    told, then = world.judge(OTHER)
+    assert (told.final, then) == (True, Next.STOP)
+    assert told.what.endswith("given up: started again 1 times")
+    world = World(tmp_path / "never", most=0, forgets=True)
+    world.begin()
+    assert world.judge(FAILED) == (FAILED, Next.STOP), "its Job alone decides"
 
 
 def test_a_job_that_may_not_start_again_ends_with_its_first_failure(tmp_path: Path, clock: Clock) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import config, tolerance
+from launcher import config, report, tolerance
+from launcher.errors import Exit
+from launcher.model import CHILDREN, Cause
 
 K8S = Path(__file__).parent.parent / "k8s"
 
@@ -42,6 +44,42 @@ def test_an_unknown_limit_is_asked_for() -> None:
 def test_where_no_job_counts_nothing_is_said() -> None:
     assert said(LAUNCHER_STAY="1") is None
     assert said(LAUNCHER_PEERS="10.0.0.1,10.0.0.2,10.0.0.3") is None
+
+
+SERVER = {
+    "LAUNCHER_ROLE": "pserver",
+    "LAUNCHER_PSERVERS": "2",
+    "LAUNCHER_FAILURE_POLICY": "1",
+    "LAUNCHER_SERVICE": "trainer=job-trainer.job",
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind", "rank", "alone"),
+    [
+        ({"LAUNCHER_BACKOFF_LIMIT": "0"}, "trainer", 1, True),
+        ({"LAUNCHER_BACKOFF_LIMIT": "0"}, "pserver", 4, False),
+        ({"LAUNCHER_BACKOFF_LIMIT": "0"}, "lost", 1, False),
+        ({"LAUNCHER_BACKOFF_LIMIT": "0"}, "stopped", 1, False),
+        ({"LAUNCHER_BACKOFF_LIMIT": "1"}, "trainer", 1, False),
+        ({"LAUNCHER_BACKOFF_LIMIT": "0", "LAUNCHER_FAILURE_POLICY": "0"}, "trainer", 1, False),
+    ],
+    ids=["a trainer", "of the own role", "lost", "told to stop", "a pod may fail", "consequences count"],
+)
+def test_a_failure_of_the_other_role_is_the_end_of_its_job_where_that_takes_none(
+    variables: dict[str, str], kind: str, rank: int, alone: bool
+) -> None:
+    environment = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3"} | SERVER | variables
+    read = config.read(environment, {}, check_here=False)
+    cause = Cause(kind, rank, "pod-1", "it ended", 3)
+    why = tolerance.left_alone(read, cause)
+    assert bool(why) is alone
+    mine = report.outcome(cause, 3, told_to_stop=False, shape=read.shape, alone=why)
+    assert mine.code == (Exit.GIVEN_UP if alone else Exit.PEER_FAILED)
+    assert "(pod-1): it ended" in mine.text
+    if kind in CHILDREN:
+        theirs = report.outcome(cause, rank, told_to_stop=False, shape=read.shape, alone=why)
+        assert theirs.code == 3, "whose it is keeps its own code"
 
 
 @pytest.mark.parametrize("name", ["job", "job-indexed", "single"])

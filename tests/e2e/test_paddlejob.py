@@ -27,6 +27,11 @@ from tests.test_paddlejob import EVERYTHING
 
 EXAMPLE = K8S.parent / "examples" / "paddlejob"
 LINES = 3000
+SERVES = """
+import os, socket
+if os.environ['TRAINING_ROLE'] == 'PSERVER':
+    listening = socket.create_server(('', int(os.environ['PADDLE_PORT'])))
+"""
 
 
 @pytest.fixture
@@ -107,6 +112,19 @@ def test_a_trainer_that_exits_with_3_ends_the_job_with_3_and_says_whose_it_was(
     state = fails.status()
     assert (state.phase, state.exit_code) == ("failed", 3)
     assert "rank 1 (words-trainer-1-" in state.cause
+
+
+@pytest.mark.parametrize(("restarts", "code"), [(0, 3), (1, 71)])
+def test_when_the_trainers_have_failed_for_good_so_do_the_servers(cluster: Cluster, restarts: int, code: int) -> None:
+    """Without a volume or any rights: nobody but the gang itself can tell them."""
+    first = "'4' if os.environ['LAUNCHER_GENERATION'] == '0' else '3'"
+    trainer = f"import os, sys\nif os.environ.get('TRAINER_ID') == '1': sys.exit(int({first if restarts else '3'}))"
+    fails = job(cluster, f"{trainer}\nimport time\n{SERVES}\ntime.sleep(600)", pservers=1, max_restarts=restarts)
+    fails.submit()
+    assert fails.wait(timeout=60, quiet=True) == code
+    state = fails.status()
+    assert state.ended, "both Jobs"
+    assert not [member for member in state.members if member.phase == "running"]
 
 
 def test_the_same_failure_twice_is_given_up_and_its_cause_is_told(cluster: Cluster) -> None:
