@@ -136,7 +136,7 @@ def _killed(role: str) -> Callable[[Cluster, Path, dict[str, Any]], dict[str, fl
 def _exits(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict[str, float]:
     job = _job(cluster, packages, "3", **parameters)
     job.submit()
-    until(lambda: any("BENCH stepped" in line for line in _lines(job, 0)), str)
+    until(lambda: any(member.exit_code is not None for member in job.status().members))
     return _ends(job, time.time())
 
 

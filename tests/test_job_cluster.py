@@ -74,7 +74,8 @@ def test_a_job_starts_once_all_that_it_needs_is_there(cluster: FakeCluster) -> N
     assert cluster.created[0] == ("jobs", "words-trainer"), "whoever has this one has the job's name"
     assert sorted(cluster.names("jobs")) == JOBS
     assert cluster.names("services") == ["words"]
-    until(lambda: started_with == [["words-gang"]] * 2)
+    until(lambda: started_with == [cluster.names("secrets")] * 2)
+    assert len(started_with[0]) == 1
     assert all(cluster.objects["jobs", name]["spec"]["suspend"] is False for name in JOBS)
 
 
@@ -124,12 +125,12 @@ def test_an_object_of_somebody_else_is_not_taken_over(cluster: FakeCluster) -> N
 
 def test_what_a_job_of_this_name_left_behind_is_replaced(cluster: FakeCluster) -> None:
     JOB.submit()
-    left = cluster.objects["secrets", "words-gang"]
+    left = cluster.objects["services", "words"]
     left["metadata"].pop("ownerReferences")
     for name in JOBS:
         cluster.answer("DELETE", "jobs", name, {}, None)
     JOB.submit()
-    assert cluster.objects["secrets", "words-gang"]["data"] != left["data"]
+    assert cluster.objects["services", "words"]["metadata"]["uid"] != left["metadata"]["uid"]
 
 
 def test_what_is_beside_a_job_is_created_but_not_changed(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def create(access: Access, gang: Gang, beside: Sequence[Json] = ()) -> None:
             if each["kind"] != "Job":
                 created.append(_create_beside(access, _with_owners(each, [owner])))
         created += [_create_beside(access, _with_owners(_held_back(each), owners)) for each in others]
-        for each in jobs:
+        for each in [first, *others]:  # the one that the others look for is in the first
             access.patch("Job", each["metadata"]["name"], {"spec": {"suspend": False}})
     except BaseException:
         _take_back(access, created)

@@ -60,11 +60,20 @@ def clashes(gang: Gang, role: Role) -> list[tuple[int, str]]:
 
 
 def secret(gang: Gang) -> Secret | None:
-    """A new one, where the job needs one: on a volume that the launcher knows of it makes one itself."""
+    """A new one, where the job needs one: on a volume that the launcher knows of it makes one itself.
+
+    It has a name of its own: of a Secret that is deleted and made again under its name a node may still have the old
+    one, and give that to pods.
+    """
     has = [set_by_user(role, name) for role in gang.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
     if gang.members == 1 or any(has):
         return None
-    return Secret(f"{gang.name}-gang", secrets.token_hex(32))
+    return Secret(f"{given_secret(gang)}-{secrets.token_hex(3)}", secrets.token_hex(32))
+
+
+def given_secret(gang: Gang) -> str:
+    """What a Secret is called that the user makes for the job."""
+    return f"{gang.name}-gang"
 
 
 def user_variables(role: Role) -> list[Json]:

@@ -250,10 +250,9 @@ def _say_members(described: Gang, path: str, number: object, found: Found) -> No
 
 def _secret(described: Gang, others: Sequence[Json]) -> Secret | None:
     """On a volume that the launcher knows of it makes one itself; else one of the file, or a new one."""
-    fresh = env.secret(described)
-    if fresh and _beside(described, others, "Secret", fresh.name) is not None:
-        return Secret(fresh.name, None)
-    return fresh
+    fresh, given = env.secret(described), env.given_secret(described)
+    there = fresh and _beside(described, others, "Secret", given) is not None
+    return Secret(given, None) if there else fresh
 
 
 def _beside(described: Gang, others: Sequence[Json], kind: str, name: str) -> Json | None:

@@ -175,9 +175,8 @@ def _first_cause(pods: Iterable[Json], conditions: Sequence[Json]) -> tuple[int,
     newest = _newest(pods).values()
     ended = sorted(filter(None, map(_terminated, newest)), key=lambda end: str(end.get("finishedAt")))
     causes = [end for end in ended if end.get("exitCode") not in _CONSEQUENCES]
-    causes.sort(
-        key=lambda end: end.get("exitCode") == Exit.PEER_LOST
-    )  # said for one that could not; times are whole seconds
+    # These may be said because of another one, and times are in whole seconds.
+    causes.sort(key=lambda end: end.get("exitCode") in (Exit.PEER_LOST, Exit.GIVEN_UP))
     for end in causes:
         return int(end["exitCode"]), _text(end)
     told = [each for each in conditions if _ENDS.get(each["type"]) == FAILED]

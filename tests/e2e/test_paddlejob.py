@@ -114,6 +114,19 @@ def test_a_trainer_that_exits_with_3_ends_the_job_with_3_and_says_whose_it_was(
     assert "rank 1 (words-trainer-1-" in state.cause
 
 
+def test_a_job_that_has_failed_is_mended_and_submitted_again_under_its_name(cluster: Cluster) -> None:
+    """Again and again: a node must not give the new pods what it still has of the old ones."""
+    for _ in range(2):
+        fails = job(cluster, "import sys\nsys.exit(3)", trainers=4, max_restarts=0)
+        fails.submit()
+        assert fails.wait(timeout=60, quiet=True) == 3
+        fails.delete()
+        mended = job(cluster, "print('mended')", trainers=4, max_restarts=0)
+        mended.submit()
+        assert mended.wait(timeout=60, quiet=True) == 0
+        mended.delete()
+
+
 @pytest.mark.parametrize(("restarts", "code"), [(0, 3), (1, 71)])
 def test_when_the_trainers_have_failed_for_good_so_do_the_servers(cluster: Cluster, restarts: int, code: int) -> None:
     """Without a volume or any rights: nobody but the gang itself can tell them."""
