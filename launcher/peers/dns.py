@@ -21,8 +21,6 @@ from launcher.variables import BY_ROLE
 _RESOLVER = "/etc/resolv.conf"
 _FIRST = 1.2  # seconds of this process's life: until then come the names of pods that start together (a kubelet looks
 # at its containers once a second), and a look-up that comes too early costs five or more
-_FEW = 3  # pods that start at about the same time
-_EACH_MORE, _LATEST = 0.3, 3.0  # seconds that one more may come later, and all of them
 _PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds; a failure is cached for 5 s in many clusters, and the last pause stays
 
 
@@ -91,7 +89,7 @@ class Dns:
     async def _hub(self, rank: int) -> str:
         name = await off_loop(hub_name, self._settings, rank)
         assert self._started is not None
-        await asyncio.sleep(max(0.0, self._started + first_look(self._settings.shape.size) - monotonic()))
+        await asyncio.sleep(max(0.0, self._started + _FIRST - monotonic()))
         pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
         while not (found := await self._addresses(name)):
             await self._pause(next(pauses))
@@ -126,11 +124,6 @@ class Dns:
 def make(settings: Settings, say: Callable[[str], None]) -> Dns:
     """This way of finding peers."""
     return Dns(settings, say)
-
-
-def first_look(members: int) -> float:
-    """How old a member is when it looks for the hub: one look that is too early, by any of them, is cached for all."""
-    return min(_LATEST, _FIRST + _EACH_MORE * max(0, members - _FEW))
 
 
 def hub_name(settings: Settings, rank: int) -> str:
