@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def told(environment: Mapping[str, str], *names: str) -> dict[str, str | None]:
         ({"LAUNCHER_PSERVERS": "2"}, COMMAND, "ps"),
         ({"LAUNCHER_PSERVERS": "0"}, COMMAND, "collective"),
         ({"CONF_PADDLE_GRADIENT_NUM": "1"}, COMMAND, "single"),
+        ({"CONF_PADDLE_GRADIENT_NUM": "1", "LAUNCHER_TRAINERS_PER_NODE": "2"}, COMMAND, "collective"),
         ({"LAUNCHER_MODE": "ps"}, COMMAND, "ps"),
         ({"LAUNCHER_MODE": "collective", "LAUNCHER_PSERVERS": "2"}, COMMAND, "collective"),
     ],
@@ -64,6 +66,38 @@ def test_a_mode_that_does_not_fit_is_an_error_of_usage(mode: str, command: tuple
     with pytest.raises(Failure, match=named) as caught:
         paddle.mode(job(LAUNCHER_MODE=mode), command)
     assert caught.value.code == Exit.USAGE
+
+
+def test_several_trainers_of_a_pod_are_no_single_one() -> None:
+    several = job(CONF_PADDLE_GRADIENT_NUM="1", LAUNCHER_TRAINERS_PER_NODE="2", LAUNCHER_MODE="single")
+    with pytest.raises(Failure, match="each of the 2 trainers of the pod would train by itself"):
+        paddle.mode(several, COMMAND)
+
+
+def test_trainers_of_one_pod_meet_where_every_pod_can() -> None:
+    alone = job(CONF_PADDLE_GRADIENT_NUM="1", LAUNCHER_TRAINERS_PER_NODE="2")
+    for trainer in paddle.plan(alone, (), COMMAND, None, 0).trainers:
+        assert told(trainer.env, "GLOO_SOCKET_IFNAME", "PADDLE_DISTRI_BACKEND", "PADDLE_TRAINERS_NUM") == {
+            "GLOO_SOCKET_IFNAME": "lo",
+            "PADDLE_DISTRI_BACKEND": "gloo",
+            "PADDLE_TRAINERS_NUM": "2",
+        }
+
+
+def test_each_trainer_of_a_pod_with_gpus_has_one_of_them() -> None:
+    with_gpus = replace(job(LAUNCHER_TRAINERS_PER_NODE="4"), gpus=2)
+    made = paddle.plan(with_gpus, (), COMMAND, roster(4, 4, 4), 1)
+    assert [trainer.env["FLAGS_selected_gpus"] for trainer in made.trainers] == ["0", "1", "0", "1"]
+    assert "PADDLE_DISTRI_BACKEND" not in made.trainers[0].env
+
+
+def test_a_variable_that_is_empty_counts_as_unset() -> None:
+    (server,) = plan(LAUNCHER_MODE="ps", PADDLE_WITH_GLOO="", FLAGS_enable_pir_api="").servers
+    expected = {"PADDLE_WITH_GLOO": "0", "FLAGS_enable_pir_api": "0"}
+    assert told(server.env, *expected) == expected
+    assert server.ports == (7164,)
+    assert "PADDLE_GLOO_RENDEZVOUS" not in server.env
+    assert plan(PADDLE_DISTRI_BACKEND="").trainers[0].env["PADDLE_DISTRI_BACKEND"] == "gloo"
 
 
 def test_parameter_server_mode_without_servers_is_refused() -> None:
@@ -242,7 +276,8 @@ def test_variables_that_the_launcher_does_not_make_reach_servers_and_trainers_as
 
 def test_where_data_is_and_where_to_save_is_told() -> None:
     env = plan(JOB_PATH="/mnt").trainers[0].env
-    assert told(env, "LAUNCHER_DATA_DIR", "LAUNCHER_SAVE_DIR") == {
+    assert told(env, "LAUNCHER_WORKDIR", "LAUNCHER_DATA_DIR", "LAUNCHER_SAVE_DIR") == {
+        "LAUNCHER_WORKDIR": "/workdir",
         "LAUNCHER_DATA_DIR": "/workdir/data",
         "LAUNCHER_SAVE_DIR": "/mnt/job/output",
     }

@@ -46,6 +46,13 @@ def test_servers_are_not_left_to_paddles_launcher(command: tuple[str, ...]) -> N
     assert "LAUNCHER_MODE=ps" in refused(command)
 
 
+@pytest.mark.parametrize("name", ["PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM", "PADDLE_SERVERS_ENDPOINTS"])
+def test_nor_are_they_by_variables(name: str) -> None:
+    assert refused((*NESTED, "train.py"), **{name: "1"}).startswith(f"{name}: ")
+    assert refused((*NESTED, "train.py"), PADDLE_RUN_MODE="ps").startswith("PADDLE_RUN_MODE: ")
+    assert paddle.plan(job(PADDLE_RUN_MODE="collective", **{name: ""}), (), (*NESTED, "train.py"), None, 0).trainers
+
+
 def test_a_parameter_server_job_runs_the_program_itself() -> None:
     assert "expected the program itself" in refused((*NESTED, "train.py"), LAUNCHER_MODE="ps")
 

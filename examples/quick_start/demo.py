@@ -45,13 +45,15 @@ def say(text: str) -> None:
 
 
 def run(*command: object, **variables: str) -> None:
-    """Go on only after success; a failure has said what it is."""
-    try:
-        ended = subprocess.run([str(word) for word in command], env={**os.environ, **variables}, check=False)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    if ended.returncode:
-        sys.exit(ended.returncode)
+    """Go on only after success; a failure has said what it is. Ctrl-C reaches the command itself, which then ends."""
+    with subprocess.Popen([str(word) for word in command], env={**os.environ, **variables}) as running:
+        try:
+            code = running.wait()
+        except KeyboardInterrupt:
+            running.wait()
+            sys.exit(130)
+    if code:
+        sys.exit(code)
 
 
 if __name__ == "__main__":

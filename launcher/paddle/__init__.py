@@ -38,6 +38,12 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
             f"LAUNCHER_MODE: 'single': each of the {config.members} trainers would train by itself: expected ps or "
             "collective, or CONF_PADDLE_GRADIENT_NUM=1",
         )
+    if told == "single" and config.trainers_per_node > 1:
+        raise Failure(
+            Exit.USAGE,
+            f"LAUNCHER_MODE: 'single': each of the {config.trainers_per_node} trainers of the pod would train by "
+            "itself: expected collective, or LAUNCHER_TRAINERS_PER_NODE=1",
+        )
     if told == "ps" and config.pservers == 0:
         raise Failure(
             Exit.USAGE, "LAUNCHER_PSERVERS: 0: expected 1 or more in mode ps: leave it out for one beside each trainer"
@@ -46,7 +52,7 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
         return told
     if config.pservers:
         return "ps"
-    return "single" if config.members == 1 else "collective"
+    return "single" if config.members * config.trainers_per_node == 1 else "collective"
 
 
 def programs(command: Sequence[str]) -> tuple[str, ...]:

@@ -21,8 +21,13 @@ from launcher.roles import BOTH, PSERVER, called
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
 _WITH_SERVERS = re.compile(r" --(?:server_num|servers|trainer_num|trainers|run_mode[= ]ps)\b")
+_ASK_FOR_SERVERS = (
+    *("PADDLE_RUN_MODE", "PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM"),
+    *("PADDLE_SERVERS_ENDPOINTS", "PADDLE_TRAINERS_ENDPOINTS"),
+)
 _LAUNCHED_FAILED = re.compile(r"^Container rank \d+ status failed .* code (-?\d+)")
 _LAUNCHED_ENVIRONMENT = "env {'"  # how 2.6 goes on after that line
+_LOOPBACK = "lo"  # trainers of one node meet there, whatever devices it has
 PROXIES = ("no_proxy", "NO_PROXY")
 
 
@@ -112,6 +117,13 @@ def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) 
             f"-- {' '.join(command[: at + 1])}: with parameter servers it never ends: expected the program itself and "
             "LAUNCHER_MODE=ps, as in `-- python train.py`",
         )
+    asked = [name for name in _ASK_FOR_SERVERS if config.environment.get(name, "collective") not in ("", "collective")]
+    if asked:
+        raise Failure(
+            Exit.USAGE,
+            f"{', '.join(asked)}: {command[at]} starts parameter servers by this, and never ends then: unset it, or "
+            "run the program itself with LAUNCHER_MODE=ps",
+        )
     if (count := config.trainers_per_node) > 1:
         raise Failure(
             Exit.USAGE,
@@ -172,11 +184,13 @@ def _common(config: JobConfig, layout: Layout) -> dict[str, str]:
         "PADDLE_TRAINERS": ",".join(layout.hosts),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(layout.trainers),
         "POD_IP": layout.own_host,
+        "LAUNCHER_WORKDIR": config.workdir,
         "LAUNCHER_DATA_DIR": config.data_folder(),
         "LAUNCHER_SAVE_DIR": config.output,
         "PYTHONUNBUFFERED": given.get("PYTHONUNBUFFERED", "1"),  # what a program that dies said last must be in its log
     }
-    told |= {name: given.get(name) or config.nic for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
+    device = config.nic if config.members > 1 else _LOOPBACK
+    told |= {name: given.get(name) or device for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
     return told | {name: _without_proxy(given.get(name), layout) for name in PROXIES}
 
 
@@ -187,23 +201,24 @@ def _without_proxy(given: str | None, layout: Layout) -> str:
 
 def _ps(config: JobConfig, layout: Layout) -> dict[str, str]:
     given = config.environment
-    gloo = given.get("PADDLE_WITH_GLOO", "0")
+    gloo = given.get("PADDLE_WITH_GLOO") or "0"
     told = {
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",
         "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(layout.servers),
         "PADDLE_WITH_GLOO": gloo,
-        "FLAGS_enable_pir_api": given.get("FLAGS_enable_pir_api", "0"),  # 3.0 has parameter servers only without it
+        "FLAGS_enable_pir_api": given.get("FLAGS_enable_pir_api") or "0",  # 3.0 has parameter servers only without it
     }
     if gloo != "0":
         http = f"{layout.servers[0].rpartition(':')[0]}:{config.port + 1}"
-        told["PADDLE_GLOO_RENDEZVOUS"] = given.get("PADDLE_GLOO_RENDEZVOUS", "3")
-        told["PADDLE_GLOO_HTTP_ENDPOINT"] = given.get("PADDLE_GLOO_HTTP_ENDPOINT", http)
+        told["PADDLE_GLOO_RENDEZVOUS"] = given.get("PADDLE_GLOO_RENDEZVOUS") or "3"
+        told["PADDLE_GLOO_HTTP_ENDPOINT"] = given.get("PADDLE_GLOO_HTTP_ENDPOINT") or http
     return told
 
 
 def _collective(config: JobConfig, layout: Layout) -> dict[str, str]:
-    backend = {} if config.gpus else {"PADDLE_DISTRI_BACKEND": config.environment.get("PADDLE_DISTRI_BACKEND", "gloo")}
+    told = config.environment.get("PADDLE_DISTRI_BACKEND") or "gloo"
+    backend = {} if config.gpus else {"PADDLE_DISTRI_BACKEND": told}
     return {
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",
@@ -263,7 +278,7 @@ def _trainer(
         "LAUNCHER_DATA_DIR": config.data_folder(number),
     }
     if config.gpus:
-        told["FLAGS_selected_gpus"] = str(number)
+        told["FLAGS_selected_gpus"] = str(number % config.gpus)
     return Process(
         role="trainer",
         argv=tuple(command),

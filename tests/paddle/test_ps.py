@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
+from launcher.errors import Exit
 from tests.gangs import Job, fresh
 from tests.nodes import Nodes
 from tests.paddle.outcome import (
@@ -62,14 +64,23 @@ def test_nodes_of_one_role_each_learn_the_same(
     assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one_node, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize(("role", "kind"), [("TRAINER", "trainer"), ("PSERVER", "pserver")])
-def test_a_killed_process_ends_all_with_the_cause_named(job: Job, paddle_2: str, role: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "kind", "number", "code"),
+    [
+        ("TRAINER", "trainer", signal.SIGKILL, 137),
+        ("PSERVER", "pserver", signal.SIGKILL, 137),
+        ("PSERVER", "pserver", signal.SIGTERM, Exit.MASKED),  # which is success only once all have trained
+    ],
+)
+def test_a_killed_process_ends_all_with_the_cause_named(
+    job: Job, paddle_2: str, role: str, kind: str, number: signal.Signals, code: int
+) -> None:
     start(job, paddle_2, "ps.py", FOR_EVER).until_training(WITHIN)
-    process(job, 1, role).kill()
-    assert job.codes(WITHIN) == [69, 137, 69], job.stderr()
+    process(job, 1, role).send_signal(number)
+    assert job.codes(WITHIN) == [69, code, 69], job.stderr()
     for rank in (0, 2):
         assert f"rank 1 (pod-1): {kind} (" in job.termination(rank)
-        assert "was killed by SIGKILL" in job.termination(rank)
+        assert number.name in job.termination(rank)
     assert job.nothing_left()
 
 
