@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from launcher.gang.connection import TCP_RTO_MAX_MS
 from tests.gangs import Job, make_volume, until
 from tests.supervising import needs_root
 from tests.switches import TwoSwitches
@@ -83,3 +85,45 @@ def test_a_network_cut_in_two_stops_both_halves_and_once_healed_the_job_complete
     for rank in NEAR + FAR:
         assert [number for number, _ in MARK.findall(log(job, rank))] == ["0", "1"]
     assert job.nothing_left()
+
+
+CUT = 27  # seconds; the kernel's own doubling pauses would make 51 of them
+LONGER = 40  # the silence that a member may keep
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "a trainer of the other half dies"])
+def test_a_cut_that_is_shorter_than_the_silence_ends_nothing(
+    split_job: Job, network: TwoSwitches, meanwhile: str
+) -> None:
+    if not tries_often():
+        pytest.skip("this kernel cannot be told how often to try again (Linux 6.15)")
+    split_job.environment["LAUNCHER_SILENCE"] = str(LONGER)
+    job = split_job.start(flags=("--num_passes=100000",)).until_training()
+    ways = [(one, other) for near in NEAR for far in FAR for one, other in ((near, far), (far, near))]
+    network.lose(*ways)
+    lost = time.monotonic()
+    if meanwhile != "nothing":
+        job.kill(1, TRAINER)
+    until(lambda: time.monotonic() - lost > CUT, 2 * CUT)
+    network.deliver(*ways)
+    if meanwhile == "nothing":
+        healed = time.monotonic()
+        until(lambda: time.monotonic() - healed > LONGER - CUT, LONGER)
+        assert all(launcher.poll() is None for launcher in job.launchers.values()), job.stderr()
+        assert claims(job) == ["generation-0"]
+    else:
+        until(lambda: all(children(job, [rank]) for rank in NEAR + FAR) and len(claims(job)) == 2, 30, job.stderr())
+        assert history(job)[0]["first_cause"]["kind"] == "trainer"
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    assert job.codes(30) == [143] * job.size
+    assert job.nothing_left()
+
+
+def tries_often() -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, 2000)
+        except OSError:
+            return False
+    return True

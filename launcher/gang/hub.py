@@ -22,6 +22,8 @@ from launcher.gang.words import Missing, Next, NotAgain, Papers, Settings
 from launcher.model import Cause, Roster, Start
 from launcher.roles import Shape
 
+_MISSED = 2  # beats, after which a member counts as cut off
+
 
 @dataclass(eq=False)
 class Turn:
@@ -327,11 +329,20 @@ class Hub:
 
     def _unless_ended(self, turn: Turn) -> None:
         """Whoever does not end its children has told why, if it could."""
-        if turn.preparing is None and turn.cause:
-            missing = [seat.rank for seat in self._seats if seat.rank not in turn.said["ended"]]
-            names, within = self._settings.shape.names(missing), self._settings.restart_within
-            what = f"{turn.cause.what}; not started again: {names} did not end within {within:g} s"
-            self._stop_unless_over(turn, replace(turn.cause, what=what))
+        if turn.preparing is not None or turn.cause is None or turn is not self._turn or self._cause:
+            return
+        missing = [seat for seat in self._seats if seat.rank not in turn.said["ended"]]
+        if missing and all(self._cut_off(seat) for seat in missing):  # has not heard of it: returns, or is lost
+            asyncio.get_running_loop().call_later(self._settings.alive_every, self._unless_ended, turn)
+            return
+        names, within = self._settings.shape.names([seat.rank for seat in missing]), self._settings.restart_within
+        what = f"{turn.cause.what}; not started again: {names} did not end within {within:g} s"
+        self._stop(replace(turn.cause, what=what))
+
+    def _cut_off(self, seat: Seat) -> bool:
+        """Whether nothing is heard of a member whose connection has not ended."""
+        connection = seat.connection
+        return connection is not None and time.monotonic() - connection.heard_at > _MISSED * self._settings.alive_every
 
     # ---- completion ----------------------------------------------------------------------------------------------
 
