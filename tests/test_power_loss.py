@@ -35,6 +35,13 @@ LONGEST_WAIT = 0.2  # seconds between two instants
 MiB = 1 << 20
 
 
+class Pods(Job):
+    """Members with the uids that pods have, without which the roster is not kept."""
+
+    def variables(self, rank: int) -> dict[str, str]:
+        return super().variables(rank) | {"POD_UID": f"uid-{rank}"}
+
+
 class Disk:
     """A volume that the power can be taken from: an ext4 in a file, which lies on another ext4 in memory."""
 
@@ -128,7 +135,7 @@ class Jobs:
         self._over.set()
 
     def _run_one(self, name: str) -> None:
-        job = Job(
+        job = Pods(
             self._nodes,
             self._disk.volume,
             self._folder,
@@ -183,6 +190,8 @@ def test_what_the_launchers_keep_can_be_read_after_a_power_loss_at_any_instant(
             jobs.end()
         running.result()
     assert not faults, "\n".join(faults)
+    for name in ("roster.json", "begun", "secret", "attempts.json"):
+        assert list(disk.volume.rglob(name)), f"{name} was never written"
 
 
 def _wait(seconds: float, running: Future[None]) -> None:
@@ -216,7 +225,8 @@ def _matches(pattern: bytes) -> Callable[[bytes], bool]:
 
 
 _WHOLE: dict[str, Callable[[bytes], bool]] = {
-    r"status\.json|job\.json|attempts\.json": _is_json,
+    r"status\.json|job\.json|attempts\.json|roster\.json": _is_json,
+    r"begun": _matches(rb"what earlier jobs had left was moved aside\n"),
     r"secret": _matches(rb"[0-9a-f]{64}"),
     r"generation-\d+": _matches(rb"\S+ [0-9a-f]{16}\n"),
     r"complete": _matches(rb"all members have trained\n"),

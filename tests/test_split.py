@@ -87,8 +87,8 @@ def test_a_network_cut_in_two_stops_both_halves_and_once_healed_the_job_complete
     assert job.nothing_left()
 
 
-CUT = 27  # seconds; the kernel's own doubling pauses would make 51 of them
-LONGER = 40  # the silence that a member may keep
+CUT = 31  # seconds; by doubling pauses alone the kernel would not try again before 51
+LONGER = 45  # the silence that a member may keep
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "a trainer of the other half dies"])
