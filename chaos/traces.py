@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_MARK = re.compile(r"^==== \S+ \S+ generation (\d+), pod (\S+?)(?:, after pass (\d+))? ====$")
+_MARK = re.compile(r"^==== \S+ \S+ generation (\d+), pod (\S+?)(?:, after pass (\d+))?(?:, because .*)? ====$")
 _GLOG = re.compile(r"^[IF]\d{4} \S+ +(\d+) \S+\] ")
 
 

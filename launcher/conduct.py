@@ -17,7 +17,7 @@ from launcher.ear import Ear
 from launcher.errors import Exit, Failure
 from launcher.gang import Begin, Collect, Finish, HubLost, Lead, Restart, Stop, Train
 from launcher.membership import Left, Membership, TurnEnded
-from launcher.model import CHILDREN, Cause, Outcome, Process
+from launcher.model import CHILDREN, Cause, Outcome, Process, Start
 from launcher.part import Part
 from launcher.processes import bounded, reap_orphans
 from launcher.say import Say
@@ -54,6 +54,7 @@ class Conductor:
         self._part = Part(config, flags, command, say)
         self._held: tuple[Cause, float] | None = None
         self._gathers_after: Cause | None = None  # why the gang before this one is over
+        self._because: Cause | None = None  # why the generation before this one is, as far as this pod saw it
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._membership = self._new_membership(rejoin=False)
 
@@ -149,16 +150,20 @@ class Conductor:
         if self._membership.begun is None or self._part.journal is None or not self._membership.joined:
             return
         start = self._membership.begun.start
-        after = "" if start.resume is None else f", after pass {start.resume}"
-        self._turn.supervisor.place_logs(
-            self._part.journal.folder, f"generation {start.generation}, pod {self._part.name}{after}"
-        )
+        self._turn.supervisor.place_logs(self._part.journal.folder, self._mark(start))
         self._part.journal.begin(start)
         make_plan = partial(self._part.plan, start)
         self._try_order(partial(self._turn.order.begin, make_plan))
         if self._membership.begun.turn == 0:
             for change in paddle.replaced(self._config, self._turn.order.plan or self._part.first_plan):
                 self._say(f"warning: {change}")
+
+    def _mark(self, start: Start) -> str:
+        """The line that parts this generation's logs from those before it."""
+        after = "" if start.resume is None else f", after pass {start.resume}"
+        because = report.first_cause(self._because, self._config.shape) if self._because else ""
+        told = f", because {' '.join(because.split())}" if because else ""
+        return f"generation {start.generation}, pod {self._part.name}{after}{told}"
 
     def _try_order(self, go_on: Callable[[], None]) -> None:
         """A plan can turn out to be wrong only when the roster is known."""
@@ -243,6 +248,7 @@ class Conductor:
 
     def _restart(self, turn: int, cause: Cause) -> None:
         """End what runs here. The hub says begin once nothing runs anywhere."""
+        self._because = cause
         self._say(f"{report.first_cause(cause, self._config.shape)}: all processes of the job end, to start again")
         self._part.enter("restarting")
         self._membership.restart(turn, _FAILURE_GRACE)
@@ -271,6 +277,7 @@ class Conductor:
         """The cause, where it ends this member instead."""
         if left:
             return self._held_by_the_kernel(left)
+        self._because = cause
         self._say(
             f"{report.first_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
             f"{self._config.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for who takes its place"

@@ -16,7 +16,9 @@ from tests.gangs import Job, fresh, until
 TRAINER, PSERVER = "paddle_trainer", "paddle_pserver_main"
 PASSES = 6
 SIX = ("--config=trainer_config.lr.py", f"--num_passes={PASSES}", "--log_period=1")
-MARK = re.compile(r"^==== \S+ \S+ generation (\d+), pod pod-\d(?:, after pass (\d+))? ====$", re.MULTILINE)
+MARK = re.compile(
+    r"^==== \S+ \S+ generation (\d+), pod pod-\d(?:, after pass (\d+))?(?:, because .*)? ====$", re.MULTILINE
+)
 
 
 @pytest.fixture
@@ -89,6 +91,7 @@ def test_logs_and_files_tell_the_history_of_the_job(going_on: Job) -> None:
     for rank in range(3):
         for name in ("train.log", "server.log"):
             assert MARK.findall(log(job, rank, name)) == [("0", ""), ("1", str(after))]
+            assert f"generation 1, pod pod-{rank}, after pass {after}, because rank 2 (pod-2): " in log(job, rank, name)
         assert job.status(rank)["generation"] == 1
     shown = subprocess.run(
         [sys.executable, "-m", "launcher", "status", job.output.parent], text=True, capture_output=True, check=True
