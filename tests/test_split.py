@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.gang.connection import TCP_RTO_MAX_MS
+from launcher.gang.connection import MISSED, TCP_RTO_MAX_MS
 from tests.gangs import Job, make_volume, until
 from tests.supervising import needs_root
 from tests.switches import TwoSwitches
@@ -87,6 +88,7 @@ def test_a_network_cut_in_two_stops_both_halves_and_once_healed_the_job_complete
     assert job.nothing_left()
 
 
+ALIVE_EVERY, SLACK = 5, 6  # seconds
 CUT = 31  # seconds; by doubling pauses alone the kernel would not try again before 51
 LONGER = 45  # the silence that a member may keep
 
@@ -118,6 +120,28 @@ def test_a_cut_that_is_shorter_than_the_silence_ends_nothing(
         launcher.terminate()
     assert job.codes(30) == [143] * job.size
     assert job.nothing_left()
+
+
+@pytest.mark.parametrize("gone", [4, 0], ids=["a member", "the hub"])
+def test_a_survivor_that_aborts_is_not_taken_for_the_cause_while_a_peer_is_silent(
+    split_job: Job, network: TwoSwitches, gone: int
+) -> None:
+    """Collective training on CPUs waits 30 s for a peer whose node has lost its power, and then aborts."""
+    split_job.environment |= {"LAUNCHER_SILENCE": "120", "LAUNCHER_MAX_RESTARTS": "0"}
+    job = split_job.start(flags=("--num_passes=100000",)).until_training()
+    others = [rank for rank in NEAR + FAR if rank != gone]
+    network.lose(*((one, other) for rank in others for one, other in ((rank, gone), (gone, rank))))
+    lost = time.monotonic()
+    until(lambda: time.monotonic() - lost > MISSED * ALIVE_EVERY + SLACK, 60)
+    for rank in others:
+        job.kill(rank, TRAINER, signal.SIGABRT)
+    stands_for_it = 1 if gone == 0 else 0
+    for rank in others:
+        assert job.code(rank) == (76 if rank == stands_for_it else 69), job.stderr()
+        assert f"rank {gone} (pod-{gone}): " in job.termination(rank)
+        assert "nothing was heard for" in job.termination(rank)
+    job.launchers[gone].kill()
+    until(job.nothing_left)
 
 
 def tries_often() -> bool:

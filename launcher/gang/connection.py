@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from launcher.gang.protocol import ALIVE, UNKNOWN_LIMIT, Malformed, Message, decode
 
+MISSED = 2  # beats, after which somebody counts as cut off
 MALFORMED = "malformed"
 TOO_LONG = "a line too long"
 # When a connection is over is the pulse's affair. From Linux 6.15 on the kernel tries again every 2 s; by itself it
@@ -88,6 +89,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self.why = self.why or why
             self._transport.abort()
+
+    def unheard(self) -> float:
+        """For how many seconds the other side has said nothing."""
+        return time.monotonic() - self.heard_at
+
+    def give_up(self, seconds: float) -> None:
+        """The other side has said nothing for so long, which is as good as an end."""
+        self.silent = True
+        self.fail(f"nothing was heard for {seconds:g} s")
 
     def say_goodbye(self) -> None:
         """Write everything, then read on until the other side ends too: closing with unread data would reset it."""
@@ -169,8 +179,7 @@ class Pulse:
             if stopped_myself:
                 connection.heard_at = max(connection.heard_at, now - self._silence + _WAKING * self._every)
             if now - connection.heard_at > self._silence:
-                connection.silent = True
-                connection.fail(f"nothing was heard for {self._silence:g} s")
+                connection.give_up(self._silence)
             else:
                 connection.send(line)
         self._schedule()

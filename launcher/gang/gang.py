@@ -15,7 +15,7 @@ from launcher.gang.hub import Hub
 from launcher.gang.member import Link, pause
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.strangers import Refusal, Strangers
-from launcher.gang.verdict import first_cause
+from launcher.gang.verdict import first_cause, handicap
 from launcher.gang.words import (
     Begin,
     Collect,
@@ -297,6 +297,8 @@ class Gang:
     def _stop_by_itself(self) -> None:
         """The hub had its time for a verdict."""
         cause = first_cause(self._failures)[1]
+        if handicap(cause) and self._link and self._link.give_up_if_cut_off():
+            return  # the hub is gone, and this member's child died as survivors do
         self._stop(Stop(cause, again=self._settings.gathers and cause.kind in CHILDREN))
 
     def _hub_lost(self, why: str, ended_at: float, silent: bool) -> None:

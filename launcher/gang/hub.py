@@ -12,7 +12,7 @@ from functools import partial
 
 from launcher.errors import Exit
 from launcher.gang import protocol
-from launcher.gang.connection import Connection, Pulse, settle
+from launcher.gang.connection import MISSED, Connection, Pulse, settle
 from launcher.gang.joining import Joining, Seat
 from launcher.gang.protocol import Hello, Malformed, Message
 from launcher.gang.stall import Stall
@@ -21,8 +21,6 @@ from launcher.gang.verdict import first_cause, handicap
 from launcher.gang.words import Missing, Next, NotAgain, Papers, Settings
 from launcher.model import Cause, Roster, Start
 from launcher.roles import Shape
-
-_MISSED = 2  # beats, after which a member counts as cut off
 
 
 @dataclass(eq=False)
@@ -341,8 +339,7 @@ class Hub:
 
     def _cut_off(self, seat: Seat) -> bool:
         """Whether nothing is heard of a member whose connection has not ended."""
-        connection = seat.connection
-        return connection is not None and time.monotonic() - connection.heard_at > _MISSED * self._settings.alive_every
+        return seat.connection is not None and seat.connection.unheard() > MISSED * self._settings.alive_every
 
     # ---- completion ----------------------------------------------------------------------------------------------
 
@@ -394,6 +391,8 @@ class Hub:
         if self._cause or not self._turn.reports or self._collecting:
             return
         died_at, cause = first_cause(self._turn.reports)
+        if handicap(cause) and self._give_up_who_is_cut_off():
+            return  # their loss is reported at once
         latest = died_at + handicap(cause)
         if any(seat.ended_at is not None and not seat.lost and seat.ended_at <= latest for seat in self._seats):
             return  # it returns or is lost within a second
@@ -404,6 +403,13 @@ class Hub:
             self._restart(cause)
         else:
             self._stop(cause, again=then is Next.GATHER)
+
+    def _give_up_who_is_cut_off(self) -> bool:
+        """Somebody has died as those do who survive a peer, long after another one was heard: gloo waits for 30 s."""
+        gone = [seat.connection for seat in self._seats if seat.connection and self._cut_off(seat)]
+        for connection in gone:
+            connection.give_up(round(connection.unheard()))
+        return bool(gone)
 
     def _stop(self, cause: Cause, *, again: bool = False) -> None:
         self._cause, self._again = cause, again
