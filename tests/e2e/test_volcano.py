@@ -31,11 +31,12 @@ def cores(quantity: str) -> float:
 
 def blockers(cluster: Cluster, count: int, request: dict[str, str]) -> None:
     """Pods that take their share of as many nodes, two of them never on one."""
+    sleep = {"name": "sleep", "image": cluster.image, "command": ["sleep", "600"], "resources": {"requests": request}}
+    sleep["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec = {
         "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {"name": "sleep", "image": cluster.image, "command": ["sleep", "600"], "resources": {"requests": request}}
-        ],
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [sleep],
     }
     names = [f"blocker-{number}" for number in range(count)]
     template = {"metadata": {"labels": {"app": "blocker"}}, "spec": spec}
