@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -130,10 +131,41 @@ def test_servers_and_workers_of_two_jobs_are_one_gang_and_complete_together(clus
     apply(cluster, *roles(cluster, claim))
     cluster.until_complete("paddle-worker")
     cluster.until_complete("paddle-ps")
+    assert_both_roles_were_there(claim / "paddle-ps")
+
+
+def test_so_are_those_of_two_stateful_sets(cluster: Cluster, claim: Path) -> None:
+    made = roles(cluster, claim)
+    apply(cluster, *(as_stateful_set(each) if each["kind"] == "Job" else each for each in made))
+    until(lambda: phases(claim / "paddle-ps") == ["complete"] * 5, lambda: cluster.logs("app.kubernetes.io/managed-by"))
+    assert_both_roles_were_there(claim / "paddle-ps")
+
+
+def as_stateful_set(job: Json) -> Json:
+    """Pods that are numbered by their ordinals and started again whenever they end: so they stay once all is done."""
+    template = job["spec"]["template"]
+    name, labels = job["metadata"]["name"], template["metadata"]["labels"] | {"role": job["metadata"]["name"]}
+    template["metadata"]["labels"] = labels
+    template["spec"].pop("restartPolicy")
+    (container,) = template["spec"]["containers"]
+    of_jobs = ("LAUNCHER_JOB_ID", "LAUNCHER_BACKOFF_LIMIT", "LAUNCHER_FAILURE_POLICY")
+    container["env"] = [entry for entry in container["env"] if entry["name"] not in of_jobs]
+    container["env"] += [{"name": "LAUNCHER_STAY", "value": "1"}, {"name": "LAUNCHER_JOB_ID", "value": name}]
+    spec = {
+        "replicas": job["spec"]["completions"],
+        "serviceName": template["spec"].pop("subdomain"),
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"role": name}},
+        "template": template,
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
+
+
+def assert_both_roles_were_there(folder: Path) -> None:
     for number in range(3):
-        log = claim / "paddle-ps" / "output" / f"node_{number}" / "train.log"
+        log = folder / "output" / f"node_{number}" / "train.log"
         assert f"reached all from {number}" in log.read_text()
-    assert len(list((claim / "paddle-ps" / "output").glob("pserver_*/server.log"))) == 2
+    assert len(list((folder / "output").glob("pserver_*/server.log"))) == 2
 
 
 def test_where_the_workers_job_fails_for_good_so_does_the_servers(cluster: Cluster, claim: Path) -> None:
@@ -141,7 +173,11 @@ def test_where_the_workers_job_fails_for_good_so_does_the_servers(cluster: Clust
     (claim / "paddle-ps" / "1").rename(claim / "paddle-ps" / "one")
     apply(cluster, *made)
     assert cluster.until_failed("paddle-worker") == "PodFailurePolicy"
+    began = time.monotonic()
     assert cluster.until_failed("paddle-ps") == "PodFailurePolicy"
+    assert time.monotonic() - began < 30
+    ended = [pod["status"].get("containerStatuses", [{}])[0] for pod in cluster.pods("job-name=paddle-ps")]
+    assert 71 in [each.get("state", {}).get("terminated", {}).get("exitCode") for each in ended]
 
 
 def test_our_single_job_trains_without_peers(cluster: Cluster, claim: Path) -> None:
@@ -183,7 +219,7 @@ _OF_THE_SET = "app.kubernetes.io/instance=paddle-set"
 
 
 def phases(job: Path) -> list[str]:
-    found = sorted((job / "output").glob("node_*/status.json"))
+    found = sorted((job / "output").glob("*_*/status.json"))
     return [json.loads(path.read_text())["phase"] for path in found]
 
 
