@@ -68,11 +68,12 @@ def submit_outside(cluster: Cluster, example: Path) -> None:
 
 
 def submit_in_a_pod(cluster: Cluster, example: Path) -> None:
-    """As the service account of k8s/submitter, with the Python of the image."""
+    """As the service account of k8s/submitter, by what `docker run IMAGE python3 /example/train.py` runs."""
     apply(cluster, *rendered(K8S / "submitter", cluster))
     template = cluster.template("submit", "paddle-submitter")
     (container,) = template["spec"]["containers"]
-    container |= {"command": ["python3", "/example/train.py"], "volumeMounts": [{"name": "e", "mountPath": "/example"}]}
+    del container["command"]  # the image's own entrypoint is the launcher
+    container |= {"args": ["python3", "/example/train.py"], "volumeMounts": [{"name": "e", "mountPath": "/example"}]}
     template["spec"] |= {
         "automountServiceAccountToken": True,
         "volumes": [{"name": "e", "hostPath": {"path": str(example)}}],
