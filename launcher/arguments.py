@@ -30,6 +30,11 @@ def take_value(arguments: list[str], flag: str) -> str | None:
     return None
 
 
+def namespace(arguments: list[str]) -> str | None:
+    """As kubectl takes it."""
+    return take_value(arguments, "--namespace") or take_value(arguments, "-n")
+
+
 def no_flags(command: str, arguments: Sequence[str], but: str | None = None) -> None:
     """What is left when all flags of a command are taken are no flags."""
     for word in arguments:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher import __version__, config
-from launcher.arguments import no_flags, take, take_value
+from launcher.arguments import namespace, no_flags, take, take_value
 from launcher.errors import FOR_GOOD, Exit, Failure
 
 _HELP = """\
@@ -127,14 +127,14 @@ def _status(arguments: list[str], received: list[int]) -> int:
     from launcher import status
 
     as_json = take(arguments, "--json")
-    namespace = take_value(arguments, "--namespace")
+    given = namespace(arguments)
     no_flags("status", arguments)
     folder = config.job_folder(arguments, config.environment())
-    if namespace is None and ("/" in folder or os.path.isdir(os.path.join(folder, "output"))):
+    if given is None and ("/" in folder or os.path.isdir(os.path.join(folder, "output"))):
         return _print(status.describe(folder, as_json=as_json))
     from launcher.job import commands
 
-    return _print(commands.status(folder, namespace, as_json=as_json))
+    return _print(commands.status(folder, given, as_json=as_json))
 
 
 def _render(arguments: list[str], received: list[int]) -> int:

@@ -94,6 +94,16 @@ class Connection(asyncio.Protocol):
         """For how many seconds the other side has said nothing."""
         return time.monotonic() - self.heard_at
 
+    def is_cut_off(self, every: float) -> bool:
+        """Whether so many beats were missed that the other side may be gone, though nothing has ended."""
+        return self.unheard() > MISSED * every
+
+    def give_up_if_cut_off(self, every: float) -> bool:
+        """Whether it counts as ended from now on."""
+        if cut_off := self.is_cut_off(every):
+            self.give_up(round(self.unheard()))
+        return cut_off
+
     def give_up(self, seconds: float) -> None:
         """The other side has said nothing for so long, which is as good as an end."""
         self.silent = True

@@ -12,7 +12,7 @@ from functools import partial
 
 from launcher.errors import Exit
 from launcher.gang import protocol
-from launcher.gang.connection import MISSED, Connection, Pulse, settle
+from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.joining import Joining, Seat
 from launcher.gang.protocol import Hello, Malformed, Message
 from launcher.gang.stall import Stall
@@ -339,7 +339,7 @@ class Hub:
 
     def _cut_off(self, seat: Seat) -> bool:
         """Whether nothing is heard of a member whose connection has not ended."""
-        return seat.connection is not None and seat.connection.unheard() > MISSED * self._settings.alive_every
+        return seat.connection is not None and seat.connection.is_cut_off(self._settings.alive_every)
 
     # ---- completion ----------------------------------------------------------------------------------------------
 
@@ -406,9 +406,8 @@ class Hub:
 
     def _give_up_who_is_cut_off(self) -> bool:
         """Somebody has died as those do who survive a peer, long after another one was heard: gloo waits for 30 s."""
-        gone = [seat.connection for seat in self._seats if seat.connection and self._cut_off(seat)]
-        for connection in gone:
-            connection.give_up(round(connection.unheard()))
+        open_ones = [seat.connection for seat in self._seats if seat.connection]
+        gone = [connection for connection in open_ones if connection.give_up_if_cut_off(self._settings.alive_every)]
         return bool(gone)
 
     def _stop(self, cause: Cause, *, again: bool = False) -> None:

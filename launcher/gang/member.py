@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from launcher.addresses import host_port
 from launcher.gang import protocol
-from launcher.gang.connection import MALFORMED, MISSED, Connection, Pulse, settle
+from launcher.gang.connection import MALFORMED, Connection, Pulse, settle
 from launcher.gang.protocol import Malformed, Message, Welcome
 from launcher.gang.words import LookAgain, Missing, Papers, Settings
 from launcher.processes import bounded, off_loop
@@ -207,11 +207,7 @@ class Link:
 
     def give_up_if_cut_off(self) -> bool:
         """Whether the hub counts as lost from now on, since it says nothing; `lost` tells."""
-        connection = self._connection
-        if connection is None or connection.unheard() <= MISSED * self._settings.alive_every:
-            return False
-        connection.give_up(round(connection.unheard()))
-        return True
+        return self._connection is not None and self._connection.give_up_if_cut_off(self._settings.alive_every)
 
     def leave(self) -> None:
         """Nothing more is expected of the hub: when its connection ends, that is its end."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
-from launcher.arguments import no_flags, take, take_value
+from launcher.arguments import namespace, no_flags, take, take_value
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.gang import INJECTED, Gang
@@ -27,7 +27,7 @@ def render(arguments: list[str]) -> str:
 
 def submit(arguments: list[str]) -> int:
     """The same objects, created in the cluster; with --watch to the job's end."""
-    watch, strict, namespace = take(arguments, "--watch"), take(arguments, "--strict"), _namespace(arguments)
+    watch, strict, given = take(arguments, "--watch"), take(arguments, "--strict"), namespace(arguments)
     asked = _asked(arguments)
     file = _file("submit", arguments)
     parts = rendering.read("submit", file, asked, strict=strict)
@@ -37,10 +37,14 @@ def submit(arguments: list[str]) -> int:
     from launcher.job.access import Access
     from launcher.job.creating import create
 
-    gang = _placed(gangs[0], namespace)
+    gang = _placed(gangs[0], given)
     access = Access(gang.namespace)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what was created so far is taken back
-    create(access, _placed(gang, access.namespace), [document.value for document, other in parts if other is None])
+    try:
+        create(access, _placed(gang, access.namespace), [document.value for document, other in parts if other is None])
+    except KeyboardInterrupt:
+        sys.stderr.write(f"submit: {gang.name}: interrupted, and what was created is taken back\n")
+        return 128 + signal.SIGINT
     where = f"--namespace {access.namespace} {gang.name}"
     print(f"submitted {gang.name} to namespace {access.namespace}: {gang.members} pods", flush=True)
     if not watch:
@@ -57,13 +61,12 @@ def submit(arguments: list[str]) -> int:
         return 128 + signal.SIGINT
 
 
-def status(job: str, namespace: str | None, *, as_json: bool) -> str:
+def status(job: str, given: str | None, *, as_json: bool) -> str:
     """How the cluster says that a job is: a line a member."""
     from launcher.job.access import Access
     from launcher.job.state import look
 
-    access = Access(namespace)
-    state = look(access, job)
+    state = look(Access(given), job)
     if as_json:
         return json.dumps(asdict(state), indent=1)
     rows = [
@@ -77,7 +80,7 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
 def logs(arguments: list[str]) -> Iterator[str]:
     """Lines of one member."""
     follow = take(arguments, "--follow") or take(arguments, "-f")
-    role, namespace = take_value(arguments, "--role") or TRAINER, _namespace(arguments)
+    role, given = take_value(arguments, "--role") or TRAINER, namespace(arguments)
     if role not in (TRAINER, PSERVER):
         raise Failure(Exit.USAGE, f"--role: {role!r}: expected {TRAINER} or {PSERVER}")
     no_flags("logs", arguments)
@@ -88,24 +91,20 @@ def logs(arguments: list[str]) -> Iterator[str]:
     from launcher.job.access import Access
     from launcher.job.logs import lines
 
-    return lines(Access(namespace), job, int(rank), role=role, follow=follow)
+    return lines(Access(given), job, int(rank), role=role, follow=follow)
 
 
 def delete(arguments: list[str]) -> str:
     """A job with all that belongs to it."""
-    namespace = _namespace(arguments)
+    given = namespace(arguments)
     no_flags("delete", arguments)
     if len(arguments) != 1:
         raise Failure(Exit.USAGE, f"delete: {' '.join(arguments) or 'nothing'}: expected one job")
     from launcher.job.access import Access
     from launcher.job.creating import delete as delete_job
 
-    delete_job(Access(namespace), arguments[0])
+    delete_job(Access(given), arguments[0])
     return f"deleted {arguments[0]}"
-
-
-def _namespace(arguments: list[str]) -> str | None:
-    return take_value(arguments, "--namespace") or take_value(arguments, "-n")
 
 
 def _asked(arguments: list[str]) -> Asked:
@@ -128,10 +127,8 @@ def _file(command: str, arguments: list[str]) -> str:
     return arguments[0]
 
 
-def _placed(gang: Gang, namespace: str | None) -> Gang:
+def _placed(gang: Gang, given: str | None) -> Gang:
     """In a namespace; a job that names another one is not moved."""
-    if namespace and gang.namespace and namespace != gang.namespace:
-        raise Failure(
-            Exit.USAGE, f"--namespace: {namespace!r}: the file says {gang.namespace!r}: leave one of them out"
-        )
-    return gang if gang.namespace else replace(gang, namespace=namespace)
+    if given and gang.namespace and given != gang.namespace:
+        raise Failure(Exit.USAGE, f"--namespace: {given!r}: the file says {gang.namespace!r}: leave one of them out")
+    return gang if gang.namespace else replace(gang, namespace=given)

@@ -11,6 +11,7 @@ from launcher.job.access import KINDS, Access, Refused
 from launcher.job.gang import Gang, Json
 from launcher.job.objects import objects
 from launcher.job.pods import JOB
+from launcher.job.state import no_such_job
 
 _BELONGS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # beside Jobs and pods
 _GOING = 20.0  # seconds for what belonged to a job of the same name that was just deleted
@@ -52,10 +53,7 @@ def delete(access: Access, name: str) -> None:
     jobs = access.list("Job", f"{JOB}={name}")
     pods = access.list("Pod", f"{JOB}={name}")
     if not jobs and not pods:
-        raise Failure(
-            Exit.NO_INPUT,
-            f"{name}: there is no such job in namespace {access.namespace}: `kubectl get jobs -A` has all",
-        )
+        raise no_such_job(access, name)
     grace = max([0, *(pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods)])
     _delete_all(access, name)
     _wait(

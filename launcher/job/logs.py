@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access, Refused
 from launcher.job.patience import Patience
-from launcher.job.state import SUSPENDED, WAITING, JobState, MemberState, look
+from launcher.job.state import HALFWAY, SUBMITTED, SUSPENDED, WAITING, JobState, MemberState, look
 from launcher.peers import explain
 from launcher.roles import PSERVER
 
 _POLL = 1.0
 _AWAY = 60.0  # seconds that the API server may be away
-_SUBMITTED = 30.0  # seconds in which a submission lets its Jobs go
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node that is out of inotify watches says so without one
 
 
@@ -64,7 +63,7 @@ def _started(access: Access, job: str, rank: int, role: str, *, wait: bool) -> M
         if member.phase != WAITING:
             return member
         why = _why(state, member)
-        left = state.phase == SUSPENDED and time.monotonic() - begun > _SUBMITTED
+        left = state.phase == SUSPENDED and time.monotonic() - begun > SUBMITTED
         if not wait or left or state.exit_code is not None:
             raise Failure(Exit.NO_INPUT, f"{member.name} of {job} has no log: {why}")
         if why != told:
@@ -86,7 +85,7 @@ def _why(state: JobState, member: MemberState) -> str:
     if state.exit_code:
         return f"Kubernetes deletes most pods of a failed Job; exit code {state.exit_code}: {state.cause}"
     if state.phase == SUSPENDED:
-        return "the job is not submitted as a whole: delete it, and submit it again"
+        return f"the job is {HALFWAY}"
     return member.what or "its container is being created"
 
 

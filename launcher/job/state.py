@@ -15,6 +15,9 @@ from launcher.roles import PSERVER, called
 
 WAITING, RUNNING, COMPLETE, FAILED, SUSPENDED = "waiting", "running", "complete", "failed", "suspended"
 
+SUBMITTED = 30.0  # seconds in which a submission lets its Jobs go
+HALFWAY = "not submitted as a whole: delete it, and submit it again"
+
 _CONSEQUENCES = (Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED)
 _MESSAGE = re.compile(r"exit code ([0-9]+): (.*)")
 _CODE = re.compile(r"exit code ([0-9]+)")
@@ -85,12 +88,17 @@ def look(access: Access, name: str, seen: Seen | None = None) -> JobState:
     """The job's state now; a Failure where there is no such job."""
     jobs = access.list("Job", f"{JOB}={name}")
     if not jobs:
-        raise Failure(
-            Exit.NO_INPUT,
-            f"{name}: there is no such job in namespace {access.namespace}: `kubectl get jobs -A -l {JOB}` has all",
-        )
+        raise no_such_job(access, name)
     there = access.list("Pod", f"{JOB}={name}")
     return of(name, access.namespace, jobs, seen.add(there) if seen else there)
+
+
+def no_such_job(access: Access, name: str) -> Failure:
+    """With where to look for it."""
+    return Failure(
+        Exit.NO_INPUT,
+        f"{name}: there is no such job in namespace {access.namespace}: `kubectl get jobs -A -l {JOB}` has all",
+    )
 
 
 def of(name: str, namespace: str, jobs: Sequence[Json], pods: Sequence[Json]) -> JobState:

@@ -10,7 +10,7 @@ from launcher.errors import Exit, Failure
 from launcher.job.access import Access
 from launcher.job.patience import Patience
 from launcher.job.screen import Screen
-from launcher.job.state import RUNNING, SUSPENDED, JobState, MemberState, Seen, look
+from launcher.job.state import HALFWAY, RUNNING, SUBMITTED, SUSPENDED, JobState, MemberState, Seen, look
 
 _POLL = 1.0  # seconds between two looks, and as much more as it takes to keep to _RATE
 _RATE = 50  # pods a second
@@ -18,7 +18,6 @@ _ASKED = 10  # members a look whose last line is asked for
 _AT_ONCE = 3.0  # seconds that such a line may take
 _OTHERS = 60.0  # seconds for the rest of a job to end once it is known how it ends
 _AWAY = 300.0  # seconds that the API server may be away
-_SUBMITTED = 30.0  # seconds in which a submission lets its Jobs go
 
 
 def wait(access: Access, job: str, *, timeout: float | None, quiet: bool) -> int:
@@ -69,8 +68,8 @@ class _Watch:
         if self.state.exit_code is not None:
             self._settled = self._settled or now
             self.over = self.state.ended or now - self._settled > _OTHERS
-        elif self.state.phase == SUSPENDED and now - self._began > _SUBMITTED:
-            raise Failure(Exit.NO_INPUT, f"{self._job} is not submitted as a whole: delete it, and submit it again")
+        elif self.state.phase == SUSPENDED and now - self._began > SUBMITTED:
+            raise Failure(Exit.NO_INPUT, f"{self._job} is {HALFWAY}")
         return self.state
 
     def pause(self) -> None:
