@@ -24,7 +24,7 @@ MARK = re.compile(
 @pytest.fixture
 def going_on(job: Job) -> Job:
     """A job that may start again, slow enough to be hit in a pass."""
-    job.environment |= {"LAUNCHER_MAX_RESTARTS": "5", "STANDIN_BATCH_SECONDS": "0.02"}
+    job.environment |= {"LAUNCHER_MAX_RESTARTS": "5", "STANDIN_BATCH_SECONDS": "0.05"}
     return job
 
 
