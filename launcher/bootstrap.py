@@ -46,6 +46,7 @@ class Joined:
 
     roster: Roster
     rank: int
+    gang: str
     record: Record
     history: History
 
@@ -137,7 +138,7 @@ class Way:
         if self._controller:
             record = record.agreed(identity.joint(roster))
         history = await from_volume(self._config, partial(record.history, self._config.shape))
-        self._events(Joined(roster, rank, record, history))
+        self._events(Joined(roster, rank, self._gang.identity, record, history))
         await self._finder.close()
 
     async def _find_and_join(self, record: Record) -> tuple[Roster, int]:

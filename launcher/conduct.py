@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from launcher import deaths, farewell, paddle, report, tolerance, watchdog
@@ -17,7 +17,7 @@ from launcher.ear import Ear
 from launcher.errors import Exit, Failure
 from launcher.gang import Begin, Collect, Finish, HubLost, Lead, Restart, Stop, Train
 from launcher.membership import Left, Membership, TurnEnded
-from launcher.model import CHILDREN, Cause, Outcome, Process, Start
+from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start
 from launcher.part import Part
 from launcher.processes import bounded, reap_orphans
 from launcher.say import Say
@@ -33,6 +33,13 @@ _LEAVE_WITHIN = 1.5  # for the hub's word that the member at fault has left
 
 class Told:
     """A signal says stop."""
+
+
+@dataclass(frozen=True)
+class MayBeReplaced:
+    """Another gang of this job may train by now, or does."""
+
+    cause: Cause
 
 
 class HeldLongEnough:
@@ -51,7 +58,7 @@ class Conductor:
         self._guardian = guardian
         self._queue: asyncio.Queue[tuple[Ear, object]] = asyncio.Queue()
         self._ear = Ear(self._queue)  # for what concerns all gangs and turns
-        self._part = Part(config, flags, command, say)
+        self._part = Part(config, flags, command, say, lambda cause: self._ear(MayBeReplaced(cause)))
         self._held: tuple[Cause, float] | None = None
         self._gathers_after: Cause | None = None  # why the gang before this one is over
         self._because: Cause | None = None  # why the generation before this one is, as far as this pod saw it
@@ -98,6 +105,8 @@ class Conductor:
                     self._restart(turn, cause)
                 case TurnEnded(left):
                     self._turn_ended(left)
+                case MayBeReplaced(cause) if self._membership.joined:
+                    self._fail(cause, time.monotonic())
                 case Broken(step, failure):
                     if over := self._broken(step, failure):
                         return await self._stop(over)
@@ -107,7 +116,7 @@ class Conductor:
                 case HeldLongEnough() if self._held and not self._membership.joined:
                     return await self._stop(self._held[0])
                 case Stop(cause, True) if not self.told.done() and (
-                    cause.rank != self._part.rank or cause.kind in CHILDREN
+                    cause.rank != self._part.rank or cause.kind in AGAIN
                 ):
                     self._scatter(cause)
                 case Left(cause, processes):
@@ -238,7 +247,7 @@ class Conductor:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
         self._say(cause.what)
         if self._membership.joined:
-            self._membership.gang.failed(cause, died_at, self._turn.number if cause.kind in CHILDREN else None)
+            self._membership.gang.failed(cause, died_at, self._turn.number if cause.kind in AGAIN else None)
         elif self._held is None:
             self._held = (cause, died_at)
             self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")

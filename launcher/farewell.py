@@ -25,6 +25,7 @@ async def leave(
     if membership.generations.done() and result.cause is None:
         membership.generations.result().complete()
     supervisor = membership.turn.supervisor
+    leaving = part.leave_folder(nothing_runs=_nothing_runs(result, part, membership))
     membership.place_early_logs()
     if part.journal:
         part.journal.ended(result)
@@ -39,6 +40,7 @@ async def leave(
         others.append(membership.way.tell_counted(said))
     farewells = [
         membership.gang.close(),
+        leaving,
         supervisor.close(FAREWELL),
         off_loop(report.write_termination_message, config.termination_log, message),
         *([off_loop(part.journal.flush, FAREWELL)] if part.journal else []),
@@ -46,6 +48,14 @@ async def leave(
     ]
     await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=FAREWELL + 0.5)
     say(said)  # behind what all these had to say: whoever looks at one line looks at the last
+
+
+def _nothing_runs(result: Outcome, part: Part, membership: Membership) -> bool:
+    """Of this gang, as far as this member can know: the hub does; and the others where the hub is dead."""
+    if part.rank == 0:
+        return not membership.gang.somebody_is_silent()
+    cause = result.cause
+    return cause is not None and cause.rank == 0 and cause.kind == "lost" and not cause.silent
 
 
 def _folder_without_rank(config: JobConfig, held: Cause | None) -> str | None:

@@ -5,32 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
 
 from launcher import checkpoints
 from launcher.errors import FOR_GOOD, Failure
-from launcher.gang import Next, NotAgain
+from launcher.gang import AlreadyComplete, Next, NotAgain
 from launcher.history import History
-from launcher.model import CHILDREN, Cause, Roster, Saves, Start
+from launcher.model import AGAIN, CHILDREN, Cause, Roster, Saves, Start
 from launcher.record import MAX_ATTEMPTS, Record
+from launcher.tenure import Tenure
+from launcher.volume import FromVolume
 
-T = TypeVar("T")
-
-AGAIN = (*CHILDREN, "stalled")  # kinds of causes after which the same pods may start again
+_BUGS = (*CHILDREN, "stalled")  # kinds of causes that may be bugs of the program
 GONE = ("lost", "stopped")  # kinds of causes after which a member is not there any more
 CANNOT_START = (126, 127)  # as a shell says it
 NEVER_AGAIN = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # codes of children that no further try mends
 LONGEST_PAUSE = 60.0
 _LASTED = 60.0  # seconds; a generation whose passes nobody can see counts as progress when it ran for so long
-
-
-class FromVolume(Protocol):
-    """Gives what the work gives, which blocks as long as the volume does; Failure when that is too long."""
-
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
 @dataclass
@@ -52,6 +45,7 @@ class Generations:
         saves: Saves | None,
         record: Record,
         history: History,
+        tenure: Tenure | None,
         *,
         counts: bool,
         gathers: bool,
@@ -69,6 +63,7 @@ class Generations:
         self._saves = saves
         self._record = record
         self.history = history
+        self._tenure = tenure  # None: nothing tells this job from another
         self._counts = counts  # whether a pass that is done can be seen
         self._gathers = gathers
         self._output = output
@@ -107,7 +102,7 @@ class Generations:
         self.history.end(cause)
         if not running.passed and cause.kind == "stopped":
             self._count(self._before)
-        elif not running.passed and self._counts and self._record.identified and self._before + 1 >= MAX_ATTEMPTS:
+        elif not running.passed and self._counts and self._record.identity and self._before + 1 >= MAX_ATTEMPTS:
             attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
             return self._told(_final(cause, attempts)), Next.STOP
         if gone:
@@ -141,6 +136,7 @@ class Generations:
             if cause is not None:
                 pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
                 await asyncio.sleep(self._failed_at + pause - time.monotonic())
+            await self._wait_for_others()
             await self._from_volume(partial(self._record.keep_ranks, roster))
             number = await self._claim()
             resume = await self._settle_passes(number)
@@ -150,6 +146,16 @@ class Generations:
         self.history.begin(number, resume)
         self._count(self._before + 1)
         return Start(number, resume)
+
+    async def _wait_for_others(self) -> None:
+        """What another gang of this job has done meanwhile is done."""
+        if self._tenure is None:
+            return
+        if await self._tenure.begin():
+            self.history.read(await self._from_volume(self._record.attempts))
+            self._before = self.history.without_progress
+        if await self._from_volume(self._record.is_complete):
+            raise AlreadyComplete
 
     # ---- progress ------------------------------------------------------------------------------------------------
 
@@ -164,7 +170,7 @@ class Generations:
             return
         self._running = None
         self._before += cause.kind != "stopped"
-        if cause.kind not in AGAIN:
+        if cause.kind not in _BUGS:
             return
         if self._failed_alike == (cause.kind, cause.code):
             raise NotAgain(self._told(_final(cause, "twice the same, before any progress")))

@@ -17,11 +17,15 @@ class History:
     """What attempts.json holds. `without_progress`: how many generations in a row ended before a pass was done."""
 
     def __init__(self, content: Mapping[str, Any], shape: Shape) -> None:
+        self._shape = shape
+        self.read(content)
+
+    def read(self, content: Mapping[str, Any]) -> None:
+        """Instead of what was known."""
         count, generations = content.get("without_progress"), content.get("generations")
         self.without_progress = count if isinstance(count, int) else 0
         known = generations if isinstance(generations, list) else []
         self._generations = [dict(one) for one in known if isinstance(one, dict) and type(one.get("number")) is int]
-        self._shape = shape
 
     @property
     def generation(self) -> int | None:

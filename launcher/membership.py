@@ -82,7 +82,7 @@ class Membership:
     def join(self, joined: Joined) -> None:
         """The gang is complete."""
         self.joined = True
-        self._part.take(joined, self._settings.stalled_within)
+        self._part.take(joined, self._settings)
         if joined.rank == 0 and self._part.generations:
             self.generations.set_result(self._part.generations)
 
@@ -139,10 +139,17 @@ class Membership:
     async def _leave(
         self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[Left], None]
     ) -> None:
-        # Whoever is cut off ends its children after as long a silence, which it may notice later, and by its grace.
-        fence = asyncio.sleep(_NOTICED_LATER + self._config.stop_grace if cause.silent else 0)
-        cause, *_ = await asyncio.gather(self.explained(cause), ending, self.gang.close(), self.way.end(), fence)
+        cause, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.way.end())
         events(Left(cause, ending.result()))
+
+    async def _see_all_end(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
+        """Here, and then everywhere: another gang must find nothing of this one."""
+        await ending
+        self.gang.stopped()
+        await self.gang.finished()
+        if self._part.rank == 0 or cause.rank == 0:
+            await self._part.leave_folder(nothing_runs=True)
+        await self.gang.close()
 
     async def explained(self, cause: Cause) -> Cause:
         """A peer that was lost, or told to stop, cannot say why: one member asks those who may know."""
@@ -178,5 +185,6 @@ def _settings(config: JobConfig) -> Settings:
         silence=config.silence,
         stall=config.stall_timeout,
         pservers=config.shape.pservers,
+        ends_within=_NOTICED_LATER + config.stop_grace,
         gathers=config.gathers,
     )

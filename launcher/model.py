@@ -93,13 +93,14 @@ class Plan:
 
 
 CHILDREN = ("pserver", "trainer")  # kinds of causes that are deaths of processes of the plan
+AGAIN = (*CHILDREN, "stalled", "volume")  # kinds of causes after which the same pods may start again
 
 
 @dataclass(frozen=True)
 class Cause:
     """Why a job ended before it was complete. The first one is the job's; `rank` None means nobody in particular.
 
-    kind: trainer | pserver | stalled | staging | volume | stopped | lost | peers | given-up | launcher
+    kind: trainer | pserver | stalled | staging | volume | taken over | stopped | lost | peers | given-up | launcher
     code: the dead child's own exit code (128 + n for signal n), or the exit code that the launcher found
     """
 

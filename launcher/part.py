@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from launcher import paddle
 from launcher.bootstrap import Joined, from_volume
 from launcher.config import JobConfig
 from launcher.errors import Failure
+from launcher.gang import Settings
 from launcher.generations import Generations
 from launcher.history import History
 from launcher.journal import Journal
+from launcher.leases import Holder, Leases
 from launcher.model import FIRST, Cause, Member, Plan, Roster, Start
 from launcher.processes import bounded, off_loop
 from launcher.record import Record
 from launcher.roles import BOTH
 from launcher.say import Say
+from launcher.tenure import Tenure
 
 T = TypeVar("T")
 
@@ -28,11 +32,19 @@ _MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be see
 class Part:
     """Who this member is, what it is to run, and what it keeps on the volume."""
 
-    def __init__(self, config: JobConfig, flags: Sequence[str], command: Sequence[str], say: Say) -> None:
+    def __init__(
+        self,
+        config: JobConfig,
+        flags: Sequence[str],
+        command: Sequence[str],
+        say: Say,
+        lost: Callable[[Cause], None],
+    ) -> None:
         self._config = config
         self._flags = flags
         self._command = command
         self._say = say
+        self._lost = lost  # told why another gang may train by now
         self.rank: int | None = config.rank
         self.name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
         self.first_plan = self._plan(None, None, FIRST)
@@ -40,23 +52,28 @@ class Part:
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # from the first join on
         self.generations: Generations | None = None  # on the hub, also over several gangs
+        self._tenure: Tenure | None = None  # the same
         self._record: Record | None = None
+        self._gang = ""
 
-    def take(self, joined: Joined, stalled_within: float) -> None:
+    def take(self, joined: Joined, settings: Settings) -> None:
         """The gang is complete: its roster says who this member is."""
         config, roster, rank = self._config, joined.roster, joined.rank
         me = roster.members[rank]
         self.rank = rank
         self.name = me.pod
-        self._record, self.roster = joined.record, roster
+        self._record, self.roster, self._gang = joined.record, roster, joined.gang
         name = config.shape.name(rank)
         self._say.set_name(name)
         if config.members > 1:
             of = f"{name} of {config.shape.count(config.role)}"
             self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
         if rank == 0 and self.generations is None:
-            self.generations = self._all_generations(joined.record, joined.history, me, stalled_within)
-        attempts_file = joined.record.attempts_file if joined.record.identified else None
+            self.generations = self._all_generations(joined.record, joined.history, me, settings)
+        if rank == 0 and self._tenure:
+            ends_within = settings.silence + settings.ends_within
+            self._tenure.me = Holder(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
+        attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
         self.journal = Journal(
             config.job_name or "", config.output, roster, me, history, attempts_file, config.shape, self._say
@@ -74,6 +91,17 @@ class Part:
         """A failure of this member."""
         return Cause(kind, self.rank, self.name, what, code)
 
+    async def leave_folder(self, *, nothing_runs: bool) -> None:
+        """Another gang may train into it: at once where nothing of this one runs any more, wherever that was."""
+        if self._tenure is not None:
+            self._tenure.leave()
+        if not nothing_runs or self._record is None or not self._record.identity:
+            return
+        try:
+            await self._from_volume(partial(self._record.leases.end, self._gang))
+        except Failure as failure:
+            self._say(failure.message)
+
     async def mark_complete(self) -> None:
         if self._record:
             await off_loop(self._record.mark_complete)
@@ -82,7 +110,7 @@ class Part:
         """This member has trained and lost its hub: the mark on the volume tells whether all have."""
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
-        while self._record.identified and (left := deadline - time.monotonic()) > 0:
+        while self._record.identity and (left := deadline - time.monotonic()) > 0:
             try:
                 if await bounded(off_loop(self._record.is_complete), left):
                     return True
@@ -94,8 +122,9 @@ class Part:
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
         return paddle.plan(self._config, self._flags, self._command, roster, rank, start)
 
-    def _all_generations(self, record: Record, history: History, me: Member, stalled_within: float) -> Generations:
+    def _all_generations(self, record: Record, history: History, me: Member, settings: Settings) -> Generations:
         config = self._config
+        self._tenure = self._new_tenure(record.leases, settings) if record.identity else None
         saves = paddle.saves(config, self._flags, self._command)
         if saves is None and config.max_restarts:
             self._say("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
@@ -104,6 +133,7 @@ class Part:
             saves,
             record,
             history,
+            self._tenure,
             counts=self.first_plan.shows_passes,
             gathers=config.gathers,
             output=config.output,
@@ -111,8 +141,18 @@ class Part:
             say=self._say,
             written=self._summarize,
             from_volume=self._from_volume,
-            stalled_within=stalled_within,
+            stalled_within=settings.stalled_within,
             forgets=config.role != BOTH and not config.job_path,
+        )
+
+    def _new_tenure(self, leases: Leases, settings: Settings) -> Tenure:
+        return Tenure(
+            leases,
+            silence=settings.silence,
+            patience=self._config.peer_timeout,
+            from_volume=self._from_volume,
+            say=self._say,
+            lost=self._lost,
         )
 
     async def _from_volume(self, work: Callable[[], T]) -> T:

@@ -1,8 +1,9 @@
 """What the volume remembers of one job: its secret, its generations, its mark of completion.
 
-It lives in output/.launcher/<identity>/. Where each role has pods of its own, the job's identity is that of both
-together, `<trainers'>+<pservers'>`, which nobody knows before the join: until then there is only the secret, one
-for all jobs of this folder. Everything here blocks as long as the volume does: call it off the loop.
+It lives in output/.launcher/<identity>/, beside the leases that all jobs of the folder share. Where each role has
+pods of its own, the job's identity is that of both together, `<trainers'>+<pservers'>`, which nobody knows before the
+join: until then there is only the secret, one for all jobs of this folder. Everything here blocks as long as the volume
+does: call it off the loop.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from launcher import volume
 from launcher.history import History
+from launcher.leases import Leases
 from launcher.model import Roster
 from launcher.roles import Shape
 
@@ -32,6 +35,7 @@ class Record:
         self._controller = controller
         name = identity or ("roles" if controller else "unidentified")
         self._folder = os.path.join(output, ".launcher", name)
+        self.leases = Leases(output)
 
     def open(self) -> None:
         """Make the folder and see that it can be written: what is wrong with the volume is said before all else."""
@@ -71,7 +75,11 @@ class Record:
 
     def history(self, shape: Shape) -> History:
         """All attempts so far; a file that nobody can read counts as none."""
-        return History(self._content(self.attempts_file), shape)
+        return History(self.attempts(), shape)
+
+    def attempts(self) -> Mapping[str, Any]:
+        """The same as it was written."""
+        return self._content(self.attempts_file)
 
     def keep_ranks(self, roster: Roster) -> None:
         """For pods without numbers: whoever replaces one of them later takes its rank, the others keep theirs."""
@@ -93,6 +101,11 @@ class Record:
         if self._identity is not None:
             volume.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
 
+    @property
+    def identity(self) -> str | None:
+        """Without one nothing is marked and nothing counted."""
+        return self._identity
+
     def claim(self, generation: int, who: str) -> bool:
         """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""
         if self._identity is None:
@@ -103,11 +116,6 @@ class Record:
     @property
     def attempts_file(self) -> str:
         return self._path("attempts.json")
-
-    @property
-    def identified(self) -> bool:
-        """Without an identity nothing is marked and nothing counted."""
-        return self._identity is not None
 
     def _content(self, path: str) -> dict[str, Any]:
         """Of a file in JSON; nothing without an identity, or where nobody can read it."""

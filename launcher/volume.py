@@ -14,10 +14,13 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 from launcher.errors import Exit, Failure
+
+T = TypeVar("T")
 
 _ADVICE = {
     errno.ENOSPC: "free some space there, or give it a larger volume",
@@ -32,6 +35,12 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EI
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES}
 _PATIENCE = 10.0  # seconds until a claim whose maker has not finished counts as left behind
 _POLL = 0.05
+
+
+class FromVolume(Protocol):
+    """Gives what the work gives, which blocks as long as the volume does; Failure when that is too long."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
 def shown(path: str | bytes) -> str:

@@ -19,12 +19,13 @@ from launcher.gang import (
 )
 from launcher.gang.verdict import handicap
 from launcher.model import CHILDREN, Cause, Start
-from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut
+from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut, Freeze
 from tests.gang_story import (
     END_WITHIN,
     Disturbed,
     Entry,
     Failed,
+    GathersAgain,
     Judged,
     Left,
     Marking,
@@ -82,6 +83,17 @@ def no_two_turns_run_together(story: Story) -> None:
         else:
             running[entry.rank] = entry.what.turn
         assert len(set(running.values())) <= 1, f"children of several turns, by rank: {running} at {entry.at}"
+
+
+def another_gang_finds_nothing_left(story: Story) -> None:
+    """It begins with all who gather again, and others in the place of who does not. Who is frozen knows of nothing."""
+    again = story.of(GathersAgain)
+    if not again:
+        return
+    frozen = {fault.rank % story.schedule.size for fault in story.schedule.faults if isinstance(fault, Freeze)}
+    runs = {entry.rank: entry.what.turn is not None for entry in story.of(Runs) if entry.at <= again[-1].at}
+    running = {rank for rank, still in runs.items() if still and rank not in frozen}
+    assert not running, f"children of {running} still run: {again[-1]}"
 
 
 def training_begins_when_all_have_staged_and_serve(story: Story) -> None:
@@ -226,6 +238,7 @@ RULES = (
     each_word_comes_in_its_order,
     a_turn_begins_when_all_have_ended_the_one_before,
     no_two_turns_run_together,
+    another_gang_finds_nothing_left,
     training_begins_when_all_have_staged_and_serve,
     all_start_the_same_in_a_turn,
     complete_is_marked_once_and_before_it_is_told,

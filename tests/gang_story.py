@@ -48,6 +48,7 @@ JOIN_WITHIN = 12.0  # then a launcher gives up
 LOOK_EVERY = 0.5  # for peers, after LookAgain
 MARK_SEEN_WITHIN = 3.0  # by a member that has lost its hub
 FINISH_WITHIN = 1.5  # after a stop
+ENDS_WITHIN = 40.0  # of whoever is silent: to notice it, and the slowest end of children
 END_WITHIN = 240.0  # after the last fault: all silences noticed, and four turns of the slowest members
 
 
@@ -124,6 +125,11 @@ class Disturbed:
 
 
 @dataclass(frozen=True)
+class GathersAgain:
+    """A launcher looks for another gang."""
+
+
+@dataclass(frozen=True)
 class Left:
     """A launcher has no gang any more."""
 
@@ -174,6 +180,7 @@ class Launcher:
         self._doomed: list[tuple[Death, int]] = []
         self._joined = False
         self._told = False
+        self._gathers = job.schedule.gathers
         self._over = False
         self._held: list[tuple[Cause, float, int | None]] = []
         self._finished: asyncio.Future[None] = self.computer.create_future()
@@ -183,7 +190,14 @@ class Launcher:
 
     def _make_gang(self, job: Job) -> None:
         gathers = job.schedule.gathers
-        config = Settings(job.schedule.size, HUB[1], (self.computer.name,), silence=SILENCE, gathers=gathers)
+        config = Settings(
+            job.schedule.size,
+            HUB[1],
+            (self.computer.name,),
+            silence=SILENCE,
+            ends_within=ENDS_WITHIN,
+            gathers=gathers,
+        )
         self._gang = Gang(
             config, self._heard, lambda line: None, complete=job.complete, judge=job.judge, prepare=job.prepare
         )
@@ -228,10 +242,12 @@ class Launcher:
                 self._turn = turn
                 self._later(self._pace.ends, self._ended, turn)
             case Stop(cause, again):
-                scatters = again and not self._told and (cause.rank != self.rank or cause.kind in CHILDREN)
-                self._leave(self._pace.ends, says=not scatters, waits=not scatters and cause.rank != self.rank)
+                if again and not self._told and (cause.rank != self.rank or cause.kind in CHILDREN):
+                    self._leave(self._pace.ends, says=True, gathers=True)
+                else:
+                    self._leave(self._pace.ends, says=True, waits=cause.rank != self.rank)
             case HubLost():
-                self._leave(MARK_SEEN_WITHIN)
+                self._leave(MARK_SEEN_WITHIN, gathers=self._gathers)
             case Finish():
                 if not self._finished.done():
                     self._finished.set_result(None)
@@ -300,12 +316,12 @@ class Launcher:
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
-    def _leave(self, ends: float, *, says: bool = False, waits: bool = False) -> None:
+    def _leave(self, ends: float, *, says: bool = False, waits: bool = False, gathers: bool = False) -> None:
         if not self._over:
             self._over = True
-            self.computer.create_task(self._end(ends, says, waits))
+            self.computer.create_task(self._end(ends, says, waits, gathers))
 
-    async def _end(self, ends: float, says: bool, waits: bool) -> None:
+    async def _end(self, ends: float, says: bool, waits: bool, gathers: bool) -> None:
         if self._joining is not None and not self._joining.done():
             self._joining.cancel()
             await asyncio.wait([self._joining])
@@ -316,6 +332,9 @@ class Launcher:
             self._say(Said("stopped"), self._gang.stopped)
         if waits:
             await asyncio.wait([self._finished], timeout=FINISH_WITHIN)
+        if gathers:
+            await self._gang.finished()
+            self._note(GathersAgain())
         self._note(Left())
         await self._gang.close()
         self.left = True

@@ -14,7 +14,21 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit
-from launcher.gang import Begin, Event, Finish, HubLost, Lead, Next, NotAgain, Restart, Settings, Stop, Train, protocol
+from launcher.gang import (
+    AlreadyComplete,
+    Begin,
+    Event,
+    Finish,
+    HubLost,
+    Lead,
+    Next,
+    NotAgain,
+    Restart,
+    Settings,
+    Stop,
+    Train,
+    protocol,
+)
 from launcher.gang.protocol import Message, encode
 from launcher.gang.words import Papers
 from launcher.model import CHILDREN, FIRST, Cause, Start
@@ -812,6 +826,19 @@ def gather(cause: Cause) -> tuple[Cause, Next]:
     return cause, Next.GATHER if cause.kind in ("lost", "stopped") else Next.RESTART
 
 
+@in_loop
+async def test_where_another_gang_has_completed_the_job_nothing_begins_and_all_finish() -> None:
+    async with Scene() as scene:
+        config = settings(2)
+        hub, member = await lead(scene, config), await scene.node(1, config)
+        hub.starts = [AlreadyComplete()]
+        await scene.joined([hub, member])
+        for node in (hub, member):
+            await node.hears(Finish())
+            assert node.events == [Finish()]
+        assert not hub.completions
+
+
 @pytest.mark.parametrize(("judge", "again_then"), [(gather, True), (again, False)])
 @in_loop
 async def test_all_are_told_whether_to_gather_again_after_a_loss(
@@ -830,6 +857,9 @@ async def test_all_are_told_whether_to_gather_again_after_a_loss(
             cause = await node.told_to_stop()
             assert (cause.kind, cause.rank) == ("lost", 2)
             assert Stop(cause, again_then) in node.events
+        for node in (hub, member) if again_then else ():
+            node.gang.stopped()
+        for node in (hub, member):
             await node.hears(Finish())
         assert not member.has(Restart)
 
@@ -845,13 +875,105 @@ async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ende
         await train(nodes)
         cause = died("stopped", rank, 143)
         nodes[rank].failed(cause)
-        for node in nodes:
+        for node in [node for node in nodes if node is not nodes[rank]]:
             await node.hears(Stop(cause, again=True))
-            assert not node.has(Finish) or node is nodes[rank]
+            node.gang.stopped()
+        await nodes[rank].hears(Stop(cause, again=True))
+        await asyncio.sleep(0.2)
+        assert not any(node.has(Finish) for node in nodes)
         nodes[rank].gang.stopped()
         for node in nodes:
             await node.hears(Finish())
         assert hub.prepared == [None]
+
+
+@pytest.mark.parametrize("heals", [True, False])
+@in_loop
+async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: bool) -> None:
+    """What is not heard of ends by itself, at the latest `silence` and `ends_within` after its last word."""
+    async with Scene() as scene:
+        config = settings(3, alive_every=0.2, silence=2.0, ends_within=0.0 if heals else 1.0)
+        nodes = [await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]]
+        relay = await scene.relay(nodes[0].place)
+        joining = (node.join(place) for node, place in zip(nodes, [None, nodes[0].place, relay.place], strict=True))
+        await asyncio.gather(*joining)
+        await train(nodes)
+        hub, near, far = nodes
+        relay.swallowing = True
+        cut_at = time.monotonic()
+        await until(hub.gang.somebody_is_silent, "the silence")
+        cause = died("stopped", 1, 143)
+        near.failed(cause)
+        for node in (hub, near):
+            await node.hears(Stop(cause, again=True))
+            node.gang.stopped()
+        assert not far.has(Stop)
+        if heals:
+            relay.swallowing = False
+            relay.cut()
+            await far.hears(Stop(cause, again=True))
+            assert not hub.has(Finish)
+            far.gang.stopped()
+        await asyncio.gather(hub.gang.finished(), near.gang.finished())
+        took = time.monotonic() - cut_at
+        assert took < 2.0 if heals else took >= 3.0 - 0.2
+
+
+@in_loop
+async def test_who_is_lost_in_silence_may_run_for_as_long_as_it_takes_to_notice_that() -> None:
+    async with Scene() as scene:
+        times = {"alive_every": 0.05, "silence": 0.5, "ends_within": 1.0}
+        hub, member, relay = await training_through_a_relay(scene, gather, gathers=True, **times)
+        relay.swallowing = True
+        for node in (hub, member):
+            assert (await node.told_to_stop()).silent
+            node.gang.stopped()
+        lost_at = time.monotonic()
+        await asyncio.gather(hub.gang.finished(), member.gang.finished())
+        assert time.monotonic() - lost_at > 0.8
+
+
+@in_loop
+async def test_a_hub_that_leaves_tells_for_how_long_somebody_silent_may_run() -> None:
+    async with Scene() as scene:
+        config = settings(3, alive_every=0.05, silence=1.0, ends_within=0.5)
+        nodes = [await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]]
+        relay = await scene.relay(nodes[0].place)
+        joining = (node.join(place) for node, place in zip(nodes, [None, nodes[0].place, relay.place], strict=True))
+        await asyncio.gather(*joining)
+        await train(nodes)
+        hub, near, _ = nodes
+        relay.swallowing = True
+        cut_at = time.monotonic()
+        await until(hub.gang.somebody_is_silent, "the silence")
+        hub.failed(died("stopped", 0, 143))
+        await near.told_to_stop()
+        hub.gang.stopped()
+        await hub.gang.close()
+        await near.gang.finished()
+        assert time.monotonic() - cut_at >= 1.5 - 0.05
+
+
+@in_loop
+async def test_who_had_no_verdict_in_time_and_left_is_missing_in_the_next_turn() -> None:
+    """The hub was frozen, and learns both at once."""
+    async with Scene() as scene:
+        config = settings(3, gathers=True, verdict_within=0.1, collect=0.5, restart_within=30)
+        hub = Hub(config)
+        scene.nodes.append(hub)
+        await hub.gang.listen()
+        nodes = [hub, *[await scene.node(rank, config) for rank in (1, 2)]]
+        await scene.joined(nodes)
+        await train(nodes)
+        nodes[2].failed(KILLED)
+        await nodes[2].hears(Stop(KILLED, again=True))
+        nodes[2].gang.stopped()
+        for node in nodes[:2]:
+            await node.hears(Stop(KILLED, again=True))
+            assert not node.has(Restart)
+            node.gang.stopped()
+        for node in nodes:
+            await node.hears(Finish())
 
 
 @in_loop

@@ -87,6 +87,7 @@ class World:
             Saves(str(output), first) if saves else None,
             self.record,
             self.history,
+            None,
             counts=counts,
             gathers=gathers,
             output=str(output),
@@ -203,7 +204,7 @@ def test_any_other_code_of_a_child_is(world: World, kind: str, code: int) -> Non
     assert world.judge(cause) == (cause, Next.RESTART)
 
 
-@pytest.mark.parametrize("kind", ["staging", "volume", "stopped", "lost", "peers", "given-up", "launcher", "plan"])
+@pytest.mark.parametrize("kind", ["staging", "taken over", "stopped", "lost", "peers", "given-up", "launcher", "plan"])
 def test_what_is_no_death_of_a_child_is_not_retried_in_place(world: World, kind: str) -> None:
     world.begin()
     world.passed()

@@ -41,7 +41,7 @@ def test_a_role_finds_what_its_job_has_left_by_the_uid_of_its_own_controller(tmp
     assert trainers.secret() == servers.secret()
     assert not trainers.earlier().is_complete()
     joint = trainers.agreed("t-uid+s-uid")
-    assert joint.identified
+    assert joint.identity
     Path(joint.attempts_file).parent.mkdir()
     Path(joint.attempts_file).write_text('{"without_progress": 3}')
     assert [record.earlier().history(Shape(1)).without_progress for record in (trainers, servers)] == [3, 3]

@@ -3,6 +3,7 @@
 from launcher.gang.gang import Gang
 from launcher.gang.words import (
     REPORTS,
+    AlreadyComplete,
     Begin,
     Collect,
     Event,
@@ -21,6 +22,7 @@ from launcher.gang.words import (
 
 __all__ = [
     "REPORTS",
+    "AlreadyComplete",
     "Begin",
     "Collect",
     "Event",

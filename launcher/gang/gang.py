@@ -32,7 +32,7 @@ from launcher.gang.words import (
     Stop,
     Train,
 )
-from launcher.model import CHILDREN, Cause, Member, Roster, Start
+from launcher.model import AGAIN, Cause, Member, Roster, Start
 
 _CLOSE_WITHIN = 0.9
 
@@ -45,6 +45,7 @@ class Gang:
     later Finish, or HubLost. Events may come before `join` has returned to its caller. After a Stop the culprit
     (`cause.rank` is its own) says `stopped` and leaves; all others wait for Finish, which comes when it has gone. If
     the cause's kind is "stopped" the culprit may use all of its grace, and the waiting needs a bound of the caller's.
+    After a Stop with `again` everybody says `stopped`, and Finish comes when all have, or must have ended by silence.
 
     complete: called on the hub, once, when all have trained: writes the mark of completion
     judge: called on the hub with the first cause of a turn: gives it as it is told to all, and what follows from it. It
@@ -78,6 +79,7 @@ class Gang:
         self._missing: Missing | None = None
         self._roster: Roster | None = None
         self._rank = 0
+        self.identity = ""  # once it is complete
         self._turn = 0
         # Of which turn (None: of any), and how it is said: made anew each time, since the age of a death grows.
         self._said: list[tuple[int | None, Callable[[], Message]]] = []
@@ -86,6 +88,8 @@ class Gang:
         self._failures: list[tuple[float, Cause]] = []
         self._given: set[type[Event]] = set()
         self._verdict_timer: asyncio.TimerHandle | None = None
+        self._finished = asyncio.Event()
+        self._finishing: asyncio.TimerHandle | None = None
         self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
@@ -116,13 +120,13 @@ class Gang:
         self._next_try = time.monotonic() + pause()
         papers = Papers(me, self._incarnation, job, secret)
         if hub is None:
-            self._roster, self._rank = await self._lead(papers)
+            self._roster, self._rank, self.identity = await self._lead(papers)
         else:
-            self._roster, self._rank = await self._follow(papers, hub)
+            self._roster, self._rank, self.identity = await self._follow(papers, hub)
         self._say_all()
         return self._roster, self._rank
 
-    async def _lead(self, papers: Papers) -> tuple[Roster, int]:
+    async def _lead(self, papers: Papers) -> tuple[Roster, int, str]:
         hub = self._hub = Hub(
             papers,
             self._settings,
@@ -139,9 +143,9 @@ class Gang:
             self._hub = None
             hub.dissolve(error.reason if isinstance(error, LookAgain) else "the hub has left")
             raise
-        return roster, hub.own.rank
+        return roster, hub.own.rank, hub.gang
 
-    async def _follow(self, papers: Papers, hub: tuple[str, int]) -> tuple[Roster, int]:
+    async def _follow(self, papers: Papers, hub: tuple[str, int]) -> tuple[Roster, int, str]:
         link = self._link = Link(
             papers,
             self._settings,
@@ -158,7 +162,7 @@ class Gang:
             self._link = None
             link.drop()
             raise
-        return welcome.roster, welcome.rank
+        return welcome.roster, welcome.rank, welcome.gang
 
     def missing(self) -> Missing | None:
         """Who is (or was last) waited for, as the hub knows it; None as long as it is not known here."""
@@ -268,8 +272,7 @@ class Gang:
             case "stop":
                 self._stop(protocol.read_stop(message))
             case "finish":
-                self._event(Finish())
-                self._leave()
+                self._finish(protocol.read_finish(message))
             case _:
                 raise Malformed("unknown word")
 
@@ -284,7 +287,7 @@ class Gang:
             self._verdict_timer.cancel()
             self._verdict_timer = None
         self._said = [(turn, make) for turn, make in self._said if turn is None]
-        self._failures = [(at, cause) for at, cause in self._failures if cause.kind not in CHILDREN]
+        self._failures = [(at, cause) for at, cause in self._failures if cause.kind not in AGAIN]
         self._event(restart)
         for at, cause in self._failures:
             self._pass_on(self._failed(cause, at))
@@ -294,16 +297,26 @@ class Gang:
         self._event(stop)
         self._leave()
 
+    def _finish(self, after: float = 0.0) -> None:
+        self._leave()
+        if after > 0:
+            self._finishing = asyncio.get_running_loop().call_later(after, self._finish)
+            return
+        self._event(Finish())
+        self._finished.set()
+
     def _stop_by_itself(self) -> None:
         """The hub had its time for a verdict."""
         cause = first_cause(self._failures)[1]
         if handicap(cause) and self._link and self._link.give_up_if_cut_off():
             return  # the hub is gone, and this member's child died as survivors do
-        self._stop(Stop(cause, again=self._settings.gathers and cause.kind in CHILDREN))
+        self._stop(Stop(cause, again=self._settings.gathers and cause.kind in AGAIN))
 
     def _hub_lost(self, why: str, ended_at: float, silent: bool) -> None:
+        may_run_for = self._settings.ends_within if silent and self._settings.gathers else 0.0
         if self._ending:
-            self._event(Finish())  # nobody is left to say it
+            if self._finishing is None:  # else the hub has told before it left
+                self._finish(may_run_for)
             return
         assert self._roster is not None
         pod = self._roster.members[0].pod
@@ -315,11 +328,12 @@ class Gang:
         lost = Cause("lost", 0, pod, what, Exit.PEER_LOST, silent=silent)
         if self._trained and not self._failures:
             self._event(HubLost(lost))
+            asyncio.get_running_loop().call_later(may_run_for, self._finished.set)
         else:
-            again = self._settings.gathers and all(cause.kind in CHILDREN for _, cause in self._failures)
+            again = self._settings.gathers and all(cause.kind in AGAIN for _, cause in self._failures)
             cause = lost if again else first_cause([*self._failures, (ended_at, lost)])[1]
             self._stop(Stop(cause, again))
-            self._event(Finish())
+            self._finish(may_run_for)
 
     @property
     def _ending(self) -> bool:
@@ -337,6 +351,14 @@ class Gang:
         self._given.add(kind)
         asyncio.get_running_loop().call_soon(self._events, event)
 
+    async def finished(self) -> None:
+        """Until Finish has come, whoever hears it; after HubLost until it would have."""
+        await self._finished.wait()
+
+    def somebody_is_silent(self) -> bool:
+        """Whether a member may still be there, beyond a cut of the network, and its children with it."""
+        return self._hub is not None and self._hub.somebody_is_silent()
+
     # ---- the end -------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -344,8 +366,8 @@ class Gang:
         if self._closed:
             return
         self._closed = True
-        if self._verdict_timer:
-            self._verdict_timer.cancel()
+        for timer in filter(None, [self._verdict_timer, self._finishing]):
+            timer.cancel()
         self._door.close()
         self._strangers.close()
         if self._hub:

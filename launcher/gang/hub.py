@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,7 +18,7 @@ from launcher.gang.protocol import Hello, Malformed, Message
 from launcher.gang.stall import Stall
 from launcher.gang.strangers import Refusal
 from launcher.gang.verdict import first_cause, handicap
-from launcher.gang.words import Missing, Next, NotAgain, Papers, Settings
+from launcher.gang.words import AlreadyComplete, Missing, Next, NotAgain, Papers, Settings
 from launcher.model import Cause, Roster, Start
 from launcher.roles import Shape
 
@@ -67,7 +67,7 @@ class Hub:
 
         self._seats: list[Seat] = []  # in rank order, once the roster is complete
         self._by_incarnation: dict[str, Seat] = {}
-        self._gang = ""
+        self.gang = ""  # its identity, once it is complete
         self._welcomes: protocol.Welcomes | None = None
         self._staged: set[int] = set()
         self._turn = Turn(0)
@@ -77,6 +77,7 @@ class Hub:
         self._cause: Cause | None = None
         self._again = False  # once it is over
         self._finished = False
+        self._seeing_all_end: asyncio.TimerHandle | None = None
         self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
@@ -146,8 +147,8 @@ class Hub:
         """All are here, and everybody is welcome."""
         self._seats = seats
         self._by_incarnation = {seat.incarnation: seat for seat in seats}
-        self._gang = os.urandom(8).hex()
-        self._welcomes = protocol.Welcomes(self._gang, Roster(tuple(seat.member for seat in seats)))
+        self.gang = os.urandom(8).hex()
+        self._welcomes = protocol.Welcomes(self.gang, Roster(tuple(seat.member for seat in seats)))
         for seat in seats:
             if seat is not self._joining.own:
                 self._welcome(seat)
@@ -182,6 +183,7 @@ class Hub:
             self._joining.forget(seat)
             return
         seat.ended_at = connection.heard_at if connection.silent else time.monotonic()
+        seat.silent = connection.silent
         if self._cause:
             self._someone_left(seat)
             return
@@ -194,11 +196,11 @@ class Hub:
 
     def _return(self, connection: Connection, nonce: str, hello: Hello) -> None:
         seat = self._by_incarnation.get(hello.incarnation)
-        if seat is None or seat is self._joining.own or hello.gang not in (None, self._gang):
+        if seat is None or seat is self._joining.own or hello.gang not in (None, self.gang):
             raise Refusal("a latecomer", f"the gang is complete and runs without pod {hello.member.pod}")
         before = seat.connection
         self._seat(seat, connection, nonce, hello)
-        seat.ended_at = None
+        seat.ended_at, seat.silent = None, False
         if before is not None:
             before.fail("replaced")
         self._welcome(seat)
@@ -216,7 +218,7 @@ class Hub:
             turn.training and protocol.train(turn.number, self._settings.stall),
             self._stall.where(),
             self._cause and protocol.stop(self._cause, self._again),
-            self._finished and protocol.word("finish"),
+            self._finished and protocol.finish(),
         ]
         return [message for message in said if message]
 
@@ -254,6 +256,7 @@ class Hub:
             case "stopped":
                 seat.stopped = True
                 self._someone_left(seat)
+                self._see_who_leaves_by_itself(seat)
             case "failed":
                 cause, age = protocol.read_failed(message)
                 if cause.rank is None and cause.kind == "stopped":  # said before it had heard its rank
@@ -304,6 +307,9 @@ class Hub:
             start = await self._prepare(turn.cause)
         except NotAgain as no:
             self._stop_unless_over(turn, no.cause)
+        except AlreadyComplete:
+            if turn is self._turn and not self._cause:
+                self._finish()
         except Exception as error:
             what = f"a fault of the launcher itself before a start, please report it: {error!r}"
             self._stop_unless_over(turn, Cause("launcher", self.own.rank, self.own.member.pod, what, Exit.MASKED))
@@ -357,15 +363,15 @@ class Hub:
         if not marking.cancelled() and (error := marking.exception()):
             self._say(f"the mark of completion could not be written: {error}")
 
-    def _finish(self) -> None:
+    def _finish(self, after: float = 0.0) -> None:
         if not self._finished:
             self._finished = True
-            self._tell_all(protocol.word("finish"))
+            self._tell_all(protocol.finish(after))
 
     # ---- failure -------------------------------------------------------------------------------------------------
 
     def _report(self, died_at: float, cause: Cause) -> None:
-        if self._completing or self._cause:
+        if self._completing or self._cause or self._finished:
             return
         self._stall.end()
         reports = self._turn.reports
@@ -413,6 +419,9 @@ class Hub:
     def _stop(self, cause: Cause, *, again: bool = False) -> None:
         self._cause, self._again = cause, again
         self._tell_all(protocol.stop(cause, again))
+        if again:
+            self._see_all_end()
+            return
         culprit = self._culprit()
         if culprit is None or culprit.ended_at is not None or culprit.stopped:
             self._finish()
@@ -431,8 +440,48 @@ class Hub:
         return self._seats[rank] if rank is not None and rank < len(self._seats) else None
 
     def _someone_left(self, seat: Seat) -> None:
-        if self._cause and seat is self._culprit():
+        if self._cause and self._again:
+            self._see_all_end()
+        elif self._cause and seat is self._culprit():
             self._finish()
+
+    def _see_who_leaves_by_itself(self, seat: Seat) -> None:
+        """It had no verdict in time, and takes part in no further turn."""
+        if self._cause or self._finished or self._completing:
+            return
+        seat.lost = True
+        what = f"{self._settings.shape.name(seat.rank)} (pod {seat.member.pod}) did not hear the hub in time and left"
+        self._report(time.monotonic(), Cause("lost", seat.rank, seat.member.pod, what, Exit.PEER_LOST))
+
+    def _see_all_end(self) -> None:
+        """Whoever cannot be asked is known to end its children by itself."""
+        if self._seeing_all_end:
+            self._seeing_all_end.cancel()
+        still = self._may_run_for(self._seats)
+        if still > 0:
+            self._seeing_all_end = asyncio.get_running_loop().call_later(still, self._finish)
+        else:
+            self._finish()
+
+    def _may_run_for(self, seats: Iterable[Seat]) -> float:
+        """For how long children of these members may still run, at most."""
+        now = time.monotonic()
+        still = (self._ends_by(seat) - now for seat in seats if not seat.stopped)
+        return max(0.0, *still, 0.0)
+
+    def _ends_by(self, seat: Seat) -> float:
+        """Dead, unless it returns. Or it was not heard, has not heard the hub for as long, and gives it up as well."""
+        if seat.ended_at is not None and not seat.silent:
+            return seat.ended_at + self._settings.return_within
+        heard_at = seat.ended_at if seat.connection is None else seat.connection.heard_at
+        return (heard_at or time.monotonic()) + self._settings.silence + self._settings.ends_within
+
+    def somebody_is_silent(self) -> bool:
+        """Whether a member may still be there, beyond a cut of the network, and its children with it."""
+        return any(map(self._is_silent, self._seats))
+
+    def _is_silent(self, seat: Seat) -> bool:
+        return not seat.stopped and (seat.silent or self._cut_off(seat))
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -452,7 +501,10 @@ class Hub:
         if self._seats and self._turn.reports and not self._cause:
             self._stop(self._judged(first_cause(self._turn.reports)[1])[0])
         if self._cause:
-            self._finish()
+            silent = filter(self._is_silent, self._seats) if self._again else ()
+            self._finish(self._may_run_for(silent))
+        if self._seeing_all_end:
+            self._seeing_all_end.cancel()
         self._closed = True
         await settle(self._connections(), within)
 

@@ -29,6 +29,7 @@ class Seat:
     nonce: str = ""
     stopped: bool = False  # its children are ended, it is leaving
     ended_at: float | None = None  # its connection has ended, and it has not returned
+    silent: bool = False  # by silence: it may still be there, beyond a cut
     lost: bool = False
 
     @property

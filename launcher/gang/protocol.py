@@ -22,7 +22,8 @@ Hub to member
     restart     (turn, cause) the turn before this one has failed: everybody ends all children, then says ended.
     stop        (cause, again) the first cause of a failure or a stop. Said once, never changed. With `again` true
                 whoever is not at fault ends all children, and joins anew.
-    finish      the job is complete; after a stop: the culprit has gone, everybody may go.
+    finish      the job is complete; after a stop: the culprit has gone, everybody may go; after one that is followed
+                by another gang: in so many seconds nothing of this one runs any more.
 
 Member to hub
     hello       (version, job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
@@ -69,7 +70,7 @@ from launcher.gang.words import Begin, Missing, Papers, Restart, Stop, Train
 from launcher.model import Cause, Member, Roster, Start
 from launcher.roles import Shape
 
-VERSION = 5
+VERSION = 6
 UNKNOWN_LIMIT = 64 * 1024
 KNOWN_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes a member
 _TEXT_LIMIT = 1024
@@ -341,6 +342,15 @@ def stop(cause: Cause, again: bool = False) -> Message:
 
 def read_stop(message: Message) -> Stop:
     return Stop(_read_cause(message), message.get("again") is True)
+
+
+def finish(after: float = 0.0) -> Message:
+    return {"word": "finish", "after": after}
+
+
+def read_finish(message: Message) -> float:
+    """In how many seconds it comes."""
+    return _seconds(message, "after")
 
 
 def _proof(secret: bytes | None, *claims: object) -> str:

@@ -26,6 +26,7 @@ class Settings:
     collect: float = 0.3  # reports of failures, before one of them is named the first
     verdict_within: float = 1.5  # must exceed collect + return_within; then a member stops by its own report
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
+    ends_within: float = 0.0  # for who counts as lost by silence to have noticed that, too, and to end its children
     complete_within: float = 5.0  # for the mark of completion
     restart_within: float = 20.0  # for all children of a turn to be ended, before it is a stop after all
     stall: float = 0.0  # for which no trainer may print anything, before the job counts as stalled; 0: for ever
@@ -89,7 +90,10 @@ class Collect:
 
 @dataclass(frozen=True)
 class Finish:
-    """The job is complete; or, after a stop, the culprit has gone and everybody may go."""
+    """The job is complete; or, after a stop, the culprit has gone and everybody may go.
+
+    After a stop with `again`: nothing of this gang runs any more, as far as anybody can know.
+    """
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,10 @@ class NotAgain(Exception):
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause.what)
         self.cause = cause
+
+
+class AlreadyComplete(Exception):
+    """The hub's launcher finds that another gang has completed the job: nothing is left to do."""
 
 
 class LookAgain(Exception):

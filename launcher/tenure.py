@@ -1,0 +1,133 @@
+"""A hub's hold on the output folder: waited for before a generation begins, kept while its gang lives, then given up.
+
+Whoever cannot say its word in time has lost it: by then another gang may count on the end of all its processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+
+from launcher.errors import Exit, Failure
+from launcher.leases import Holder, Lease, Leases
+from launcher.model import Cause
+from launcher.processes import off_loop
+from launcher.volume import FromVolume
+
+_SAY_EVERY = 30.0
+_LOOK_EVERY = 1.0
+_MOST_EVERY = 5.0
+_WORDS_MISSED = 2  # at least, before somebody who says nothing counts as gone, whatever the volume's clock says
+
+
+class Tenure:
+    """`me` is the gang, another one each time its hub has gathered again. `lost` is told why, once for each `begin`."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        silence: float,
+        patience: float,
+        from_volume: FromVolume,
+        say: Callable[[str], None],
+        lost: Callable[[Cause], None],
+    ) -> None:
+        self._leases = leases
+        self.me = Holder("", "", "", "", 0.0)
+        self._silence = silence
+        self._every = min(_MOST_EVERY, silence / 8)
+        self._patience = patience
+        self._from_volume = from_volume
+        self._say = say
+        self._lost = lost
+        self._number = 0
+        self._speaking: asyncio.Task[None] | None = None
+
+    async def begin(self) -> bool:
+        """Once no other gang trains here; whether one had to be waited for. Failure, when that takes too long."""
+        if self._speaking is not None and not self._speaking.done():
+            return False
+        waiting, seen_at, said_at = None, 0.0, 0.0
+        until = time.monotonic() + self._patience
+        while True:
+            asked_at = time.monotonic()
+            lease = await self._from_volume(self._leases.latest)
+            if waiting is None or lease is None or (lease.number, lease.word) != (waiting.number, waiting.word):
+                seen_at = asked_at
+            if lease is None or self._is_over(lease, asked_at - seen_at):
+                number = 0 if lease is None else lease.number + 1
+                if await self._from_volume(partial(self._leases.take, number, self.me)):
+                    self._number = number
+                    self._speaking = asyncio.create_task(self._speak(asked_at))
+                    return waiting is not None
+                continue
+            if asked_at >= until:
+                raise Failure(Exit.TIMED_OUT, f"waited {self._patience:g} s (LAUNCHER_PEER_TIMEOUT) {self._for(lease)}")
+            if waiting is None or asked_at - said_at >= _SAY_EVERY:
+                self._say(f"waiting {self._for(lease)}")
+                said_at = asked_at
+            waiting = lease
+            await asyncio.sleep(min(_LOOK_EVERY, self._every))
+
+    def leave(self) -> None:
+        """Say nothing more: unless the lease is ended, whoever comes waits until all must have ended."""
+        if self._speaking is not None:
+            self._speaking.cancel()
+            self._speaking = None
+
+    def _is_over(self, lease: Lease, watched: float) -> bool:
+        """Its hub has said so; or this very pod was its hub, in a container before this one; or it is silent."""
+        if lease.over or (self.me.uid and lease.holder.uid == self.me.uid):
+            return True
+        if watched < _WORDS_MISSED * self._every:
+            return False
+        return max(lease.age, watched) >= lease.holder.ends_within
+
+    async def _speak(self, heard_at: float) -> None:
+        """As long as this gang lives. `heard_at`: when what the volume has answered last was asked."""
+        while True:
+            await asyncio.sleep(self._every)
+            asked_at = time.monotonic()
+            word = off_loop(self._leases.speak, self._number, self.me)
+            left = heard_at + self._silence - asked_at
+            await asyncio.wait([word], timeout=max(left, self._every))  # who was stopped himself asks at least once
+            if word.done() and word.exception() is None:
+                if not word.result():
+                    self._lost(self._cause("taken over", await self._who_has_it()))
+                    return
+                heard_at = asked_at
+            elif time.monotonic() - heard_at >= self._silence:
+                why = f": {word.exception()}" if word.done() else ""
+                what = (
+                    f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang of "
+                    "this job may begin without it, so this one ends: is its server up?"
+                )
+                self._lost(self._cause("volume", what))
+                return
+
+    async def _who_has_it(self) -> str:
+        try:
+            lease = await self._from_volume(self._leases.latest)
+        except Failure:
+            lease = None
+        who = f"that of pod {lease.holder.pod}, job {lease.holder.job}," if lease else "another one"
+        return f"this gang was silent on the volume for too long, and {who} trains now: this one ends"
+
+    def _cause(self, kind: str, what: str) -> Cause:
+        return Cause(kind, 0, self.me.pod, what, Exit.IO_FAILED)
+
+    def _for(self, lease: Lease) -> str:
+        """What is waited for, and what to do about it."""
+        holder = lease.holder
+        if holder.job == self.me.job:
+            advice = "was this job submitted twice, or is that pod beyond a cut of the network? "
+        else:
+            advice = "if that is another job of this JOB_NAME, delete it, or give this one a name of its own; "
+        return (
+            f"for the end of another gang that trains into this folder: its hub is pod {holder.pod} of job "
+            f"{holder.job}, heard of {max(lease.age, 0):.0f} s ago; {advice}it counts as gone once it was silent for "
+            f"{holder.ends_within:g} s"
+        )

@@ -1,0 +1,219 @@
+"""One gang at a time trains into an output folder: who has the lease, who waits for it, and who has lost it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from launcher.errors import Exit, Failure
+from launcher.leases import Holder, Leases
+from launcher.model import Cause
+from launcher.processes import off_loop
+from launcher.tenure import Tenure
+from tests.gang_nodes import until
+
+T = TypeVar("T")
+
+ONE = Holder("gang-1", "job", "pod-1", "uid-1", 1.5)
+OTHER = Holder("gang-2", "job", "pod-2", "uid-2", 1.5)
+SILENCE = 0.8
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: Any, **more: Any) -> None:
+        asyncio.run(test(*args, **more))
+
+    return run
+
+
+class Hub:
+    """One that wants the folder."""
+
+    def __init__(self, leases: Leases, me: Holder, patience: float = 30.0) -> None:
+        self.said: list[str] = []
+        self.lost: list[Cause] = []
+        self.tenure = Tenure(
+            leases,
+            silence=SILENCE,
+            patience=patience,
+            from_volume=self._from_volume,
+            say=self.said.append,
+            lost=self.lost.append,
+        )
+        self.tenure.me = me
+        self.begins = self.tenure.begin
+
+    async def _from_volume(self, work: Callable[[], T]) -> T:
+        return await off_loop(work)
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Leases:
+    return Leases(str(tmp_path))
+
+
+@asynccontextmanager
+async def waiting(hub: Hub) -> AsyncIterator[asyncio.Task[bool]]:
+    task = asyncio.create_task(hub.begins())
+    await until(lambda: hub.said, "that it waits")
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+@in_loop
+async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: Leases) -> None:
+    first, second = Hub(leases, ONE), Hub(leases, OTHER)
+    assert not await first.begins()
+    async with waiting(second) as task:
+        assert "pod-1" in second.said[0]
+        await asyncio.sleep(2 * ONE.ends_within)  # the first one speaks
+        assert not task.done()
+        assert not first.lost
+        first.tenure.leave()
+        leases.end("gang-1")
+        assert await asyncio.wait_for(task, ONE.ends_within / 2)
+
+
+@in_loop
+async def test_of_several_that_come_at_once_one_has_it(leases: Leases) -> None:
+    hubs = [Hub(leases, replace(ONE, gang=f"gang-{number}", uid=f"uid-{number}")) for number in range(5)]
+    tasks = [asyncio.create_task(hub.begins()) for hub in hubs]
+    await until(lambda: sum(bool(hub.said) for hub in hubs) == 4, "that the others wait")
+    assert sum(task.done() for task in tasks) == 1
+    for task in tasks:
+        task.cancel()
+
+
+@in_loop
+async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(leases: Leases) -> None:
+    first, second = Hub(leases, ONE), Hub(leases, OTHER)
+    await first.begins()
+    first.tenure.leave()
+    begun = time.monotonic()
+    async with waiting(second) as task:
+        await task
+    assert time.monotonic() - begun >= ONE.ends_within - 0.2
+
+
+@in_loop
+async def test_a_last_word_of_long_ago_is_waited_for_no_longer_than_to_see_that_no_other_follows(
+    leases: Leases, tmp_path: Path
+) -> None:
+    leases.take(0, replace(ONE, ends_within=600))
+    path = tmp_path / ".launcher/.leases/0"
+    os.utime(path, (time.time() - 700, time.time() - 700))
+    async with waiting(Hub(leases, OTHER)) as task:
+        await asyncio.wait_for(task, 5)
+
+
+@in_loop
+async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_speaks(
+    leases: Leases, tmp_path: Path
+) -> None:
+    """Where the nodes' own clocks set the times of files."""
+    leases.take(0, ONE)
+    path = tmp_path / ".launcher/.leases/0"
+    async with waiting(Hub(leases, OTHER)) as task:
+        for number in range(30):
+            os.utime(path, (time.time() - 700 + number,) * 2)
+            await asyncio.sleep(0.1)
+        assert not task.done()
+
+
+@in_loop
+async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(leases: Leases) -> None:
+    await Hub(leases, ONE).begins()
+    again = Hub(leases, replace(ONE, gang="gang-3"))
+    assert not await again.begins()
+    assert not again.said
+
+
+@in_loop
+async def test_whoever_finds_another_in_its_place_has_lost_it(leases: Leases) -> None:
+    first = Hub(leases, ONE)
+    await first.begins()
+    leases.take(1, OTHER)
+    await until(lambda: first.lost, "that it is lost")
+    assert [cause.kind for cause in first.lost] == ["taken over"]
+    assert "pod-2" in first.lost[0].what
+
+
+@pytest.mark.parametrize("failing", ["hangs", "fails"])
+@in_loop
+async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases: Leases, failing: str) -> None:
+    class Away(Leases):
+        def speak(self, number: int, me: Holder) -> bool:
+            if failing == "hangs":
+                time.sleep(2)
+            raise Failure(Exit.IO_FAILED, "Stale file handle")
+
+    away = Away("")
+    away._folder = leases._folder
+    first = Hub(away, ONE)
+    begun = time.monotonic()
+    await first.begins()
+    await until(lambda: first.lost, "that it is lost")
+    assert time.monotonic() - begun >= SILENCE
+    assert first.lost[0].kind == "volume"
+    assert first.lost[0].code == Exit.IO_FAILED
+
+
+@in_loop
+async def test_a_volume_that_refuses_to_write_is_there_all_the_same(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Hub(leases, ONE)
+    await first.begins()
+    calls = []
+
+    def full(path: str, *_: object) -> None:
+        calls.append(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "utime", full)
+    await until(lambda: len(calls) > 10, "that it tries")
+    assert not first.lost
+
+
+@in_loop
+async def test_a_lease_that_somebody_removed_is_taken_again(leases: Leases, tmp_path: Path) -> None:
+    first = Hub(leases, ONE)
+    await first.begins()
+    path = tmp_path / ".launcher/.leases/0"
+    path.unlink()
+    path.parent.rmdir()
+    await until(path.exists, "the lease")
+    assert not first.lost
+
+
+@in_loop
+async def test_who_waits_too_long_says_for_whom_and_what_to_do(leases: Leases) -> None:
+    await Hub(leases, ONE).begins()
+    for job, advice in (("job", "submitted twice"), ("job-2", "a name of its own")):
+        with pytest.raises(Failure, match=advice) as failure:
+            await Hub(leases, replace(OTHER, job=job), patience=0.3).begins()
+        assert failure.value.code == Exit.TIMED_OUT
+        assert "pod-1 of job job" in failure.value.message
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"gang": 1}', "\0\0\0"])
+def test_a_lease_that_cannot_be_read_is_somebodys(leases: Leases, tmp_path: Path, content: str) -> None:
+    assert leases.take(0, ONE)
+    (tmp_path / ".launcher/.leases/0").write_text(content)
+    lease = leases.latest()
+    assert lease is not None
+    assert not lease.over
+    assert lease.holder.ends_within > 0
+    leases.end("")

@@ -1,0 +1,134 @@
+"""Two gangs that train into one folder, as after a double submission: one trains, the other waits for its end."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.gangs import Job, until
+from tests.nodes import Nodes
+from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_saved
+
+WAITS = "for the end of another gang that trains into this folder"
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Nodes]:
+    """Beyond a network of its own: what two gangs share is the volume."""
+    with Nodes(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def first(job: Job) -> Job:
+    job.environment |= {"STANDIN_BATCH_SECONDS": "0.08", "LAUNCHER_MAX_RESTARTS": "3"}
+    return job
+
+
+@pytest.fixture
+def second(first: Job, elsewhere: Nodes, tmp_path: Path) -> Job:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    job = Job(elsewhere, first.volume, folder)
+    job.environment |= first.environment
+    return job
+
+
+def until_waiting(job: Job) -> None:
+    until(lambda: WAITS in job.stderr(0), what=job.stderr())
+
+
+def test_a_job_that_was_submitted_twice_trains_once(first: Job, second: Job) -> None:
+    first.start(flags=SIX)
+    until_saved(first, 0)
+    second.start(flags=SIX)
+    until_waiting(second)
+    assert "submitted twice" in second.stderr(0)
+    assert not any(second.find(rank, TRAINER) for rank in range(3))
+    assert first.codes() == [0, 0, 0], first.stderr()
+    assert second.codes() == [0, 0, 0], second.stderr()
+    assert first.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+    assert re.findall(r"Pass=(\d+)", log(first, 0)) == [str(number) for number in range(PASSES)]
+    assert len(history(first)) == 1
+
+
+def test_one_of_two_that_start_together_waits(first: Job, second: Job) -> None:
+    first.start(flags=SIX)
+    second.start(flags=SIX)
+    until(lambda: WAITS in first.stderr(0) + second.stderr(0))
+    assert first.codes() + second.codes() == [0] * 6, first.stderr() + second.stderr()
+    assert re.findall(r"Pass=(\d+)", log(first, 0)) == [str(number) for number in range(PASSES)]
+
+
+def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job, second: Job) -> None:
+    """As one that is deleted and made again, while its pods still save what they have."""
+    second.environment["LAUNCHER_JOB_ID"] = "job-2"
+    first.start(flags=SIX)
+    until_saved(first, 0)
+    second.start(flags=SIX)
+    until_waiting(second)
+    assert "a name of its own" in second.stderr(0)
+    assert not list(first.output.glob("earlier-*")), "what the first one saves is still where it expects it"
+    for launcher in first.launchers.values():
+        launcher.terminate()
+    assert first.codes() == [143, 143, 143]
+    assert second.codes() == [0, 0, 0], second.stderr()
+    assert list(first.output.glob("earlier-*/pass-00000"))
+    assert [one["after_pass"] for one in history(second)] == [None]
+    assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+
+
+def test_who_waits_goes_on_where_the_other_one_was_killed(first: Job, second: Job) -> None:
+    """All of it at once, so that nobody could say that it has ended; and its numbers go on, too."""
+    for each in (first, second):
+        each.environment |= {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1", "STANDIN_BATCH_SECONDS": "0.2"}
+    first.start(flags=SIX)
+    until_saved(first, 0)
+    second.start(flags=SIX)
+    until_waiting(second)
+    for launcher in first.launchers.values():
+        launcher.kill()
+    assert first.nothing_left()
+    assert second.codes(90) == [0, 0, 0], second.stderr()
+    assert [one["number"] for one in history(second)] == [0, 1]
+    assert history(second)[1]["after_pass"] >= 0
+    assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+
+
+def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: Job, second: Job) -> None:
+    """As virtual machines that were paused: nothing of it could end, nor write."""
+    for each in (first, second):
+        each.environment |= {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1", "STANDIN_BATCH_SECONDS": "0.2"}
+    first.start(flags=SIX)
+    until_saved(first, 0)
+    frozen = [psutil.Process(pid) for pid in first.nodes.inside()]
+    for process in frozen:
+        process.send_signal(signal.SIGSTOP)
+    second.start(flags=SIX)
+    until(lambda: second.find(0, TRAINER), 90, second.stderr())
+    trained = len(re.findall("Pass=", log(first, 0)))
+    for process in frozen:
+        process.send_signal(signal.SIGCONT)
+    codes = first.codes(30)
+    assert sorted(codes) == [69, 69, 74], first.stderr()
+    assert "trains now" in first.stderr(0)
+    assert second.codes(60) == [0, 0, 0], second.stderr()
+    assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+    assert len(re.findall("Pass=", log(first, 0))) <= trained + PASSES + 1
+
+
+def test_a_hub_that_is_lost_with_its_pod_is_not_waited_for(first: Job) -> None:
+    """Those whom it has left say that it has ended, before the whole job starts again."""
+    first.environment["LAUNCHER_MAX_RESTARTS"] = "0"
+    first.start(flags=SIX)
+    until_saved(first, 0)
+    first.launchers[0].kill()
+    assert sorted(first.codes()) == [69, 76, 137]
+    first.start(flags=SIX)
+    assert first.codes() == [0, 0, 0], first.stderr()
+    assert WAITS not in first.stderr()
