@@ -207,8 +207,8 @@ VARIABLES: tuple[Variable, ...] = (
         _silence,
         120.0,
         "seconds, 15 or more",
-        "how long a peer may be silent, as in a cut of the network, before it counts as lost; while training the volume, "
-        "too; the same on all members",
+        "how long a peer may be silent, as in a cut of the network, before it counts as lost; while training the "
+        "volume, too; the same on all members",
     ),
     Variable(
         "LAUNCHER_GANG_PORT",
