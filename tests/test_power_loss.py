@@ -145,13 +145,14 @@ class Jobs:
         )
         job.start(flags=SIX)
         job.process(1, TRAINER)
-        self.promised += [f"{name}/secret", f"{name}/generation-0"]
+        lease = f".leases/{self.completed}"
+        self.promised += [f"{name}/secret", f"{name}/generation-0", lease]
         until_saved(job, 0)
         job.kill(1, TRAINER)
         until(lambda: _generation(job.output / ".launcher" / name) == 1, what=job.stderr())
         self.promised.append(f"{name}/generation-1")
         assert job.codes() == [0, 0, 0], job.stderr()
-        self.promised.append(f"{name}/complete")
+        self.promised += [f"{name}/complete", f"{lease}.over"]
 
 
 def _generation(record: Path) -> int:
@@ -229,5 +230,7 @@ _WHOLE: dict[str, Callable[[bytes], bool]] = {
     r"begun": _matches(rb"what earlier jobs had left was moved aside\n"),
     r"secret": _matches(rb"[0-9a-f]{64}"),
     r"generation-\d+": _matches(rb"\S+ [0-9a-f]{16}\n"),
+    r"\d+": _is_json,  # a lease
+    r"\d+\.over": _matches(rb"nothing of this gang runs any more\n"),
     r"complete": _matches(rb"all members have trained\n"),
 }
