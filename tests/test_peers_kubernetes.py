@@ -443,6 +443,23 @@ def test_looking_again_sees_what_has_changed(api: FakeApi, settings: Make) -> No
     run(test())
 
 
+def test_whoever_saw_all_pods_run_can_look_again(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.7"), pod("x-b", "10.0.0.8"), pod("x-c", "10.0.0.9"))
+
+    async def test() -> None:
+        async with searching(settings("x-b")) as search:
+            assert (await search.task).hub == "10.0.0.7"
+            assert children() == []
+            assert (await search.finder.find()).hub == "10.0.0.7"
+            api.delete("x-a")
+            api.put(pod("x-a2", "10.0.0.6"))
+            await until(lambda: search.finder.members()[0].address == "10.0.0.6")
+            assert (await search.finder.find()).hub == "10.0.0.6"
+            assert api.count("list") == 2
+
+    run(test())
+
+
 def test_a_killed_child_is_started_again(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
 

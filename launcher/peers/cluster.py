@@ -41,6 +41,7 @@ class Cluster:
         if self._following is None or self._following.done():
             self._failure = None
             self._view.listed = False
+            self._follows_on = False
             worker = self._worker({"do": "follow"})
             self._following = asyncio.create_task(self._follow(worker))
             await worker.start()
@@ -132,7 +133,7 @@ class Cluster:
                 async for message in worker.messages():
                     self._take(message)
                     pause = 1.0
-                    if self._follows_on and "pod" in message and self._is_enough():
+                    if self._follows_on and self._view.listed and self._is_enough():
                         return
             finally:
                 await worker.close()
