@@ -95,6 +95,11 @@ class Training:
         found: Json = json.loads((self.output / "job.json").read_text())
         return found
 
+    def told(self, rank: int) -> str:
+        """Why generations of this rank's pods began, in the words of the marks between them."""
+        log = (self.output / f"node_{rank}" / "train.log").read_text()
+        return "\n".join(line for line in log.splitlines() if line.startswith("==== ") and ", because " in line)
+
     def bare(self, name: str, *flags: str, **variables: str) -> Json:
         """A member's pod that no Job controls, labelled with the job's name."""
         labels = {"metadata": {"labels": {"app": self.name}}}

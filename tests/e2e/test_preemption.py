@@ -1,0 +1,95 @@
+"""A pod that the scheduler takes away for a more important one: the others wait until there is room for it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from launcher.status import describe
+from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
+from tests.e2e.pods import kill, name_of
+from tests.e2e.test_going_on import PASSES, until_saved, went_on
+from tests.e2e.training import Training, ignore_consequences
+
+PREEMPTOR = "more-important"
+REASON = "Kubernetes says: PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod"
+
+
+@pytest.fixture
+def seat(cluster: Cluster) -> Iterator[str]:
+    """A resource that nobody else asks for, one a node: there each node has room for one pod, as those with one GPU."""
+    resource = f"example.test/{cluster.namespace}"
+    offer(resource, "1")
+    try:
+        yield resource
+    finally:
+        offer(resource, None)
+
+
+def offer(resource: str, count: str | None) -> None:
+    """So many on every node from now on; None: there is no such resource any more."""
+    status = {"status": {"capacity": {resource: count}, "allocatable": {resource: count}}}
+    for node in json.loads(kubectl("get", "nodes", "-o", "json"))["items"]:
+        patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
+        kubectl("patch", "node", name_of(node), *patch)
+
+
+@pytest.fixture
+def priority(cluster: Cluster) -> Iterator[str]:
+    """The name of a class above pods without any. The whole cluster has it, so it goes by the namespace."""
+    made: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    kubectl("create", "-f", "-", given=made | {"metadata": {"name": cluster.namespace}})
+    yield cluster.namespace
+    kubectl("delete", "priorityclass", cluster.namespace)
+
+
+def preempt(cluster: Cluster, pod: str, seat: str, priority: str) -> None:
+    """Let a more important one fit only where this pod is, and not beside it. It is there when this returns."""
+    sleep = {"name": "sleep", "image": cluster.image, "command": ["sleep", "600"], "resources": {"limits": {seat: "1"}}}
+    spec = {
+        "priorityClassName": priority,
+        "nodeSelector": {"kubernetes.io/hostname": cluster.get("pod", pod)["spec"]["nodeName"]},
+        "terminationGracePeriodSeconds": 1,
+        "containers": [sleep],
+    }
+    cluster.create(cluster.bare(PREEMPTOR, {"metadata": {}, "spec": spec}))
+    until(lambda: cluster.get("pod", PREEMPTOR)["status"]["phase"] == "Running")
+
+
+@pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another one"])
+def test_a_preempted_pod_is_named_as_such_and_waited_for_until_it_fits_again(
+    training: Training, seat: str, priority: str, gone: int
+) -> None:
+    def takes_a_seat(job: Json) -> None:
+        ignore_consequences(job)
+        job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {seat: "1"}}
+
+    variables = {"LAUNCHER_MAX_RESTARTS": "1", "STANDIN_BATCH_SECONDS": "0.3"}
+    training.submit(f"--num_passes={PASSES}", mode="Indexed", change=takes_a_seat, **variables)
+    before = until_saved(training, 1)
+    preempted = before[gone]["pod"]
+    others = [rank for rank in range(SIZE) if rank != gone]
+    preempt(training.cluster, preempted, seat, priority)
+
+    waits = ("is Pending: Unschedulable: 0/", f"Insufficient {seat}")
+    pods = [before[rank]["pod"] for rank in others]
+    until(lambda: all(part in training.cluster.log(pod) for pod in pods for part in waits), training.logs)
+    while_waiting = training.status()
+    assert while_waiting[gone]["exit_code"] == 143
+    assert while_waiting[gone]["first_cause"]["what"] == "was told to stop (SIGTERM)"
+    assert {while_waiting[rank]["phase"] for rank in others} == {"gathering"}
+    kubectl("-n", training.cluster.namespace, "delete", "pod", PREEMPTOR, "--wait=false")
+
+    # It has not cost the one restart that the job has: that is still there for a trainer.
+    until(lambda: [member.get("generation") for member in training.status()] == [1] * SIZE, training.logs)
+    kill(training.cluster, before[2]["pod"], "-9", "-f", "standin.paddle_trainer")
+    went_on(training, "stopped", "trainer")
+    after = training.status()
+    assert [after[rank]["uid"] for rank in others] == [before[rank]["uid"] for rank in others]
+    assert after[gone]["uid"] != before[gone]["uid"]
+    what = f"rank {gone} ({preempted}): was told to stop (SIGTERM)"
+    assert f"{what}; {REASON}" in training.told(others[0]), "it has asked for all"
+    history = describe(str(training.volume / training.name), as_json=False)
+    assert (f"{what}; {REASON}" if gone else what) in history  # a hub that is told to stop asks nobody
