@@ -1,0 +1,68 @@
+"""A container that is out of memory as a whole, launcher included: the others name that, and wait for what replaces it.
+
+Where a container's processes are one group to the kernel (cgroup v2) it kills all of them. With version 1 it kills the
+one with the highest score, which here is made the launcher: as process 1 that takes all others of its container along.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from launcher.status import describe
+from tests.e2e.cluster import SIZE, Json, until
+from tests.e2e.test_going_on import PASSES, until_saved, went_on
+from tests.e2e.training import Training
+
+LIMIT = {"cpu": "1", "memory": "256Mi"}
+LAUNCHER_FIRST = "echo 1000 > /proc/1/oom_score_adj"
+TAKE_ALL = "exec python3 -c \"b'x' * (1 << 30)\""
+
+
+def run_out_of_memory(training: Training, pod: str) -> None:
+    """Whoever takes too much here is no child of the launcher, so that the launcher cannot tell of its death."""
+    command = ["kubectl", "-n", training.cluster.namespace, "exec", pod, "--", "sh", "-c"]
+    done = subprocess.run([*command, f"{LAUNCHER_FIRST}; {TAKE_ALL}"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 137, done
+
+
+def first_end(training: Training, uid: str) -> Json:
+    """How the first container of a pod ended, which may have been started again."""
+    (pod,) = (pod for pod in training.pods() if pod["metadata"]["uid"] == uid)
+    container = pod["status"]["containerStatuses"][0]
+    found: Json = (container["lastState"] or container["state"]).get("terminated") or {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("policy", "gone"),
+    [("Never", 0), ("Never", 1), ("OnFailure", 1)],
+    ids=["the hub's pod is replaced", "another pod is replaced", "a container is started again"],
+)
+def test_a_launcher_that_is_out_of_memory_is_named_as_such_and_waited_for(
+    training: Training, policy: str, gone: int
+) -> None:
+    def limited(job: Json) -> None:
+        job["spec"]["backoffLimit"] = SIZE
+        template = job["spec"]["template"]["spec"]
+        template["restartPolicy"] = policy
+        template["containers"][0]["resources"] = {"limits": LIMIT, "requests": LIMIT}  # of all processes the same score
+
+    variables = {"LAUNCHER_MAX_RESTARTS": "3", "STANDIN_BATCH_SECONDS": "0.3"}
+    training.submit(f"--num_passes={PASSES}", mode="Indexed", change=limited, **variables)
+    before = until_saved(training, 1)
+    run_out_of_memory(training, before[gone]["pod"])
+    until(lambda: first_end(training, before[gone]["uid"]), training.pods)
+    end = first_end(training, before[gone]["uid"])
+    assert (end["reason"], end["exitCode"]) == ("OOMKilled", 137)
+
+    went_on(training, "lost" if gone else None)
+    after = training.status()
+    assert [after[rank]["uid"] == before[rank]["uid"] for rank in range(SIZE)] == [
+        rank != gone or policy == "OnFailure" for rank in range(SIZE)
+    ]
+    asked = 0 if gone else 1
+    for words in ("was lost without a word", "Kubernetes says: ", "OOMKilled, exit code 137"):
+        assert words in training.told(asked)
+        assert not gone or words in describe(str(training.volume / training.name), as_json=False)
