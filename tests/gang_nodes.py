@@ -203,15 +203,19 @@ class Scene:
 
 
 class Relay:
-    """Between a member and its hub: can cut, stay away, or swallow everything."""
+    """Between a member and its hub: can cut, stay away, swallow everything, or hold single connections back."""
 
     def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
+        self.target = target
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.connections = 0
-        self.passed = b""
+        self.ended = 0  # by one side
+        self.gates: list[asyncio.Event] = []  # of each connection: what comes while it is closed passes later
+        self.holding = False  # every new connection
+        self.last_word: bytes | None = None  # whichever connection it passes on is held from then on
+        self.came = self.passed = b""
         self.away = False
         self.swallowing = False
         self.place = ("", 0)
@@ -220,10 +224,18 @@ class Relay:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.place = self._server.sockets[0].getsockname()[:2]
 
-    def cut(self) -> None:
-        for writer in self._writers:
+    def hold(self, *, new: bool = False) -> None:
+        """The connections that are there, and the new ones as well if told so."""
+        self.holding = new
+        for gate in self.gates:
+            gate.clear()
+
+    def cut(self, oldest: int | None = None) -> None:
+        """So many of the connections that are there, all when told nothing."""
+        ends = None if oldest is None else 2 * oldest
+        for writer in self._writers[:ends]:
             writer.transport.abort()
-        self._writers.clear()
+        del self._writers[:ends]
 
     def close(self) -> None:
         self.cut()
@@ -238,19 +250,36 @@ class Relay:
         if self.away:
             writer.transport.abort()
             return
-        there_reader, there_writer = await asyncio.open_connection(*self._target)
+        gate = asyncio.Event()
+        self.gates.append(gate)
+        if not self.holding:
+            gate.set()
+        there_reader, there_writer = await asyncio.open_connection(*self.target)
         self._writers.append(there_writer)
-        self._tasks.append(asyncio.ensure_future(self._pass_on(reader, there_writer)))
-        self._tasks.append(asyncio.ensure_future(self._pass_on(there_reader, writer)))
+        for one, other in ((reader, there_writer), (there_reader, writer)):
+            came = asyncio.Queue[bytes]()
+            self._tasks.append(asyncio.ensure_future(self._take(one, came)))
+            self._tasks.append(asyncio.ensure_future(self._pass_on(came, other, gate)))
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _take(self, reader: asyncio.StreamReader, came: asyncio.Queue[bytes]) -> None:
         try:
             while data := await reader.read(65536):
-                if not self.swallowing:
-                    self.passed += data
-                    writer.write(data)
+                self.came += data
+                came.put_nowait(data)
         except OSError:
             pass
+        self.ended += 1
+        came.put_nowait(b"")
+
+    async def _pass_on(self, came: asyncio.Queue[bytes], writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+        while data := await came.get():
+            await gate.wait()
+            if self.last_word is not None and self.last_word in data:
+                gate.clear()
+            if not self.swallowing:
+                self.passed += data
+                writer.write(data)
+        await gate.wait()
         writer.close()
 
 
@@ -301,6 +330,7 @@ async def _run(given: dict[str, Any]) -> None:
         node.gang.trained()
     if given.get("until"):
         await until(lambda: any(type(event).__name__ == given["until"] for event in node.events))
+        print(json.dumps({"refused": dict(node.gang.refused)}), flush=True)
         node.gang.stopped()
         await node.gang.close()
         os._exit(0)

@@ -63,6 +63,7 @@ class Job:
         self.volume = volume
         self.folder = folder
         self.environment = environment
+        self.program: tuple[str, ...] = ("-m", "launcher")
         self.launchers: dict[int, subprocess.Popen[bytes]] = {}
         self.output = volume / JOB / "output" if volume else folder
 
@@ -97,7 +98,7 @@ class Job:
             out, errors = (self.folder / f"{name}-{rank}" for name in ("stdout", "stderr"))
             with out.open("ab") as stdout, errors.open("ab") as stderr:
                 self.launchers[rank] = self.nodes.popen(
-                    [sys.executable, "-m", "launcher", "run", *flags],
+                    [sys.executable, *self.program, "run", *flags],
                     env=self.variables(rank) | more,
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,

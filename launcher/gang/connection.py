@@ -13,7 +13,7 @@ MISSED = 2  # beats, after which somebody counts as cut off
 MALFORMED = "malformed"
 TOO_LONG = "a line too long"
 # When a connection is over is the pulse's affair. From Linux 6.15 on the kernel tries again every 2 s; by itself it
-# doubles its pauses, and a cut of the network would last up to twice as long for us.
+# doubles its pauses, and a cut of the network lasts up to twice as long for a connection: a member makes a second one.
 TCP_RTO_MAX_MS = 44
 _PATIENT = ((socket.TCP_USER_TIMEOUT, 24 * 3600 * 1000), (TCP_RTO_MAX_MS, 2000))
 _WAKING = 2  # beats for what was said meanwhile to be read, no more: the others may have given this side up
@@ -151,7 +151,10 @@ async def settle(connections: Iterable[Connection], within: float) -> None:
 
 
 class Pulse:
-    """One timer for any number of connections: says that this side lives, and ends those that are silent."""
+    """One timer for any number of connections: says that this side lives, and ends those that are silent.
+
+    `cut_off` is told at each beat of those on which so many beats were missed that they may soon be ended.
+    """
 
     def __init__(
         self,
@@ -159,11 +162,13 @@ class Pulse:
         silence: float,
         connections: Callable[[], Iterable[Connection]],
         line: Callable[[], bytes] = lambda: ALIVE,
+        cut_off: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self._every = every
         self._silence = silence
         self._connections = connections
         self._line = line
+        self._cut_off = cut_off
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -190,6 +195,8 @@ class Pulse:
                 connection.heard_at = max(connection.heard_at, now - self._silence + _WAKING * self._every)
             if now - connection.heard_at > self._silence:
                 connection.give_up(self._silence)
-            else:
-                connection.send(line)
+                continue
+            connection.send(line)
+            if connection.is_cut_off(self._every):
+                self._cut_off(connection)
         self._schedule()

@@ -1,4 +1,4 @@
-"""A member's connection to its hub: joins, waits for the welcome, and returns when the connection ends."""
+"""A member's connection to its hub: joins, waits for the welcome, and returns when it ends or is not heard any more."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _ANSWER_WITHIN = 2.0  # connecting, and each answer, while joining
 _RETURN_PAUSE = 0.05
+_CONNECT_BESIDE = 0.8  # of the time between two beats: each of them finds the attempt before it over
 
 _Inbox = asyncio.Queue[Message | None]  # None is the end of the connection
 _Target = tuple[int, Any]  # address family and socket address
@@ -67,10 +68,14 @@ class Link:
         self._gang: str | None = None
         self._knocking: Connection | None = None  # before the welcome
         self._connection: Connection | None = None  # after it
+        self._ended_at: float | None = None  # it has ended, and this member has not returned
         self._returning: asyncio.Task[None] | None = None
         self._over = False
         self._pulse = Pulse(
-            settings.alive_every, settings.silence, lambda: filter(None, [self._knocking, self._connection])
+            settings.alive_every,
+            settings.silence,
+            lambda: filter(None, [self._knocking, self._connection]),
+            cut_off=self._cut_off,
         )
 
     # ---- joining -------------------------------------------------------------------------------------------------
@@ -81,7 +86,7 @@ class Link:
         within = min(_ANSWER_WITHIN, self._settings.reach_within)
         while True:
             try:
-                return await self._enter(within)
+                return await self._enter(within, within)
             except _Again as again:
                 if not again.retry or self._unreached():
                     raise LookAgain(again.reason) from None
@@ -96,19 +101,21 @@ class Link:
     def _where(self) -> str:
         return host_port(*self._hub)
 
-    async def _enter(self, within: float) -> Welcome:
+    async def _enter(self, within: float, answer_within: float) -> Welcome:
         """Connect, say hello, wait as long as the roster is not complete, and take the connection into use."""
         inbox: _Inbox = asyncio.Queue()
         try:
             connection = await self._connect(inbox, within)
-            theirs = protocol.read_challenge(await _next(inbox, within))
+            theirs = protocol.read_challenge(await _next(inbox, answer_within))
+            if self._connection and not self._connection.is_cut_off(self._settings.alive_every):
+                raise _Again("it was heard again on the connection before", retry=True)
             mine = protocol.new_nonce()
             connection.limit = protocol.KNOWN_LIMIT
             connection.send(
                 protocol.encode(protocol.hello(self._papers, self._settings.shape, self._gang, theirs, mine))
             )
             try:
-                welcome = await self._welcomed(connection, inbox, within)
+                welcome = await self._welcomed(connection, inbox, answer_within)
             except asyncio.CancelledError:
                 for message in self._last_words():  # the welcome may be on its way: then this member is missed
                     connection.send(protocol.encode(message))
@@ -184,7 +191,10 @@ class Link:
 
     def _use(self, connection: Connection, inbox: _Inbox) -> None:
         """From here on messages go to `heard`, beginning with those that came behind the welcome."""
-        self._connection = connection
+        before, self._connection = self._connection, connection
+        if before is not None:
+            before.fail("replaced")
+        self._ended_at = None
         self._target = self._dialled
         connection.heard = self._hear
         connection.ended = self._ended
@@ -221,19 +231,40 @@ class Link:
         if connection is not self._connection:
             return
         self._connection = None
-        ended_at = connection.heard_at if connection.silent else time.monotonic()
+        ended_at = self._ended_at = connection.heard_at if connection.silent else time.monotonic()
         if connection.why:  # silence, or nonsense: there is nobody to return to
+            if self._returning is not None:
+                self._returning.cancel()
             asyncio.get_running_loop().call_soon(self._lost, connection.why, ended_at, connection.silent)
         else:
-            self._returning = asyncio.get_running_loop().create_task(self._return(ended_at))
+            self._returning = asyncio.get_running_loop().create_task(self._return(ended_at, self._returning))
 
-    async def _return(self, ended_at: float) -> None:
+    def _cut_off(self, connection: Connection) -> None:
+        """At each beat. A new connection gets through as soon as the network does, an old one perhaps much later."""
+        if connection is self._connection and not self._over and (self._returning is None or self._returning.done()):
+            self._returning = asyncio.get_running_loop().create_task(self._dial_beside())
+
+    async def _dial_beside(self) -> None:
+        """The old connection stays in use until the welcome: whatever else comes says nothing about it.
+
+        Once connected there is no hurry. A hub that is only stopped gets one more connection, and not one a beat; and
+        one that has heard the hello may have given up the old connection for this one.
+        """
+        try:
+            await self._enter(_CONNECT_BESIDE * self._settings.alive_every, self._settings.silence)
+        except (_Again, OSError, asyncio.TimeoutError, Malformed):
+            return
+        self._returned()
+
+    async def _return(self, ended_at: float, dialling: asyncio.Task[None] | None) -> None:
         within = self._settings.return_within
         why = f"its connection ended and it could not be reached again within {within:g} s"
         until = time.monotonic() + within
-        while not self._over and (left := until - time.monotonic()) > 0:
+        if dialling is not None:  # perhaps the hub has ended the connection for that one
+            await self._end_dialling(dialling, within / 2)
+        while self._ended_at == ended_at and not self._over and (left := until - time.monotonic()) > 0:
             try:
-                await self._enter(min(left, within / 2))
+                await self._enter(min(left, within / 2), min(left, within / 2))
             except _Again as again:
                 if not again.retry:
                     why = f"its connection ended, and then: {again.reason}"
@@ -244,7 +275,17 @@ class Link:
                 self._returned()
                 return
             await asyncio.sleep(_RETURN_PAUSE)
-        self._lost(why, ended_at, False)
+        if self._ended_at == ended_at:
+            self._lost(why, ended_at, False)
+
+    async def _end_dialling(self, dialling: asyncio.Task[None], within: float) -> None:
+        try:
+            await asyncio.wait([dialling], timeout=within)
+        finally:
+            dialling.cancel()
+        if self._knocking is not None:
+            self._knocking.fail("too late")
+        await asyncio.wait([dialling])
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ connection, so nothing can be replayed. A job without a secret uses an empty key
 
 A return. After the welcome, a member whose connection ends comes back within 1 s with a hello that names its gang and
 the same incarnation. The hub says welcome, then where the gang is: restart, begin, train, collect, stop, finish. The
-member says again all that it has said. Hearing a word twice is the same as hearing it once.
+member says again all that it has said. Hearing a word twice is the same as hearing it once. A member that has heard
+nothing for two beats does the same on a second connection, while the first has not ended: the welcome replaces it.
 
 Limits. A line of an unknown peer has at most 64 KiB. `version` in challenge and hello is where it is for ever, so that
 launchers of different versions can tell each other so.
