@@ -693,6 +693,31 @@ async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_caus
 
 
 @in_loop
+async def test_who_was_cut_off_when_all_were_to_end_their_children_has_as_long_for_it_as_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene, alive_every=0.05, restart_within=92.0, silence=60)
+        overdue, asked_again = held_back(monkeypatch, 92.0), held_back(monkeypatch, 0.05)
+        relay.hold(new=True)
+        await until(lambda: relay.connections == 2, "both are cut off")
+        hub.failed(died("trainer", 0, 137, "killed"))
+        await hub.hears(Restart(1, died("trainer", 0, 137, "killed")))
+        hub.ended()
+        is_due(overdue)
+        for gate in relay.gates:
+            gate.set()
+        await until(lambda: member.turn == 1, "it has heard of it")
+        is_due(asked_again[:1])
+        await until(lambda: len(overdue) == 2, "its time begins")
+        assert not hub.has(Stop)
+        member.ended()
+        await begin_again([hub, member])
+        is_due(overdue[1:])
+        assert not hub.has(Stop)
+
+
+@in_loop
 async def test_the_bound_is_for_the_children_to_end_and_not_for_what_is_prepared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -331,13 +331,17 @@ class Hub:
         self._tell_all(protocol.restart(turn.number, cause))
         asyncio.get_running_loop().call_later(self._settings.restart_within, self._unless_ended, turn)
 
-    def _unless_ended(self, turn: Turn) -> None:
+    def _unless_ended(self, turn: Turn, were_cut_off: bool = False) -> None:
         """Whoever does not end its children has told why, if it could."""
         if turn.preparing is not None or turn.cause is None or turn is not self._turn or self._cause:
             return
+        loop = asyncio.get_running_loop()
         missing = [seat for seat in self._seats if seat.rank not in turn.said["ended"]]
         if missing and all(self._cut_off(seat) for seat in missing):  # has not heard of it: returns, or is lost
-            asyncio.get_running_loop().call_later(self._settings.alive_every, self._unless_ended, turn)
+            loop.call_later(self._settings.alive_every, self._unless_ended, turn, True)
+            return
+        if were_cut_off:  # has heard of it only now
+            loop.call_later(self._settings.restart_within, self._unless_ended, turn)
             return
         names, within = self._settings.shape.names([seat.rank for seat in missing]), self._settings.restart_within
         what = f"{turn.cause.what}; not started again: {names} did not end within {within:g} s"
