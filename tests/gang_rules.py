@@ -19,9 +19,10 @@ from launcher.gang import (
 )
 from launcher.gang.verdict import handicap
 from launcher.model import CHILDREN, Cause, Start
-from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut, Freeze
+from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Silence
 from tests.gang_story import (
     END_WITHIN,
+    SILENCE,
     Disturbed,
     Entry,
     Failed,
@@ -191,6 +192,21 @@ def who_returns_in_time_is_not_lost(story: Story) -> None:
                 assert cause.rank in struck or cause.rank not in returned, f"it has returned: {entry}"
 
 
+def who_is_silent_for_less_than_the_silence_is_not_lost(story: Story) -> None:
+    """In a gang that has begun. Whose own child dies while it hears nothing of the hub ends by itself, and leaves."""
+    faults, size = story.schedule.faults, story.schedule.size
+    silent = sum(fault.seconds for fault in faults if isinstance(fault, Silence))
+    harmless = all(
+        isinstance(fault, Silence) or (isinstance(fault, Death) and fault.code == 1 and fault.rank % size == 0)
+        for fault in faults
+    )
+    disturbed = [entry.at for entry in story.of(Disturbed)]
+    begun = [entry.at for entry in story.of(Begin)][:size]
+    if harmless and 0 < silent <= SILENCE - 10 and len(begun) == size and max(begun) < min(disturbed):
+        lost = [entry for entry in story.of(Judged, Stop, HubLost) if entry.what.cause.kind == "lost"]
+        assert not lost, f"was cut off for {silent:g} s: {lost[0]}"
+
+
 def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
     """By the hub's clock and the age of each report. Whoever may return is waited for, so only without such."""
     if not story.undisturbed():
@@ -248,5 +264,6 @@ RULES = (
     all_end_alike_where_nothing_is_cut,
     what_is_told_as_the_cause_has_happened,
     who_returns_in_time_is_not_lost,
+    who_is_silent_for_less_than_the_silence_is_not_lost,
     the_first_cause_is_the_earliest_that_was_told_in_time,
 )

@@ -88,9 +88,12 @@ class World:
         return self._directions.setdefault((sender.name, receiver.name), Direction())
 
     def silence(self, sender: Computer, receiver: Computer, seconds: float) -> None:
-        """In one direction nothing arrives for a while; then it does, since TCP repeats it."""
+        """In one direction nothing arrives for a while; then it does, since TCP repeats it: but with doubled pauses."""
         direction = self.direction(sender, receiver)
         direction.silent_until = max(direction.silent_until, self.now + seconds)
+        for end in sender.ends:
+            if end.peer.computer is receiver:
+                end.arrives_at = max(end.arrives_at, self.now + 2 * seconds)
 
     def cut(self, one: Computer, other: Computer, later: float, away: float) -> None:
         """End their connections: what is on its way is lost. The other notices `later`; dialling is refused as long."""

@@ -80,6 +80,11 @@ HEARD_TOO_LATE = Schedule(
 )
 # One member is still there when the mark fails for which nobody has waited.
 MARK_FAILS_LATE = Schedule(marks=SLOW_MARK, mark_fails=True, paces=(Pace(trains=2.0),), faults=(Freeze(3.0, 2, 20.0),))
+# The connection is dumb for longer than a member may be silent, a second one works after 20 s.
+DUMB_FOR_TOO_LONG = Schedule(
+    paces=(Pace(trains=60.0),),
+    faults=(Silence(5.0, 0, up=True, down=True, seconds=20.0), Death(5.0, 0, "trainer", 1, 0.0)),
+)
 
 
 @seed(SEED)
@@ -93,6 +98,7 @@ MARK_FAILS_LATE = Schedule(marks=SLOW_MARK, mark_fails=True, paces=(Pace(trains=
 )
 @example(HEARD_TOO_LATE)
 @example(MARK_FAILS_LATE)
+@example(DUMB_FOR_TOO_LONG)
 @given(SCHEDULED)
 def the_gang_keeps_its_rules(schedule: Schedule) -> None:
     story = Job(schedule).run()
