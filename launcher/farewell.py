@@ -41,6 +41,7 @@ async def leave(
     farewells = [
         membership.gang.close(),
         leaving,
+        *([membership.explain_end(result.cause)] if result.cause and result.cause.kind == "lost" else []),
         supervisor.close(FAREWELL),
         off_loop(report.write_termination_message, config.termination_log, message),
         *([off_loop(part.journal.flush, FAREWELL)] if part.journal else []),

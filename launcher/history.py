@@ -46,5 +46,15 @@ class History:
             words = report.cause_in_words(cause and replace(cause, tail=()), self._shape)
             latest |= {"ended": latest.get("ended") or report.now(), "first_cause": words}
 
+    def explain(self, number: int, cause: Cause) -> bool:
+        """By somebody who knows more of the end of a generation than its hub could say. False: it is known already."""
+        latest = self._generations[-1] if self._generations else {}
+        known = latest.get("first_cause") or {}
+        its_own = latest.get("number") == number and latest.get("ended") is None
+        if not its_own and (known.get("kind"), known.get("pod")) != (cause.kind, cause.pod):
+            return False
+        self.end(cause)
+        return True
+
     def content(self) -> dict[str, Any]:
         return {"without_progress": self.without_progress, "generations": list(self._generations)}

@@ -139,8 +139,15 @@ class Membership:
     async def _leave(
         self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[Left], None]
     ) -> None:
-        cause, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.way.end())
-        events(Left(cause, ending.result()))
+        told, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.way.end())
+        if told.kind == "lost" or told != cause:
+            await self.explain_end(told)
+        events(Left(told, ending.result()))
+
+    async def explain_end(self, cause: Cause) -> None:
+        """What the hub could not say any more, for the history, if that is how a generation has ended."""
+        if self.begun is not None:
+            await self._part.explain_end(self.begun.start.generation, cause)
 
     async def _see_all_end(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
         """Here, and then everywhere: another gang must find nothing of this one."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from launcher import paddle
+from launcher import paddle, report
 from launcher.bootstrap import Joined, from_volume
 from launcher.config import JobConfig
 from launcher.errors import Failure
@@ -99,6 +99,15 @@ class Part:
             return
         try:
             await self._from_volume(partial(self._record.leases.end, self._gang))
+        except Failure as failure:
+            self._say(failure.message)
+
+    async def explain_end(self, generation: int, cause: Cause) -> None:
+        """The hub is gone: whoever stands for it tells the next one."""
+        if self._record is None or cause.rank != 0 or self.rank == 0 or not report.stands_for(cause, self.rank):
+            return
+        try:
+            await self._from_volume(partial(self._record.explain, generation, cause, self._config.shape))
         except Failure as failure:
             self._say(failure.message)
 

@@ -17,7 +17,7 @@ from typing import Any
 from launcher import volume
 from launcher.history import History
 from launcher.leases import Leases
-from launcher.model import Roster
+from launcher.model import Cause, Roster
 from launcher.roles import Shape
 
 MAX_ATTEMPTS = 5  # without progress
@@ -80,6 +80,12 @@ class Record:
     def attempts(self) -> Mapping[str, Any]:
         """The same as it was written."""
         return self._content(self.attempts_file)
+
+    def explain(self, generation: int, cause: Cause, shape: Shape) -> None:
+        """Why this generation is over, where its hub could not say it, or knew less of it."""
+        history = self.history(shape)
+        if self._identity is not None and history.explain(generation, cause):
+            volume.write_atomically(self.attempts_file, json.dumps(history.content(), indent=1).encode() + b"\n")
 
     def keep_ranks(self, roster: Roster) -> None:
         """For pods without numbers: whoever replaces one of them later takes its rank, the others keep theirs."""

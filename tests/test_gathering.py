@@ -39,8 +39,9 @@ def test_the_job_goes_on_with_the_launcher_that_takes_the_place(waiting: Job, go
     assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     first, second = history(job)
     assert second["after_pass"] >= 1
-    if gone:
-        assert first["first_cause"]["kind"] == ("lost" if number == signal.SIGKILL else "stopped")
+    assert first["ended"]
+    assert first["first_cause"]["kind"] == ("lost" if number == signal.SIGKILL else "stopped")
+    assert first["first_cause"]["pod"] == f"pod-{gone}"
     assert "LAUNCHER_REJOIN_TIMEOUT" in job.stderr(others[0])
     assert log(job, others[0]).count("Pass=") <= PASSES + 1, "no pass that was saved is trained again"
     assert job.nothing_left()

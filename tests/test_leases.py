@@ -133,6 +133,14 @@ async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_spe
 
 
 @in_loop
+async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases: Leases, tmp_path: Path) -> None:
+    leases.take(0, ONE)
+    os.utime(tmp_path / ".launcher/.leases/0", (time.time() + 7000,) * 2)
+    async with waiting(Hub(leases, OTHER)) as task:
+        await asyncio.wait_for(task, 4 * ONE.ends_within)
+
+
+@in_loop
 async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(leases: Leases) -> None:
     await Hub(leases, ONE).begins()
     again = Hub(leases, replace(ONE, gang="gang-3"))
@@ -168,6 +176,17 @@ async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases
     assert time.monotonic() - begun >= SILENCE
     assert first.lost[0].kind == "volume"
     assert first.lost[0].code == Exit.IO_FAILED
+
+
+@in_loop
+async def test_the_silence_counts_from_the_last_word(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Hub(leases, ONE)
+    await first.begins()
+    await asyncio.sleep(1.5 * SILENCE)
+    monkeypatch.setattr(Leases, "speak", lambda *_: time.sleep(2))
+    begun = time.monotonic()
+    await until(lambda: first.lost, "that it is lost")
+    assert time.monotonic() - begun > SILENCE / 2
 
 
 @in_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -129,6 +130,8 @@ def test_a_hub_that_is_lost_with_its_pod_is_not_waited_for(first: Job) -> None:
     until_saved(first, 0)
     first.launchers[0].kill()
     assert sorted(first.codes()) == [69, 76, 137]
+    attempts = json.loads((first.output / ".launcher/job-1/attempts.json").read_text())
+    assert attempts["generations"][-1]["first_cause"]["kind"] == "lost", "its hub could not say that"
     first.start(flags=SIX)
     assert first.codes() == [0, 0, 0], first.stderr()
     assert WAITS not in first.stderr()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launcher import volume
 from launcher.errors import Failure
+from launcher.model import Cause
 from launcher.record import Record
 from launcher.roles import Shape
 
@@ -90,3 +94,26 @@ def test_a_volume_that_fails_makes_no_job_a_new_one_nor_its_passes_another_jobs(
     for asked in (record.has_begun, record.is_complete, Record(str(tmp_path), "job-2").completed_before):
         with pytest.raises(Failure, match="cannot read"):
             asked()
+
+
+def test_who_knows_more_of_an_end_than_the_hub_tells_the_next_one(tmp_path: Path) -> None:
+    record = Record(str(tmp_path), "job")
+    record.open()
+    history = record.history(Shape(3))
+    history.begin(0, None)
+    history.begin(1, None)
+    volume.write_atomically(record.attempts_file, json.dumps(history.content()).encode())
+    lost = Cause("lost", 0, "pod-0", "was lost without a word", 76)
+
+    def causes() -> list[str | None]:
+        known = (one["first_cause"] for one in record.history(Shape(3)).content()["generations"])
+        return [cause and cause["what"] for cause in known]
+
+    record.explain(0, lost, Shape(3))
+    assert causes() == [None, None], "another one has begun since"
+    record.explain(1, lost, Shape(3))
+    assert causes() == [None, "was lost without a word"]
+    record.explain(1, replace(lost, what="OOMKilled"), Shape(3))
+    assert causes() == [None, "OOMKilled"]
+    record.explain(1, replace(lost, kind="stopped", what="told to stop"), Shape(3))
+    assert causes() == [None, "OOMKilled"], "it had ended before that"
