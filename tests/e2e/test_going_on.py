@@ -24,16 +24,13 @@ def until_saved(training: Training, number: int) -> list[Json]:
     return training.status()
 
 
-def went_on(training: Training, *kinds: str | None) -> None:
-    """It is complete, with all its passes, after generations that ended by these kinds of causes.
-
-    None: without a word of the hub.
-    """
+def went_on(training: Training, *kinds: str) -> None:
+    """It is complete, with all its passes, after generations that ended by these kinds of causes."""
     training.until_complete()
     assert training.exits() == [0] * SIZE
     assert training.passes_done() == PASSES
     *ended, last = training.job_file()["generations"]
-    assert [(one["first_cause"] or {}).get("kind") for one in ended] == list(kinds)
+    assert [one["first_cause"]["kind"] for one in ended] == list(kinds)
     assert last["after_pass"] >= 1
 
 
