@@ -53,9 +53,10 @@ bench: $(INSTALLED)
 	$(BIN)/python -m bench
 
 # Gangs on this machine to which many faults happen at once, as root: ROUNDS=20, MINUTES=5, SEED=42 with ROUNDS=1 for that round again.
+# KINDS="cut,kill trainer" draws from these only: a seed is the same plan where the kinds are the same.
 # ON=pods: on a cluster whose nodes are this machine, with what `make e2e` needs, and CLUSTER, the command that powers nodes off and on.
 chaos: $(INSTALLED)
-	$(BIN)/python -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ON),--on $(ON))
+	$(BIN)/python -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") $(if $(ON),--on $(ON))
 
 image:
 	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) -t $(IMAGE) .

@@ -1,15 +1,16 @@
 """`make chaos`: gangs to which much happens at once, round after round, until one of them breaks a promise.
 
 python -m chaos --minutes 5             as long as that, each round with another seed
-python -m chaos --rounds 1 --seed 42    the round of this seed again
+python -m chaos --rounds 1 --seed 42    the round of this seed again, where the same kinds of faults can be done
+python -m chaos ... --kinds 'cut,kill trainer'    faults of these kinds only, as the line that replays a round has them
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
+import shlex
 import signal
 import sys
 import tempfile
@@ -18,9 +19,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from chaos import counting, evidence, invariants, plan
+from chaos import counting, evidence, invariants, kinds, plan
 from chaos.arena import Arena
 from chaos.local import LocalArena
+from chaos.plan import Plan
 from chaos.rounds import Story, play
 
 
@@ -30,27 +32,39 @@ def main() -> int:
         print("chaos: network namespaces, mounts and signals to all need root", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is frozen or mounted is undone
+    arena_of = _arena_of(given.on)
+    for line in kinds.told(arena_of.left_out):
+        print(line, flush=True)
+    with tempfile.TemporaryDirectory(prefix="chaos-data-") as data:
+        return _play_all(given, arena_of, Path(data))
+
+
+def _play_all(given: argparse.Namespace, arena_of: type[Arena], data: Path) -> int:
+    """1 where a promise was broken, 2 where a seed cannot be played here."""
     struck: Counter[str] = Counter()
     rounds, began = 0, time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="chaos-data-") as data:
-        for seed in _seeds(given):
-            with _arena(given.on, Path(data)) as arena:
-                story = play(arena, plan.make(seed, arena.kinds))
-                violated = invariants.violated(story)
-                print(_line(story), flush=True)
-                if violated:
-                    kept = evidence.keep(story, violated)
-                    break
-            rounds += 1
-            struck.update(fault.kind for fault in story.effective)
+    failed: tuple[Story, list[str], Path] | None = None
+    for seed in _seeds(given):
+        drawn = plan.make(seed, given.kinds or set(plan.KINDS) - set(arena_of.left_out))
+        if missing := kinds.impossible(drawn, arena_of.left_out):
+            print(f"seed {seed} cannot be played here: {'; '.join(missing)}", file=sys.stderr)
+            return 2
+        with arena_of(data) as arena:
+            story = play(arena, drawn)
+            print(_line(story), flush=True)
+            if violated := invariants.violated(story):
+                failed = story, violated, evidence.keep(story, violated, _again(drawn, given.on))
+                break
+        rounds += 1
+        struck.update(fault.kind for fault in story.effective)
     minutes = (time.monotonic() - began) / 60
     print(
         f"{rounds} rounds held in {minutes:.1f} minutes: "
         + ", ".join(f"{n} x {kind}" for kind, n in struck.most_common())
     )
-    if violated:
-        _tell(story, violated, kept, given.on)
-    return bool(violated)
+    if failed:
+        _tell(*failed, _again(failed[0].plan, given.on))
+    return bool(failed)
 
 
 def _arguments() -> argparse.Namespace:
@@ -58,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how many (default: 10, or as many as --minutes takes)")
     parser.add_argument("--minutes", type=float, help="begin no round after so long")
     parser.add_argument("--seed", type=int, help="of the first round, each later one has the next (default: any)")
+    parser.add_argument("--kinds", type=kinds.named, help="draw faults from these, with commas (default: all possible)")
     parser.add_argument("--on", choices=("local", "pods"), default="local", help="this machine, or a cluster")
     return parser.parse_args()
 
@@ -73,12 +88,12 @@ def _seeds(given: argparse.Namespace) -> Iterator[int]:
         number += 1
 
 
-def _arena(on: str, data: Path) -> contextlib.AbstractContextManager[Arena]:
+def _arena_of(on: str) -> type[Arena]:
     if on == "pods":
         from chaos.pods import PodArena  # needs a cluster
 
-        return PodArena(data)
-    return LocalArena(data)
+        return PodArena
+    return LocalArena
 
 
 def _line(story: Story) -> str:
@@ -91,12 +106,17 @@ def _line(story: Story) -> str:
     return f"seed {story.plan.seed}: {story.plan}: {done}: {how}, {story.seconds:.0f} s"
 
 
-def _tell(story: Story, violated: list[str], kept: Path, on: str) -> None:
+def _tell(story: Story, violated: list[str], kept: Path, again: str) -> None:
     print(f"\nseed {story.plan.seed} violates:", file=sys.stderr)
     for one in violated:
         print(f"- {one}", file=sys.stderr)
+    print(f"evidence: {kept}\nagain: {again}", file=sys.stderr)
+
+
+def _again(drawn: Plan, on: str) -> str:
+    """The command that plays this round again, also where other kinds of faults can be done."""
     there = "" if on == "local" else f" --on {on}"
-    print(f"evidence: {kept}\nagain: python -m chaos --rounds 1 --seed {story.plan.seed}{there}", file=sys.stderr)
+    return f"python -m chaos --rounds 1 --seed {drawn.seed} --kinds {shlex.quote(','.join(drawn.kinds))}{there}"
 
 
 if __name__ == "__main__":

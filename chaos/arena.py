@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -26,11 +26,14 @@ class End:
 class Arena(Protocol):
     """One gang of one round, from an empty folder on the volume to its end."""
 
-    kinds: frozenset[str]  # of plan.KINDS: the faults that can be done here
+    left_out: Mapping[str, str]  # the kinds of faults that cannot be done here, each with what is missing
 
     folder: Path  # the job's folder on the volume, readable on this host
     stamps: Path  # where the trainers leave STANDIN_STAMPS; on the volume only where nothing else can be shared
     job_id: str  # the identity: the name of its folder below output/.launcher
+
+    def __init__(self, data: Path) -> None:
+        """`data`: where what the rounds train on is kept, a volume for each size."""
 
     def __enter__(self) -> Arena: ...
 

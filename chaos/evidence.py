@@ -10,12 +10,13 @@ from chaos import limits
 from chaos.rounds import Story
 
 
-def keep(story: Story, violated: list[str]) -> Path:
-    """A folder with everything that tells how it came to that; it stays."""
+def keep(story: Story, violated: list[str], again: str) -> Path:
+    """A folder with everything that tells how it came to that; it stays. `again`: the command that plays it again."""
     kept = Path(tempfile.mkdtemp(prefix=f"chaos-seed-{story.plan.seed}-"))
     limit = [f"{seconds:6.1f} s  {reason}" for reason, seconds in limits.parts(story.plan)]
     chapters = {
         "violated": violated,
+        "again": [again],
         "plan": [str(story.plan), *map(str, story.plan.faults)],
         "done": [f"{done}: {done.what}" for done in story.done],
         "ends": [f"{end}" for end in story.ends],

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,7 @@ import psutil
 from chaos.arena import End
 from chaos.disk import Disk
 from chaos.indexed import IndexedJob
-from chaos.local_faults import KINDS, LocalFaults
+from chaos.local_faults import LEFT_OUT, LocalFaults
 from chaos.plan import Fault, Plan
 from tests.gangs import JOB, Job, make_volume
 from tests.switches import TwoSwitches
@@ -39,7 +39,7 @@ class Pod:
 class LocalArena:
     """See `chaos.arena.Arena`."""
 
-    kinds = KINDS
+    left_out: Mapping[str, str] = LEFT_OUT
     job_id = "chaos"
 
     def __init__(self, data: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import psutil
 
+from chaos import kinds
 from chaos.disk import Disk
 from chaos.limits import ON_VOLUME
 from chaos.plan import CLOCK, Fault, Plan
@@ -17,9 +17,9 @@ _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGST
 _ON_PROCESSES = frozenset(f"{word} {target}" for word in _SIGNALS for target in ("trainer", "pserver", "launcher"))
 _CUTS = frozenset({"cut", "cut outgoing", "cut incoming"})
 
-KINDS = _ON_PROCESSES | ON_VOLUME
-KINDS |= _CUTS if shutil.which("iptables-restore") else frozenset()
-KINDS |= {CLOCK} if shutil.which("gcc") else frozenset()
+_KINDS = _ON_PROCESSES | ON_VOLUME | _CUTS | {CLOCK}
+_NEEDS = {**dict.fromkeys(_CUTS, "iptables-restore"), CLOCK: "gcc"}
+LEFT_OUT: Mapping[str, str] = kinds.left_out(_KINDS, "it is done to pods (ON=pods)", _NEEDS)
 
 
 class LocalFaults:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 SILENCE = 15.0  # the shortest that LAUNCHER_SILENCE takes
@@ -86,6 +86,7 @@ class Plan:
     volume_timeout: int
     faults: tuple[Fault, ...] = ()
     ahead: Mapping[int, int] = field(default_factory=dict)  # seconds by which the wall clocks of some members differ
+    kinds: tuple[str, ...] = ()  # that the faults were drawn from: with others the same seed is another plan
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -134,12 +135,13 @@ def make(seed: int, kinds: Collection[str]) -> Plan:
         "volume_timeout": dice.choice((4, 30, 30)),
     }
     training = passes * BATCHES * batch_seconds
-    faults = _faults(dice, sorted(kinds), members, training)
+    drawn_from = tuple(sorted(kinds))
+    faults = tuple(_faults(dice, drawn_from, members, training))
     clocks = {rank: dice.choice((-3, 2, 26)) * 3600 for fault in faults if fault.kind == CLOCK for rank in fault.ranks}
-    return Plan(seed, members, passes, batch_seconds, **settings, faults=tuple(faults), ahead=clocks)
+    return Plan(seed, members, passes, batch_seconds, **settings, faults=faults, ahead=clocks, kinds=drawn_from)
 
 
-def _faults(dice: random.Random, kinds: list[str], members: int, training: float) -> list[Fault]:
+def _faults(dice: random.Random, kinds: Sequence[str], members: int, training: float) -> list[Fault]:
     count = dice.choice((0, 1, 1, 2, 2, 3, 3, 4, 4, 5, MOST_FAULTS))
     drawn = dice.choices(kinds, [KINDS[kind].weight for kind in kinds], k=count)
     faults: list[Fault] = []

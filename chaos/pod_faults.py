@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
 import psutil
 
+from chaos import kinds
 from chaos.disk import Disk
 from chaos.plan import CLOCK, KINDS, Fault
 from chaos.pods_machines import Machines
@@ -21,15 +22,18 @@ from tests.e2e.cluster import kubectl
 PODS = "10.244.0.0/16"  # all pods of the cluster
 VOLUME = "/home/jobpath"  # in the pods of all our manifests
 _WAYS = {"incoming": ("INPUT", "-i", "-s"), "outgoing": ("OUTPUT", "-o", "-d")}
+_CUTS = ("cut", "cut incoming", "cut outgoing")
 _MOUNTS = ("--mount", "--pid")  # whoever unmounts looks into /proc, where only the pod's own processes are
 _NETWORK = ("--net",)
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
 
 
 class PodFaults:
-    """Every kind but clocks set apart: pods have no clock of their own."""
+    """Every kind but those that are left out."""
 
-    kinds = frozenset(KINDS) - {CLOCK}
+    left_out: Mapping[str, str] = kinds.left_out(
+        set(KINDS) - {CLOCK}, "pods have no clock of their own", dict.fromkeys(_CUTS, "iptables")
+    )
 
     def __init__(self, namespace: str, seen: Seen, disk: Disk, machines: Machines) -> None:
         self._namespace = namespace

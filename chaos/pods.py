@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +34,7 @@ _GONE_WITHIN = 50
 class PodArena:
     """See `chaos.arena.Arena`."""
 
-    kinds = PodFaults.kinds
+    left_out: Mapping[str, str] = PodFaults.left_out
 
     def __init__(self, data: Path) -> None:
         """`data`: where what the rounds train on is kept, a volume for each size."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from chaos import invariants, limits, plan
+from chaos import invariants, kinds, limits, plan
 from chaos.arena import End
 from chaos.indexed import IndexedJob
 from chaos.plan import KINDS, LAUNCH, TRAINING, Fault, Plan
 from chaos.rounds import Done, Story
+from tests.supervising import needs_root
 
 PASSES = 3
 PLAN = Plan(1, 2, PASSES, 0.1, max_restarts=1, rejoin_timeout=60, backoff_limit=0, volume_timeout=30)
@@ -40,6 +44,33 @@ def test_every_kind_of_fault_comes_in_a_hundred_rounds_and_nobody_is_struck_who_
 def test_only_what_can_be_done_is_planned() -> None:
     plans = [plan.make(seed, {"kill trainer", "volume full"}) for seed in range(50)]
     assert {fault.kind for one in plans for fault in one.faults} == {"kill trainer", "volume full"}
+
+
+def test_what_a_place_leaves_out_is_said_with_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    possible, needs = set(KINDS) - {"node off"}, {"cut": "iptables-restore", "kill trainer": "sh"}
+    (tmp_path / "sh").write_text("")
+    (tmp_path / "sh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert list(kinds.told(kinds.left_out(possible, "it is done to nodes", needs))) == [
+        "left out: node off: it is done to nodes",
+        "left out: cut: there is no iptables-restore here",
+    ]
+
+
+def test_the_kinds_of_a_failing_round_give_its_plan_wherever_others_can_be_done_too() -> None:
+    drawn = plan.make(42, {"kill trainer", "cut", "volume full"})
+    assert drawn != plan.make(42, KINDS)
+    assert plan.make(42, kinds.named(",".join(drawn.kinds))) == drawn
+
+
+@needs_root
+def test_a_seed_whose_faults_cannot_be_done_here_is_not_played(tmp_path: Path) -> None:
+    assert any(fault.kind == "cut" for fault in plan.make(3, {"cut"}).faults)
+    play = [sys.executable, "-m", "chaos", "--rounds=1", "--seed=3", "--kinds=cut"]
+    done = subprocess.run(play, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "left out: cut, cut incoming, cut outgoing: there is no iptables-restore here" in done.stdout
+    assert re.match(r"seed 3 cannot be played here: cut of .*: there is no iptables-restore here", done.stderr)
 
 
 def test_what_takes_longer_may_take_longer() -> None:
