@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from launcher.gang import (
@@ -19,10 +20,12 @@ from launcher.gang import (
 )
 from launcher.gang.verdict import handicap
 from launcher.model import CHILDREN, Cause, Start
+from launcher.record import MAX_ATTEMPTS
 from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Silence
 from tests.gang_story import (
     END_WITHIN,
     SILENCE,
+    Claimed,
     Disturbed,
     Entry,
     Failed,
@@ -30,6 +33,7 @@ from tests.gang_story import (
     Judged,
     Left,
     Marking,
+    Passed,
     Prepared,
     Reached,
     Runs,
@@ -164,6 +168,8 @@ def what_is_told_as_the_cause_has_happened(story: Story) -> None:
                 failed[cause] = turn
             case Prepared(Cause() as cause):
                 failed[cause] = None
+            case Judged(cause, _, told) if cause in failed:  # it may be told with more words
+                failed[told] = failed[cause]
             case Disturbed() | Left():
                 away.add(entry.rank)
             case Restart(turn, cause):
@@ -218,7 +224,7 @@ def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
                 reports.append(Report(entry.at, entry.at - age, cause))
             case Reached(cause, of_turn, died_at) if of_turn == turn:
                 reports.append(Report(entry.at, died_at, cause))
-            case Judged(cause, then):
+            case Judged(cause, then, _):
                 closing = min(report.arrived for report in reports) + Settings.collect
                 assert abs(entry.at - closing) < NEARLY, f"judged at {entry.at}, due at {closing}"
                 judged = min(report.counts_from for report in reports if report.cause == cause)
@@ -234,6 +240,77 @@ def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
                     for report in reports
                     if report.cause.rank == 0 and report.cause.kind not in CHILDREN
                 ]
+
+
+def no_generation_is_begun_twice(story: Story) -> None:
+    """Nor one that another gang of this job has."""
+    begun = [entry.what.start.generation for entry in story.of(Prepared) if isinstance(entry.what.start, Start)]
+    claimed = {entry.what.number for entry in story.of(Claimed)}
+    assert begun == sorted({*begun} - claimed), f"begun: {begun}, another gang's: {claimed}"
+
+
+def no_more_restarts_than_allowed(story: Story) -> None:
+    restarts = [entry for entry in story.of(Judged) if entry.what.then is Next.RESTART]
+    assert len(restarts) <= story.schedule.restarts, f"{story.schedule.restarts} are allowed: {restarts}"
+
+
+def a_start_goes_on_after_the_last_pass(story: Story) -> None:
+    last = None
+    for entry in story.of(Passed, Prepared):
+        match entry.what:
+            case Passed(number):
+                last = number if story.schedule.saves else None
+            case Prepared(Start(_, resume)):
+                assert resume == last, f"after pass {last}: {entry}"
+
+
+def failures(story: Story) -> Iterator[tuple[Entry, bool, list[Entry]]]:
+    """Of each start: whether a pass was done in the generation before it, and its failures, up to the last word."""
+    passed, failed = False, list[Entry]()
+    for entry in story.of(Prepared, Passed, Judged):
+        match entry.what:
+            case Prepared():
+                yield entry, passed, failed
+                passed, failed = False, []
+            case Passed():
+                passed = True
+            case Judged(_, Next.RESTART, _):
+                failed.append(entry)
+            case Judged():
+                return
+
+
+def twice_the_same_failure_before_any_progress_ends_the_job(story: Story) -> None:
+    """And no other does."""
+    alike = None
+    for start, passed, failed in itertools.islice(failures(story), 1, None):
+        now = None if passed else (failed[0].what.cause.kind, failed[0].what.cause.code)
+        if isinstance(start.what.start, Start):
+            assert now is None or now != alike, f"failed like the one before: {failed} {start}"
+        elif start.what.start.final:
+            assert (now or "progress") == alike, f"the one before failed by {alike}: {failed} {start}"
+        alike = now
+
+
+def each_pause_is_kept_and_doubles_until_a_pass_is_done(story: Story) -> None:
+    pause = 1.0
+    ends = max(pace.ends for pace in story.schedule.paces)
+    longest = ends + 3 * story.schedule.prepares + 10 * max(story.schedule.delays) + 0.5
+    for start, passed, failed in failures(story):
+        if failed and isinstance(start.what.start, Start):
+            pause = 1.0 if passed else pause
+            lasted = start.at - failed[-1].at
+            assert lasted > pause - NEARLY, f"before {pause:g} s have passed: {failed[-1]} {start}"
+            if passed and len(failed) == 1 and story.undisturbed():
+                assert lasted < pause + longest, f"a pause after a pass is 1 s: {failed} {start}"
+            pause *= 2
+
+
+def five_generations_without_a_pass_are_enough(story: Story) -> None:
+    without = 0
+    for _, passed, failed in failures(story):
+        without = 0 if passed or not failed else without + 1
+        assert without < MAX_ATTEMPTS, f"{without} ended before a pass was done, and another one begins"
 
 
 @dataclass(frozen=True)
@@ -266,4 +343,10 @@ RULES = (
     who_returns_in_time_is_not_lost,
     who_is_silent_for_less_than_the_silence_is_not_lost,
     the_first_cause_is_the_earliest_that_was_told_in_time,
+    no_generation_is_begun_twice,
+    no_more_restarts_than_allowed,
+    a_start_goes_on_after_the_last_pass,
+    twice_the_same_failure_before_any_progress_ends_the_job,
+    each_pause_is_kept_and_doubles_until_a_pass_is_done,
+    five_generations_without_a_pass_are_enough,
 )

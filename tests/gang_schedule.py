@@ -84,6 +84,11 @@ class Off(Fault):
     """The node."""
 
 
+@dataclass(frozen=True)
+class Rival(Fault):
+    """Another gang of this job, of which this one knows nothing, claims the next generation."""
+
+
 DISTURBING = (Cut, Silence, Freeze, Killed, Off)
 
 
@@ -102,6 +107,8 @@ class Schedule:
     refuses: int | None = None  # the start that may not be, by its number
     marks: float = 0.0
     mark_fails: bool = False
+    passes: float = 0.0  # seconds after which trainer 0 has done one more pass; 0: it never has
+    saves: bool = False  # passes are saved, so that the next generation goes on after them
 
 
 SHORT = st.sampled_from((0.0, 0.01, 0.05, 0.1, 0.3))
@@ -131,7 +138,7 @@ def some_fault() -> st.SearchStrategy[Fault]:
     cuts = [st.builds(Cut, AFTER, RANKS, SHORT, st.sampled_from((0.0, 0.1, 0.4, 0.9, 1.1, 3.0))) for _ in range(4)]
     silence = st.builds(Silence, AFTER, RANKS, st.booleans(), st.booleans(), LONG)
     freeze = st.builds(Freeze, AFTER, RANKS, LONG)
-    ends = [st.builds(kind, LATER, RANKS) for kind in (Told, Broken, Killed, Off)]
+    ends = [st.builds(kind, LATER, RANKS) for kind in (Told, Broken, Killed, Off, Rival)]
     return st.one_of(*deaths, *cuts, silence, freeze, *ends)
 
 
@@ -141,11 +148,13 @@ SCHEDULED = st.builds(
     delays=st.lists(st.sampled_from((0.0, 0.001, 0.01, 0.05, 0.2)), min_size=1, max_size=6).map(tuple),
     paces=st.lists(PACES, min_size=1, max_size=5).map(tuple),
     faults=st.lists(some_fault(), min_size=1, max_size=8).map(tuple),
-    restarts=st.sampled_from((3, 2, 1, 0)),
+    restarts=st.sampled_from((3, 6, 2, 1, 0)),
     gathers=st.booleans(),
     prepares=WHILE,
     stubborn=st.booleans(),
     refuses=st.sampled_from((None, None, None, None, 0, 1, 2)),
     marks=st.sampled_from((0.0, 0.1, 3.0, SLOW_MARK)),
     mark_fails=st.booleans(),
+    passes=st.sampled_from((0.0, 0.0, 0.1, 1.0)),
+    saves=st.booleans(),
 )

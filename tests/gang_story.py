@@ -26,6 +26,7 @@ from launcher.gang import (
     protocol,
 )
 from launcher.model import CHILDREN, Cause, Member, Start
+from tests.gang_generations import HubsGenerations
 from tests.gang_schedule import (
     DISTURBING,
     Broken,
@@ -36,6 +37,7 @@ from tests.gang_schedule import (
     Killed,
     Off,
     Pace,
+    Rival,
     Schedule,
     Silence,
     Told,
@@ -49,6 +51,7 @@ LOOK_EVERY = 0.5  # for peers, after LookAgain
 MARK_SEEN_WITHIN = 3.0  # by a member that has lost its hub
 FINISH_WITHIN = 1.5  # after a stop
 ENDS_WITHIN = 40.0  # of whoever is silent: to notice it, and the slowest end of children
+TOO_LATE = Start(999, None)  # settled when nobody waits for it any more
 END_WITHIN = 240.0  # after the last fault: all silences noticed, and four turns of the slowest members
 
 
@@ -80,10 +83,11 @@ class Reached:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the hub has found to be the first cause."""
+    """What the hub has found to be the first cause, and how it tells it."""
 
     cause: Cause
     then: Next
+    told: Cause
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,20 @@ class Prepared:
     """What the hub's launcher has settled: a start, or a cause to end by."""
 
     start: Start | Cause
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Trainer 0 has done a pass."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Another gang of this job has claimed a generation."""
+
+    number: int
 
 
 @dataclass(frozen=True)
@@ -173,6 +191,8 @@ class Launcher:
         self.computer = job.world.computer(f"10.0.0.{rank}", clock=1000.0 * rank)
         self.left = False
         self._note = partial(job.note, rank)
+        self._job = job
+        self._next_pass = 0
         self._pace = pace
         self._turn = 0
         self._children: set[str] = set()
@@ -233,10 +253,14 @@ class Launcher:
     def _heard(self, event: Event) -> None:
         self._note(event)
         match event:
-            case Begin(turn) if not (self._pace.early and turn == 0):
-                self._serve()
+            case Begin(turn, start):
+                self._next_pass = 0 if start.resume is None else start.resume + 1
+                if not (self._pace.early and turn == 0):
+                    self._serve()
             case Train():
                 self._run("trainer")
+                if self.rank == 0 and self._job.schedule.passes:
+                    self._later(self._job.schedule.passes, self._passed, self._turn)
                 self._later(self._pace.trains, self._trained, self._turn)
             case Restart(turn):
                 self._turn = turn
@@ -266,6 +290,12 @@ class Launcher:
         for fault, number in [doomed for doomed in self._doomed if doomed[0].kind == kind][:1]:
             self._doomed.remove((fault, number))
             self._later(fault.after, self.suffer, fault, number)
+
+    def _passed(self, turn: int) -> None:
+        if turn == self._children_of and "trainer" in self._children:
+            self._job.passed(self._next_pass)
+            self._next_pass += 1
+            self._later(self._job.schedule.passes, self._passed, turn)
 
     def _trained(self, turn: int) -> None:
         if turn == self._children_of:
@@ -359,8 +389,7 @@ class Job:
         self.story = Story(schedule)
         self.world = World(schedule.delays)
         self.world.tap = self._arrived
-        self._prepared = 0
-        self._restarts = schedule.restarts
+        self._generations = HubsGenerations(schedule)
         paces = itertools.cycle(schedule.paces)
         self._launchers = [Launcher(self, rank, next(paces)) for rank in range(schedule.size)]
         at = 0.0
@@ -373,6 +402,7 @@ class Job:
         self.world.run(lambda: not self._living(), self._until)
         self.story.waiting = self._living()
         self.world.close()
+        self._generations.close()
         return self.story
 
     def _living(self) -> list[int]:
@@ -392,29 +422,25 @@ class Job:
         self.note(0, Marking(done=True))
 
     def judge(self, cause: Cause) -> tuple[Cause, Next]:
-        then = Next.STOP
-        if cause.kind in CHILDREN and self._restarts:
-            self._restarts -= 1
-            then = Next.RESTART
-        elif self.schedule.gathers and cause.kind in ("lost", "stopped"):
-            then = Next.GATHER
-        self.note(0, Judged(cause, then))
-        return cause, then
+        told, then = self._generations.judge(cause)
+        self.note(0, Judged(cause, then, told))
+        return told, then
 
     async def prepare(self, cause: Cause | None) -> Start:
-        number, self._prepared = self._prepared, self._prepared + 1
         try:
-            await asyncio.sleep(self.schedule.prepares)
+            start = await self._generations.prepare(cause)
         except asyncio.CancelledError:
-            if not self.schedule.stubborn:
+            if not self.schedule.stubborn or self.world.over:
                 raise
-            await asyncio.sleep(self.schedule.prepares)
-        if number == self.schedule.refuses:
-            no = Cause("volume", 0, "pod-0", f"start {number} may not be", Exit.IO_FAILED)
-            self.note(0, Prepared(no))
-            raise NotAgain(no)
-        self.note(0, Prepared(Start(number, None)))
-        return Start(number, None)
+            return TOO_LATE
+        self.note(0, Prepared(start))
+        if isinstance(start, Cause):
+            raise NotAgain(start)
+        return start
+
+    def passed(self, number: int) -> None:
+        self.note(0, Passed(number))
+        self._generations.passed(number)
 
     # ---- what happens --------------------------------------------------------------------------------------------
 
@@ -440,6 +466,8 @@ class Job:
             case Killed():
                 self.note(node.rank, Runs(None))
                 node.computer.kill()
+            case Rival():
+                self.note(0, Claimed(self._generations.claim_for_another_gang()))
             case Off():
                 self.note(node.rank, Runs(None))
                 node.computer.switch_off()

@@ -14,11 +14,14 @@ import os
 import random
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import pytest
+
+from launcher import generations
 
 Address = tuple[str, int]
 SOON = -math.inf
@@ -464,6 +467,9 @@ class _Time:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
 
 class _Os:
     strerror = staticmethod(os.strerror)
@@ -483,7 +489,11 @@ class _Sockets:
 
 
 def move_in(patch: pytest.MonkeyPatch) -> None:
-    """From here on the gang's code sees the time, the chance and the sockets of the world that it runs in."""
+    """From here on the gang's code sees the time, the chance and the sockets of the world that it runs in.
+
+    The hub's decisions about generations see its time only: they write to a real folder.
+    """
+    patch.setattr(generations, "time", _Time())
     for name, module in list(sys.modules.items()):
         if name.startswith("launcher.gang"):
             for known, simulated in {"time": _Time(), "os": _Os(), "socket": _Sockets()}.items():

@@ -18,7 +18,7 @@ from launcher.gang import (
     HubLost,
     Stop,
 )
-from launcher.model import Cause
+from launcher.model import CHILDREN, Cause, Start
 from tests import gang_world
 from tests.gang_rules import RULES
 from tests.gang_schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence
@@ -46,6 +46,7 @@ def look_at(story: Story) -> None:
     welcomed = Counter(entry.rank for entry in story.of(Welcomed))
     failed = {entry.what.cause for entry in story.of(Failed)}
     judged = story.of(Judged)
+    starts = [entry.what.start for entry in story.of(Prepared)]
     happened = {
         "complete": complete,
         "complete after a restart": complete and judged,
@@ -55,7 +56,15 @@ def look_at(story: Story) -> None:
         "to gather again": any(stop.again for stop in stops),
         "lost in silence": any(stop.cause.silent for stop in stops),
         "not ended in time": any("not started again" in stop.cause.what for stop in stops),
-        "may not start": any(isinstance(entry.what.start, Cause) for entry in story.of(Prepared)),
+        "may not start": any(isinstance(start, Cause) for start in starts),
+        "goes on after a pass": any(isinstance(start, Start) and start.resume for start in starts),
+        "another gang is ahead": any(
+            isinstance(start, Start) and start.generation > number for number, start in enumerate(starts)
+        ),
+        "a third pause": len([start for start in starts if isinstance(start, Start)]) > 3,
+        "twice the same": any(isinstance(start, Cause) and "twice the same" in start.what for start in starts),
+        "no attempts left": any("attempts in a row" in entry.what.told.what for entry in judged),
+        "no restarts left": 0 < story.schedule.restarts < sum(entry.what.cause.kind in CHILDREN for entry in judged),
         "stopped without the hub's word": any(
             isinstance(end.what, Stop) and rank and not story.of(Verdict, rank=rank)
             for rank, end in story.ends().items()
@@ -85,6 +94,19 @@ DUMB_FOR_TOO_LONG = Schedule(
     paces=(Pace(trains=60.0),),
     faults=(Silence(5.0, 0, up=True, down=True, seconds=20.0), Death(5.0, 0, "trainer", 1, 0.0)),
 )
+# Each generation ends in another way than the one before it, and none gets anywhere.
+NEVER_A_PASS = Schedule(
+    paces=(Pace(trains=6.0),),
+    faults=tuple(Death(0.0, 1, "pserver", code, 0.0) for code in (1, 139, 1, 139, 1, 139)),
+    restarts=6,
+)
+# The same failure three times, but the second one has done a pass before it.
+GETS_ON_ONCE = Schedule(
+    paces=(Pace(starts=3.0, trains=6.0),),
+    faults=tuple(Death(after, 1, "trainer", 1, 0.0) for after in (0.0, 1.5, 0.0)),
+    restarts=3,
+    passes=1.0,
+)
 
 
 @seed(SEED)
@@ -99,6 +121,8 @@ DUMB_FOR_TOO_LONG = Schedule(
 @example(HEARD_TOO_LATE)
 @example(MARK_FAILS_LATE)
 @example(DUMB_FOR_TOO_LONG)
+@example(NEVER_A_PASS)
+@example(GETS_ON_ONCE)
 @given(SCHEDULED)
 def the_gang_keeps_its_rules(schedule: Schedule) -> None:
     story = Job(schedule).run()

@@ -1,0 +1,101 @@
+"""The launcher's own Generations in the simulated world: on a real folder, which answers as late as is scheduled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from typing import TypeVar
+
+from launcher import checkpoints
+from launcher.errors import Exit, Failure
+from launcher.gang import Next, NotAgain
+from launcher.generations import Generations
+from launcher.history import History
+from launcher.model import Cause, Member, Roster, Saves, Start
+from launcher.record import Record
+from launcher.roles import Shape
+from tests.gang_schedule import Schedule
+
+T = TypeVar("T")
+
+_IN_MEMORY = "/dev/shm"
+_LOOKS = 4  # about as often a start looks at the volume
+
+
+class HubsGenerations:
+    """What the hub's launcher asks of them, as its membership does."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._starts = 0
+        self._folder = tempfile.TemporaryDirectory(dir=_IN_MEMORY if os.path.isdir(_IN_MEMORY) else None)
+        self._output = self._folder.name
+        self._record = Record(self._output, "job")
+        hosts = [f"10.0.0.{rank}" for rank in range(schedule.size)]
+        self._roster = Roster(tuple(Member(f"pod-{rank}", "", host, host, rank) for rank, host in enumerate(hosts)))
+        self._generations = Generations(
+            schedule.restarts,
+            Saves(self._output) if schedule.saves else None,
+            self._record,
+            History({}, Shape(schedule.size)),
+            None,
+            counts=True,
+            gathers=schedule.gathers,
+            output=self._output,
+            pod="pod-0",
+            say=lambda line: None,
+            written=lambda: None,
+            from_volume=self._from_volume,
+        )
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+        return self._generations.judge(cause)
+
+    async def prepare(self, cause: Cause | None) -> Start | Cause:
+        self._starts += 1
+        try:
+            return await self._generations.prepare(cause, self._roster)
+        except NotAgain as no:
+            return no.cause
+
+    def passed(self, number: int) -> None:
+        """Trainer 0 has saved a pass, and says so."""
+        if self._schedule.saves:
+            place = checkpoints.folder(self._output, number)
+            os.makedirs(place, exist_ok=True)
+            open(os.path.join(place, "done"), "w").close()
+        self._generations.passed()
+
+    def claim_for_another_gang(self) -> int:
+        """The next number that is free: another gang of this job begins its generation."""
+        number = 0
+        while not self._record.claim(number, "pod-x"):
+            number += 1
+        return number
+
+    async def _from_volume(self, work: Callable[[], T]) -> T:
+        """Also what nobody waits for any more is done."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        refuses = self._starts - 1 == self._schedule.refuses
+
+        def do() -> None:
+            if refuses:
+                _tell(answer, Failure(Exit.IO_FAILED, f"start {self._starts - 1} may not be"))
+                return
+            result = work()
+            if not answer.done():
+                answer.set_result(result)
+
+        loop.call_later(self._schedule.prepares / _LOOKS, do)
+        return await answer
+
+
+def _tell(answer: asyncio.Future[T], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
