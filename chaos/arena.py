@@ -23,6 +23,16 @@ class End:
     struck: bool = False  # a fault has killed it: it could say nothing
 
 
+@dataclass
+class Frozen:
+    """A launcher that was stopped for longer than the others wait for it; nanoseconds, by the clock of the stamps."""
+
+    pod: str
+    since: int
+    until: int
+    replaced: bool = False  # another pod has taken its place meanwhile
+
+
 class Arena(Protocol):
     """One gang of one round, from an empty folder on the volume to its end."""
 
@@ -62,6 +72,9 @@ class Arena(Protocol):
 
     def said(self) -> str:
         """The standard error of all launchers there were, each behind its pod's name."""
+
+    def frozen(self) -> Sequence[Frozen]:
+        """The launchers that were frozen for so long that the others went on."""
 
     def left(self) -> list[str]:
         """Processes, mounts and pods that should be gone, once the job is over."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from chaos import traces
+from chaos import frozen, traces
 from chaos.rounds import Story
 
 
@@ -54,9 +54,12 @@ def generations_of(story: Story) -> dict[tuple[str, int], int]:
 
 def each_pass_once(story: Story) -> Iterator[str]:
     """Trainer 0 begins behind the newest pass that was saved, each time, and goes on one by one."""
-    saved, perhaps = -1, -1  # what surely is saved; what may be, by somebody killed before it could say so
+    begun, perhaps = -1, -1  # what was there for a run to begin behind; what may be, by who could not say so any more
+    before: list[traces.Stamp] = []
     for run in [run for run in traces.runs(story.stamps) if run.trainer == 0]:
         (first,) = run.numbers("begins")
+        known = [stamp for stamp in before if not frozen.is_late(story, stamp, run.first)]
+        saved = max([begun, *(stamp.number for stamp in known if stamp.word == "saved")])
         if first <= saved:
             yield f"{run} trains pass {first} again, although pass {saved} had been saved"
         if first > max(saved, perhaps) + 1:
@@ -64,8 +67,10 @@ def each_pass_once(story: Story) -> Iterator[str]:
         for word in ("pass", "saved"):
             if run.numbers(word) != list(range(first, first + len(run.numbers(word)))):
                 yield f"{run} began with pass {first}, and {word}: {run.numbers(word)}"
-        saved = max([saved, first - 1, *run.numbers("saved")])
+        before += run.stamps
+        begun = max(begun, first - 1)
         perhaps = max([-1, *run.numbers("saves")])
+    saved = max([begun, *(stamp.number for stamp in before if stamp.word == "saved")])
     for number in sorted(set(range(saved + 1)) - set(whole_passes(story))):
         yield f"pass {number} was saved, and is not there"
 

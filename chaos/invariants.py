@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from chaos import causes, counting, limits, traces
+from chaos import causes, counting, frozen, limits, traces
 from chaos.counting import claims, output, record, whole_passes
 from chaos.rounds import Story
 from tests.standin.evaluate import read_parameter
@@ -51,14 +51,17 @@ def _unreadable(folder: Path) -> Iterator[str]:
 
 
 def one_writer(story: Story) -> Iterator[str]:
-    """No generation begins, nor is trained, while another one is; claims are dense, so that none was skipped."""
+    """No generation begins, nor is trained, while another one is; claims are dense, so that none was skipped.
+
+    But for what a frozen launcher's trainer does until it is ended, see `frozen`.
+    """
     numbers = claims(story)
     if numbers != list(range(len(numbers))):
         yield f"the claims of generations have gaps: {numbers}"
     runs = traces.runs(story.stamps)
     for trainer in sorted({run.trainer for run in runs}):
         for one, other in pairwise(run for run in runs if run.trainer == trainer):
-            if other.first < one.last:
+            if frozen.beside(story, one, other.first):
                 yield f"{other} began while {one} was still training"
     yield from _overlapping(story, runs)
 
@@ -69,7 +72,7 @@ def _overlapping(story: Story, runs: list[traces.Run]) -> Iterator[str]:
     numbered = [(known[run.pod, run.pid], run) for run in runs if (run.pod, run.pid) in known]
     for number, run in numbered:
         for later, other in numbered:
-            if later > number and other.first < run.last:
+            if later > number and frozen.beside(story, run, other.first):
                 yield f"{other} of generation {later} began while {run} of generation {number} was still training"
 
 

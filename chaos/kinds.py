@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from chaos.plan import KINDS, Plan
 
 
-def left_out(kinds: Collection[str], elsewhere: str, needs: Mapping[str, str]) -> dict[str, str]:
-    """Each kind that cannot be done, with why: not one of `kinds`, or without the program that it needs."""
+def left_out(elsewhere: Mapping[str, str], needs: Mapping[str, str]) -> dict[str, str]:
+    """Why each kind that cannot be done is not: it belongs elsewhere, or the program that it needs is not here."""
     found = {program: shutil.which(program) for program in needs.values()}
     lacking = {kind: f"there is no {program} here" for kind, program in needs.items() if not found[program]}
-    return {kind: elsewhere for kind in KINDS if kind not in kinds} | lacking
+    return {**elsewhere, **lacking}
 
 
 def told(left_out: Mapping[str, str]) -> Iterator[str]:

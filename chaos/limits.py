@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from chaos.plan import PEER_TIMEOUT, SILENCE, STOP_GRACE, Fault, Plan
 
-SILENT = frozenset({"stop launcher", "cut", "cut outgoing", "cut incoming", "node off"})
+FREEZES = frozenset({"freeze launcher", "freeze machine"})
+SILENT = FREEZES | {"stop launcher", "cut", "cut outgoing", "cut incoming", "node off"}
 DEATHS = frozenset({"kill trainer", "kill pserver", "term trainer", "term pserver"})
 LOSSES = frozenset({"kill launcher", "term launcher", "delete pod", "force delete pod"})
 ON_VOLUME = frozenset({"volume full", "volume read-only", "volume stalled"})
@@ -41,6 +42,8 @@ def parts(plan: Plan) -> Iterator[tuple[str, float]]:
 def _of(fault: Fault, plan: Plan, start: float) -> Iterator[tuple[str, float]]:
     if fault.kind in SILENT:
         yield f"{fault.kind}: silence, the fence, and all join again", SILENCE + _NOTICED_LATER + STOP_GRACE + start
+    if fault.kind in FREEZES:
+        yield f"{fault.kind}: woken, it notices, and ends its children", SILENCE + 2 * STOP_GRACE
     if fault.kind in LOSSES:
         yield f"{fault.kind}: another one comes, and all join again", STOP_GRACE + start
     if fault.kind in ON_VOLUME:

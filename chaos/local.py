@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,9 +15,10 @@ from types import TracebackType
 
 import psutil
 
-from chaos.arena import End
+from chaos.arena import End, Frozen
 from chaos.disk import Disk
 from chaos.indexed import IndexedJob
+from chaos.limits import FREEZES
 from chaos.local_faults import LEFT_OUT, LocalFaults
 from chaos.plan import Fault, Plan
 from tests.gangs import JOB, Job, make_volume
@@ -28,11 +30,12 @@ _PROGRAMS = {"trainer": "paddle_trainer", "pserver": "paddle_pserver_main"}
 class Pod:
     """One launcher, from its start to its end."""
 
-    def __init__(self, rank: int, name: str, launcher: subprocess.Popen[bytes], termination: Path) -> None:
+    def __init__(self, rank: int, name: str, launcher: subprocess.Popen[bytes], termination: Path, said: Path) -> None:
         self.rank = rank
         self.name = name
         self.launcher = launcher
         self.termination = termination
+        self.said = said
         self.killed = self.told = False
 
 
@@ -49,6 +52,9 @@ class LocalArena:
         self.stamps = self._home / "stamps"
         self.stamps.touch()
         self._pods: dict[int, Pod] = {}  # those that live
+        self._deleted: list[Pod] = []  # those of which the Job knows nothing any more
+        self._to_replace: list[tuple[float, Pod, Frozen]] = []  # when, and whom
+        self._frozen: list[tuple[Fault, Frozen]] = []
         self._ends: list[End] = []
         self._disk: Disk | None = None
         self._network: TwoSwitches | None = None
@@ -97,7 +103,7 @@ class LocalArena:
             "LAUNCHER_TERMINATION_LOG": str(termination),
         }
         self._gang.start(rank, flags=self._plan.flags, **told, **self._clock(rank))
-        self._pods[rank] = Pod(rank, name, self._gang.launchers[rank], termination)
+        self._pods[rank] = Pod(rank, name, self._gang.launchers[rank], termination, self._home / f"stderr-{rank}")
 
     def _clock(self, rank: int) -> dict[str, str]:
         if rank not in self._plan.ahead:
@@ -113,8 +119,14 @@ class LocalArena:
             del self._pods[pod.rank]
             self._ends.append(self._end(pod))
             self._job.ended(pod.rank, self._ends[-1].code)
+        for pod in [pod for pod in self._deleted if pod.launcher.poll() is not None]:
+            self._deleted.remove(pod)
+            self._ends.append(self._end(pod))
         if self._job.failed:
-            self._tell_all_to_stop()
+            self._tell_to_stop(*self._pods.values())
+        if self._job.failed or self._job.complete:
+            self._tell_to_stop(*self._deleted)
+        self._replace_frozen()
         for rank in self._job.due():
             if not self._inside(rank):  # in a pod everything ends with it
                 self._start(rank)
@@ -123,32 +135,55 @@ class LocalArena:
     def _end(self, pod: Pod) -> End:
         status = pod.launcher.returncode
         code = status if status >= 0 else 128 - status
-        last = (self._gang.stderr(pod.rank).splitlines() or [""])[-1]
+        last = (pod.said.read_text().splitlines() or [""])[-1]
         # Of SIGTERM only a process dies that is not process 1 of a pod, and has not heard it.
         struck = status == -signal.SIGTERM or (pod.killed and status == -signal.SIGKILL)
         return End(pod.rank, pod.name, code, pod.termination.read_text(), last, struck)
 
-    def _tell_all_to_stop(self) -> None:
+    def _replace_frozen(self) -> None:
+        """As if somebody had said that the machine is gone: its pod is deleted, and another one made elsewhere."""
+        now = time.monotonic()
+        for due in [due for due in self._to_replace if due[0] <= now]:
+            self._to_replace.remove(due)
+            _, pod, frozen = due
+            if self._pods.get(pod.rank) is not pod or self._job.failed or self._job.complete:
+                continue
+            frozen.replaced = True
+            self._deleted.append(pod)
+            pod.said = pod.said.rename(self._home / f"stderr-{pod.name}")  # the next one's is another file
+            assert self._network
+            self._network.replace(pod.rank)
+            self._start(pod.rank)
+
+    def _tell_to_stop(self, *pods: Pod) -> None:
         """As Kubernetes does with the other pods of a job that is over."""
-        for pod in self._pods.values():
+        for pod in pods:
             if not pod.told:
                 pod.launcher.terminate()
                 pod.told = True
 
     def ended(self) -> Sequence[End] | None:
-        over = not self._pods and (self._job.failed or self._job.complete)
+        over = not self._pods and not self._deleted and (self._job.failed or self._job.complete)
         return self._ends if over else None
 
     def complete(self) -> bool:
         return self._job.complete and not self._job.failed
 
     def said(self) -> str:
-        return "".join(f"---- rank {rank}\n{self._gang.stderr(rank)}" for rank in range(self._plan.members))
+        files = sorted(self._home.glob("stderr-*"))
+        return "".join(f"---- {file.name.removeprefix('stderr-')}\n{file.read_text()}" for file in files)
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
     def do(self, fault: Fault) -> str:
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         what = self._faults.do(fault)
+        if fault.kind in FREEZES:
+            for pod in [self._pods[rank] for rank in fault.ranks if rank in self._pods]:
+                frozen = Frozen(pod.name, now, now)
+                self._frozen.append((fault, frozen))
+                if fault.replaced is not None:
+                    self._to_replace.append((time.monotonic() + fault.replaced, pod, frozen))
         if fault.kind == "kill launcher":
             for pod in [self._pods[rank] for rank in fault.ranks if rank in self._pods]:
                 pod.killed = True
@@ -156,6 +191,8 @@ class LocalArena:
 
     def undo(self, fault: Fault) -> None:
         self._faults.undo(fault)
+        for frozen in [frozen for one, frozen in self._frozen if one is fault]:
+            frozen.until = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
     def _process(self, rank: int, target: str) -> psutil.Process | None:
         pod = self._pods.get(rank)
@@ -164,6 +201,9 @@ class LocalArena:
         if target != "launcher":
             return self._gang.find(rank, _PROGRAMS[target])
         return psutil.Process(pod.launcher.pid)
+
+    def frozen(self) -> Sequence[Frozen]:
+        return [frozen for _, frozen in self._frozen]
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

@@ -9,17 +9,19 @@ import psutil
 
 from chaos import kinds
 from chaos.disk import Disk
-from chaos.limits import ON_VOLUME
-from chaos.plan import CLOCK, Fault, Plan
+from chaos.limits import FREEZES, ON_VOLUME
+from chaos.plan import CLOCK, KINDS, Fault, Plan
 from tests.switches import TwoSwitches
 
-_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
-_ON_PROCESSES = frozenset(f"{word} {target}" for word in _SIGNALS for target in ("trainer", "pserver", "launcher"))
+_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP, "freeze": signal.SIGSTOP}
+_ON_PROCESSES = frozenset(
+    f"{word} {target}" for word in ("kill", "term", "stop") for target in ("trainer", "pserver", "launcher")
+)
 _CUTS = frozenset({"cut", "cut outgoing", "cut incoming"})
 
-_KINDS = _ON_PROCESSES | ON_VOLUME | _CUTS | {CLOCK}
+_KINDS = _ON_PROCESSES | FREEZES | ON_VOLUME | _CUTS | {CLOCK}
 _NEEDS = {**dict.fromkeys(_CUTS, "iptables-restore"), CLOCK: "gcc"}
-LEFT_OUT: Mapping[str, str] = kinds.left_out(_KINDS, "it is done to pods (ON=pods)", _NEEDS)
+LEFT_OUT: Mapping[str, str] = kinds.left_out(dict.fromkeys(set(KINDS) - _KINDS, "for pods (ON=pods)"), _NEEDS)
 
 
 class LocalFaults:
@@ -45,15 +47,19 @@ class LocalFaults:
             do = {"volume full": self._disk.fill, "volume read-only": self._disk.forbid}
             do.get(fault.kind, self._disk.freeze)()
             return fault.kind
+        if fault.kind == "freeze machine":
+            return self._freeze_machines(fault)
         return self._cut(fault) if fault.kind in _CUTS else self._signal(fault)
 
     def undo(self, fault: Fault) -> None:
-        """See `Arena.undo`. A volume is well again once no other fault of this kind lasts."""
+        """See `Arena.undo`. A volume is well, a process goes on, once no other fault of this kind lasts."""
         if self._lasting.pop(fault.number, None) is None:
             return
         for process in self._stopped.pop(fault.number, []):
-            if process.is_running():
+            if process.is_running() and not any(process in others for others in self._stopped.values()):
                 process.resume()
+        if fault.kind == "freeze machine":
+            self._network.heal(*fault.ranks)
         if ways := self._lost.pop(fault.number, []):
             self._network.deliver(*ways)
         if fault.kind in ON_VOLUME and fault.kind not in self._lasting.values():
@@ -68,6 +74,21 @@ class LocalFaults:
         self._network.lose(*outgoing, *incoming)
         return f"{far} from {near}"
 
+    def _freeze_machines(self, fault: Fault) -> str:
+        """Nothing runs there, and nothing answers."""
+        there = [rank for rank in fault.ranks if self._network.inside(rank)]
+        self._network.cut(*there)
+        stopped = self._stopped[fault.number] = list[psutil.Process]()
+        for rank in there:
+            while new := set(self._network.inside(rank)) - {process.pid for process in stopped}:
+                for pid in new:
+                    try:
+                        stopped.append(psutil.Process(pid))
+                        stopped[-1].suspend()
+                    except psutil.NoSuchProcess:
+                        continue
+        return ", ".join(f"process {process.pid}" for process in stopped)
+
     def _signal(self, fault: Fault) -> str:
         word, target = fault.kind.split()
         struck = []
@@ -77,6 +98,6 @@ class LocalFaults:
             except psutil.NoSuchProcess:
                 continue
             struck.append(process)
-        if word == "stop":
+        if word in ("stop", "freeze"):
             self._stopped[fault.number] = struck
         return ", ".join(f"process {process.pid}" for process in struck)

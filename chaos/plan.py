@@ -26,9 +26,15 @@ class Kind:
     most_victims: int = 1
     lasts: tuple[float, float] | None = None  # None: there is nothing to be undone
     long: tuple[float, float] | None = None  # the same, drawn now and then
+    replaced: tuple[float, float] | None = None  # after so long another pod may take the place of each
 
 
 CLOCK = "clock ahead"  # is there from the launch on, and never undone
+
+FENCE = 15 + STOP_GRACE  # seconds for which the others wait, once somebody is silent, before they go on
+_FROZEN = (SILENCE + FENCE + 2, SILENCE + FENCE + 24)
+_MISSED = (SILENCE + 6, SILENCE + FENCE - 2)  # all have noticed by then: nobody else answers to what they say to it
+_STILL_TRAINING = 4  # times as many passes, so that whoever wakes finds the others training
 
 KINDS: Mapping[str, Kind] = {
     "kill trainer": Kind(3),
@@ -40,6 +46,8 @@ KINDS: Mapping[str, Kind] = {
     "kill launcher": Kind(3),
     "term launcher": Kind(2),
     "stop launcher": Kind(1.5, lasts=(0.5, 8), long=(20, 28)),
+    "freeze launcher": Kind(0.5, lasts=_FROZEN, replaced=_MISSED),
+    "freeze machine": Kind(0.5, most_victims=2, lasts=_FROZEN, replaced=_MISSED),  # with all that runs there
     "cut": Kind(1.5, most_victims=3, lasts=(0.5, 8), long=(20, 30)),
     "cut outgoing": Kind(0.8, most_victims=3, lasts=(0.5, 8), long=(20, 30)),  # nobody else hears them
     "cut incoming": Kind(0.8, most_victims=3, lasts=(0.5, 8), long=(20, 30)),  # they hear nobody else
@@ -53,6 +61,7 @@ KINDS: Mapping[str, Kind] = {
     "api down": Kind(1, most_victims=0, lasts=(3, 15)),
 }
 LONG = 0.15  # how often the longer time is drawn
+REPLACED = 0.6  # how often another pod takes the place of one that is frozen
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,13 @@ class Fault:
     since: str  # when all members are started, when the first trainer trains, when the last pass is saved
     at: float
     lasts: float | None = None
+    replaced: float | None = None  # seconds after which another pod takes the place of each
 
     def __str__(self) -> str:
         victims = f" of {','.join(map(str, self.ranks))}" if self.ranks else ""
         lasting = "" if self.lasts is None else f" for {self.lasts:g} s"
-        return f"{self.kind}{victims} at {self.since}+{self.at:g} s{lasting}"
+        replaced = "" if self.replaced is None else f", replaced after {self.replaced:g} s"
+        return f"{self.kind}{victims} at {self.since}+{self.at:g} s{lasting}{replaced}"
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,8 @@ def make(seed: int, kinds: Collection[str]) -> Plan:
     drawn_from = tuple(sorted(kinds))
     faults = tuple(_faults(dice, drawn_from, members, training))
     clocks = {rank: dice.choice((-3, 2, 26)) * 3600 for fault in faults if fault.kind == CLOCK for rank in fault.ranks}
+    if any(KINDS[fault.kind].lasts == _FROZEN for fault in faults):
+        passes *= _STILL_TRAINING
     return Plan(seed, members, passes, batch_seconds, **settings, faults=faults, ahead=clocks, kinds=drawn_from)
 
 
@@ -151,7 +164,9 @@ def _faults(dice: random.Random, kinds: Sequence[str], members: int, training: f
             since, at = LAUNCH, 0.0
         elif since == LAUNCH and name.endswith("trainer"):  # there is none yet
             since = TRAINING
-        faults.append(Fault(number, name, _victims(dice, KINDS[name], members), since, at, _lasts(dice, KINDS[name])))
+        kind = KINDS[name]
+        victims, lasts = _victims(dice, kind, members), _lasts(dice, kind)
+        faults.append(Fault(number, name, victims, since, at, lasts, _replaced(dice, kind)))
     return faults
 
 
@@ -182,3 +197,7 @@ def _lasts(dice: random.Random, kind: Kind) -> float | None:
         return None
     span = kind.long if kind.long and dice.random() < LONG else kind.lasts
     return round(dice.uniform(*span), 2)
+
+
+def _replaced(dice: random.Random, kind: Kind) -> float | None:
+    return round(dice.uniform(*kind.replaced), 2) if kind.replaced and dice.random() < REPLACED else None

@@ -14,7 +14,8 @@ import psutil
 
 from chaos import kinds
 from chaos.disk import Disk
-from chaos.plan import CLOCK, KINDS, Fault
+from chaos.limits import FREEZES
+from chaos.plan import CLOCK, Fault
 from chaos.pods_machines import Machines
 from chaos.pods_seen import LAUNCHER, Pod, Seen
 from tests.e2e.cluster import kubectl
@@ -32,7 +33,8 @@ class PodFaults:
     """Every kind but those that are left out."""
 
     left_out: Mapping[str, str] = kinds.left_out(
-        set(KINDS) - {CLOCK}, "pods have no clock of their own", dict.fromkeys(_CUTS, "iptables")
+        {CLOCK: "pods have no clock of their own", **dict.fromkeys(FREEZES, "for gangs on this machine (no ON)")},
+        dict.fromkeys(_CUTS, "iptables"),
     )
 
     def __init__(self, namespace: str, seen: Seen, disk: Disk, machines: Machines) -> None:

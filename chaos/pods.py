@@ -17,7 +17,7 @@ from types import TracebackType
 
 from bench.cluster import demand
 from chaos import pods_disk, pods_manifest
-from chaos.arena import End
+from chaos.arena import End, Frozen
 from chaos.disk import Disk
 from chaos.plan import Fault, Plan
 from chaos.pod_faults import PodFaults
@@ -109,6 +109,9 @@ class PodArena:
 
     def said(self) -> str:
         return "".join(f"---- {pod.name}\n{pod.said(self._said)}" for pod in self._all())
+
+    def frozen(self) -> Sequence[Frozen]:
+        return ()
 
     def left(self) -> list[str]:
         """What runs of the pods, once the Job is over."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos import limits, traces
-from chaos.arena import Arena, End
+from chaos.arena import Arena, End, Frozen
 from chaos.plan import ENDING, LAUNCH, TRAINING, Fault, Plan
 
 _TICK = 0.05
@@ -39,6 +39,7 @@ class Story:
     job_id: str
     done: list[Done] = field(default_factory=list)
     ends: Sequence[End] = ()
+    frozen: Sequence[Frozen] = ()
     complete: bool = False
     hung: bool = False
     seconds: float = 0.0
@@ -119,6 +120,7 @@ def play(arena: Arena, plan: Plan) -> Story:
             ).stdout
         faults.undo_all()
     story.ends = ends or ()
+    story.frozen = arena.frozen()
     story.complete = arena.complete()
     story.said = arena.said()
     story.left = arena.left() if story.hung else _left(arena)

@@ -19,6 +19,9 @@ class TwoSwitches(Nodes):
         super().__init__(count)
         self.devices = ["nic"] * count
         self.addresses = [f"10.77.0.{number}" for number in range(1, count + 1)]
+        self._ports = [f"port-{number}" for number in range(count)]
+        self._lost: list[tuple[int, int]] = []
+        self._replaced: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> TwoSwitches:
         self._holders = [_holder() for _ in range(len(self.addresses) + 1)]
@@ -27,35 +30,54 @@ class TwoSwitches(Nodes):
         for name in ("together", "apart"):
             self._plug("add", name, "type", "bridge")
             self._plug("set", name, "up")
-        for number, (holder, address) in enumerate(zip(self._holders, self.addresses, strict=True)):
-            self._plug("add", f"port-{number}", "type", "veth", "peer", "name", "nic", "netns", str(holder.pid))
-            self._plug("set", f"port-{number}", "master", "together", "up")
-            _inside(holder, "ip", "address", "add", f"{address}/24", "dev", "nic")
-            for device in ("lo", "nic"):
-                _inside(holder, "ip", "link", "set", device, "up")
+        for number in range(len(self._holders)):
+            self._connect(number)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.end()
-        for holder in (*self._holders, self._switches):
+        for holder in (*self._holders, *self._replaced, self._switches):
             holder.communicate()
+
+    def _connect(self, node: int) -> None:
+        holder, port = self._holders[node], self._ports[node]
+        self._plug("add", port, "type", "veth", "peer", "name", "nic", "netns", str(holder.pid))
+        self._plug("set", port, "master", "together", "up")
+        _inside(holder, "ip", "link", "set", "nic", "address", f"02:00:0a:4d:00:{node + 1:02x}")
+        _inside(holder, "ip", "address", "add", f"{self.addresses[node]}/24", "dev", "nic")
+        for device in ("lo", "nic"):
+            _inside(holder, "ip", "link", "set", device, "up")
+
+    def replace(self, node: int) -> None:
+        """Another machine has the node's address from now on. What runs on the one before reaches no one any more."""
+        self.cut(node)
+        self._replaced.append(self._holders[node])
+        self._holders[node] = _holder()
+        self._networks.append(self._networks[node])
+        self._networks[node] = os.readlink(f"/proc/{self._holders[node].pid}/ns/net")
+        self._ports[node] = f"port-{node}-{len(self._replaced)}"
+        self._connect(node)
+        self._filter("-A", [way for way in self._lost if way[1] == node])
 
     def cut(self, *nodes: int) -> None:
         """These reach each other, but no one else."""
         for node in nodes:
-            self._plug("set", f"port-{node}", "master", "apart")
+            self._plug("set", self._ports[node], "master", "apart")
 
     def heal(self, *nodes: int) -> None:
         for node in nodes:
-            self._plug("set", f"port-{node}", "master", "together")
+            self._plug("set", self._ports[node], "master", "together")
 
     def lose(self, *ways: tuple[int, int]) -> None:
         """What the first node of each way sends to the second is lost from now on, the answers are not."""
         self._filter("-A", ways)
+        self._lost += ways
 
     def deliver(self, *ways: tuple[int, int]) -> None:
         """Undo one `lose` of each of these ways."""
         self._filter("-D", ways)
+        for way in ways:
+            self._lost.remove(way)
 
     def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
         """Start a process on the node whose address its POD_IP is."""
@@ -68,7 +90,8 @@ class TwoSwitches(Nodes):
         """The processes that live on these nodes now, on any where none is named."""
         networks = {self._networks[node] for node in nodes or range(len(self._networks))}
         pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-        return [pid for pid in pids - {holder.pid for holder in self._holders} if _network(pid) in networks]
+        holders = {holder.pid for holder in (*self._holders, *self._replaced)}
+        return [pid for pid in pids - holders if _network(pid) in networks]
 
     def _filter(self, change: str, ways: Sequence[tuple[int, int]]) -> None:
         """Where it arrives: whoever sends must not be told that nothing gets through."""

@@ -10,15 +10,22 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+import psutil
 import pytest
 
 from chaos import invariants, kinds, limits, plan
-from chaos.arena import End
+from chaos.arena import End, Frozen
+from chaos.disk import Disk
 from chaos.indexed import IndexedJob
-from chaos.plan import KINDS, LAUNCH, TRAINING, Fault, Plan
+from chaos.local_faults import LEFT_OUT, LocalFaults
+from chaos.plan import CLOCK, KINDS, LAUNCH, TRAINING, Fault, Plan
+from chaos.pod_faults import PodFaults
 from chaos.rounds import Done, Story
+from tests.gangs import until
 from tests.supervising import needs_root
+from tests.switches import TwoSwitches
 
 PASSES = 3
 PLAN = Plan(1, 2, PASSES, 0.1, max_restarts=1, rejoin_timeout=60, backoff_limit=0, volume_timeout=30)
@@ -47,14 +54,21 @@ def test_only_what_can_be_done_is_planned() -> None:
 
 
 def test_what_a_place_leaves_out_is_said_with_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    possible, needs = set(KINDS) - {"node off"}, {"cut": "iptables-restore", "kill trainer": "sh"}
+    elsewhere, needs = {"node off": "for nodes"}, {"cut": "iptables-restore", "kill trainer": "sh"}
     (tmp_path / "sh").write_text("")
     (tmp_path / "sh").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(kinds.told(kinds.left_out(possible, "it is done to nodes", needs))) == [
-        "left out: node off: it is done to nodes",
+    assert list(kinds.told(kinds.left_out(elsewhere, needs))) == [
+        "left out: node off: for nodes",
         "left out: cut: there is no iptables-restore here",
     ]
+
+
+def test_every_kind_of_fault_can_be_done_somewhere() -> None:
+    only_for_pods = {kind for kind, why in LEFT_OUT.items() if "pods" in why}
+    assert only_for_pods == {"delete pod", "force delete pod", "node off", "api down"}
+    assert not only_for_pods & set(PodFaults.left_out)
+    assert {CLOCK, *limits.FREEZES} <= set(PodFaults.left_out)
 
 
 def test_the_kinds_of_a_failing_round_give_its_plan_wherever_others_can_be_done_too() -> None:
@@ -73,9 +87,46 @@ def test_a_seed_whose_faults_cannot_be_done_here_is_not_played(tmp_path: Path) -
     assert re.match(r"seed 3 cannot be played here: cut of .*: there is no iptables-restore here", done.stderr)
 
 
+def test_whoever_is_frozen_is_so_for_longer_than_the_others_wait_and_finds_them_training() -> None:
+    plans = [plan.make(seed, limits.FREEZES) for seed in range(50)]
+    faults = [fault for one in plans for fault in one.faults]
+    assert all(fault.lasts and fault.lasts > plan.SILENCE + plan.FENCE for fault in faults)
+    assert all(fault.replaced is None or fault.replaced < (fault.lasts or 0) for fault in faults)
+    assert {fault.kind for fault in faults if fault.replaced} == limits.FREEZES
+    assert all(one.passes >= 16 for one in plans if one.faults)
+
+
 def test_what_takes_longer_may_take_longer() -> None:
     cut = replace(PLAN, faults=(Fault(0, "cut", (1,), LAUNCH, 1.0, 25.0),))
     assert limits.seconds(cut) > limits.seconds(PLAN) + 25 + plan.SILENCE
+
+
+# ---- machines that freeze -----------------------------------------------------------------------------------------
+
+TICK = "import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.01)"
+DIAL = "import socket, sys\nsocket.create_connection((sys.argv[1], 7000), 2)"
+
+
+@needs_root
+def test_a_frozen_machine_does_nothing_until_it_wakes_while_another_one_has_its_address(tmp_path: Path) -> None:
+    ticks, freeze = tmp_path / "ticks", Fault(0, "freeze machine", (1,), TRAINING, 0.0, 40.0)
+    with TwoSwitches(2) as network, ticks.open("ab") as out:
+        here, there = ({"POD_IP": address} for address in network.addresses)
+        faults = LocalFaults(PLAN, network, cast(Disk, None), lambda rank, role: None)
+        frozen = psutil.Process(network.popen([sys.executable, "-c", TICK], stdout=out, env=there).pid)
+        until(lambda: ticks.stat().st_size)
+        faults.do(freeze)
+        until(lambda: frozen.status() == psutil.STATUS_STOPPED)
+        network.replace(1)
+        assert not network.inside(1)
+        assert network.inside() == [frozen.pid]
+        listen = [sys.executable, "-m", "http.server", "7000"]
+        network.popen(listen, env=there, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        dial = [sys.executable, "-c", DIAL, network.addresses[1]]
+        until(lambda: network.run(dial, env=here).returncode == 0)
+        before = ticks.stat().st_size
+        faults.undo(freeze)
+        until(lambda: ticks.stat().st_size > before)
 
 
 # ---- the Job that stands for Kubernetes ----------------------------------------------------------------------------
@@ -241,6 +292,51 @@ def test_a_round_that_breaks_a_promise_is_seen(tmp_path: Path, what: str) -> Non
     story = restarted(tmp_path)
     spoil(story)
     assert any(one.startswith(name) for one in invariants.violated(story)), invariants.violated(story)
+
+
+LONG_BEFORE = 200 - int((plan.SILENCE + plan.FENCE) * 1e9)  # generation 1 began at 200
+
+
+def replaced_while_frozen(folder: Path, *, late: str, since: int = LONG_BEFORE, replaced: bool = True) -> Story:
+    """The round of `restarted`, but that pod-1 was frozen when generation 1 began; its trainer does this late."""
+    story = restarted(folder)
+    story.frozen = [Frozen("pod-1", since, 250, replaced)]
+    stamp(story, late)
+    return story
+
+
+AWAKE = 250 + int(30e9)  # when its launcher must have ended the trainer
+
+
+@pytest.mark.parametrize("late", ["240 pod-1 11 1 batch 1", "260 pod-1 11 1 batch 1"], ids=["frozen", "just woken"])
+def test_the_trainer_of_a_frozen_launcher_may_train_beside_the_next_until_it_is_ended(
+    tmp_path: Path, late: str
+) -> None:
+    assert invariants.violated(replaced_while_frozen(tmp_path, late=late)) == []
+
+
+@pytest.mark.parametrize(
+    ("late", "since", "replaced"),
+    [
+        (f"{AWAKE} pod-1 11 1 batch 1", LONG_BEFORE, True),
+        ("260 pod-1 11 1 batch 1", LONG_BEFORE, False),
+        ("260 pod-0 10 0 batch 1", LONG_BEFORE, True),
+        ("260 pod-1 11 1 batch 1", 150, True),
+    ],
+    ids=["long after it woke", "nobody was in its place", "nobody froze it", "the others have not waited"],
+)
+def test_nothing_else_is_excused_by_a_freeze(tmp_path: Path, late: str, since: int, replaced: bool) -> None:
+    violated = invariants.violated(replaced_while_frozen(tmp_path, late=late, since=since, replaced=replaced))
+    assert violated
+    assert all(one.startswith("one writer") for one in violated)
+
+
+def test_a_pass_that_a_frozen_trainer_saves_late_may_be_trained_again_meanwhile(tmp_path: Path) -> None:
+    story = restarted(tmp_path)
+    stamp(story, "260 pod-0 10 0 saves 1", "261 pod-0 10 0 saved 1")
+    assert any(one.startswith("no pass lost") for one in invariants.violated(story))
+    story.frozen = [Frozen("pod-0", LONG_BEFORE, 250, replaced=True)]
+    assert not any(one.startswith("one writer") for one in invariants.violated(story))
 
 
 def test_more_failures_than_the_job_takes_are_a_reason_to_fail(tmp_path: Path) -> None:
