@@ -55,13 +55,14 @@ class Leases:
             return None
         path = self._path(number)
         try:
-            with open(path, encoding="utf-8") as file:  # opened, since a network volume only then asks its server
+            # Opened, since a network volume only then asks its server.
+            with open(path, encoding="utf-8", errors="replace") as file:
                 word = os.fstat(file.fileno()).st_mtime_ns
                 holder = _read(file.read())
             os.utime(self._folder)
             age = (os.stat(self._folder).st_mtime_ns - word) / 1e9
-        except (OSError, ValueError) as error:
-            raise volume.cannot_read(path, error if isinstance(error, OSError) else OSError(str(error))) from None
+        except OSError as error:
+            raise volume.cannot_read(path, error) from None
         return Lease(number, holder, word, age, volume.is_there(f"{path}.over"))
 
     def take(self, number: int, me: Holder) -> bool:
@@ -79,7 +80,7 @@ class Leases:
         except OSError as error:
             if error.errno not in _ANSWERS:
                 raise volume.cannot_write(self._path(number), error) from None
-        return self._last() == number
+        return (self._last() or number) <= number
 
     def end(self, gang: str) -> None:
         """Nothing runs any more of this gang, if it is the latest."""
@@ -94,7 +95,10 @@ class Leases:
             return None
         except OSError as error:
             raise volume.cannot_read(self._folder, error) from None
-        return max((int(name) for name in names if name.isdecimal()), default=None)
+        number = max((int(name) for name in names if name.isdecimal()), default=None)
+        while number is not None and volume.is_there(self._path(number + 1)):  # a network volume may list what was
+            number += 1
+        return number
 
     def _path(self, number: int) -> str:
         return os.path.join(self._folder, str(number))

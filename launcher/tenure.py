@@ -63,10 +63,9 @@ class Tenure:
                     self._number = number
                     self._speaking = asyncio.create_task(self._speak(asked_at))
                     return waiting is not None
-                continue
-            if asked_at >= until:
+            elif asked_at >= until:
                 raise Failure(Exit.TIMED_OUT, f"waited {self._patience:g} s (LAUNCHER_PEER_TIMEOUT) {self._for(lease)}")
-            if waiting is None or asked_at - said_at >= _SAY_EVERY:
+            elif waiting is None or asked_at - said_at >= _SAY_EVERY:
                 self._say(f"waiting {self._for(lease)}")
                 said_at = asked_at
             waiting = lease
@@ -123,11 +122,11 @@ class Tenure:
         """What is waited for, and what to do about it."""
         holder = lease.holder
         if holder.job == self.me.job:
-            advice = "was this job submitted twice, or is that pod beyond a cut of the network? "
+            advice = "Was this job submitted twice, or is that pod beyond a cut of the network?"
         else:
-            advice = "if that is another job of this JOB_NAME, delete it, or give this one a name of its own; "
+            advice = "If that is another job of this JOB_NAME, delete it, or give this one a name of its own."
         return (
             f"for the end of another gang that trains into this folder: its hub is pod {holder.pod} of job "
-            f"{holder.job}, heard of {max(lease.age, 0):.0f} s ago; {advice}it counts as gone once it was silent for "
-            f"{holder.ends_within:g} s"
+            f"{holder.job}, heard of {max(lease.age, 0):.0f} s ago. {advice} It counts as gone once nothing was heard "
+            f"of it for {holder.ends_within:g} s"
         )

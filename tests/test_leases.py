@@ -227,10 +227,23 @@ async def test_who_waits_too_long_says_for_whom_and_what_to_do(leases: Leases) -
         assert "pod-1 of job job" in failure.value.message
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"gang": 1}', "\0\0\0"])
-def test_a_lease_that_cannot_be_read_is_somebodys(leases: Leases, tmp_path: Path, content: str) -> None:
+def test_a_lease_that_a_network_volume_does_not_list_yet_counts(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases.take(0, ONE)
+    leases.end(ONE.gang)
+    leases.take(1, OTHER)
+    monkeypatch.setattr(os, "listdir", lambda _: ["0", "0.over"])
+    lease = leases.latest()
+    assert lease is not None
+    assert lease.holder == OTHER
+    assert not leases.speak(0, ONE)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"gang": 1}', b"\0\0\0", b"\xff\xfe"])
+def test_a_lease_that_cannot_be_read_is_somebodys(leases: Leases, tmp_path: Path, content: bytes) -> None:
     assert leases.take(0, ONE)
-    (tmp_path / ".launcher/.leases/0").write_text(content)
+    (tmp_path / ".launcher/.leases/0").write_bytes(content)
     lease = leases.latest()
     assert lease is not None
     assert not lease.over

@@ -6,12 +6,12 @@ import asyncio
 import os
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from launcher.errors import Exit
-from launcher.gang import protocol
+from launcher.gang import ending, protocol
 from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.joining import Joining, Seat
 from launcher.gang.protocol import Hello, Malformed, Message
@@ -337,7 +337,8 @@ class Hub:
             return
         loop = asyncio.get_running_loop()
         missing = [seat for seat in self._seats if seat.rank not in turn.said["ended"]]
-        if missing and all(self._cut_off(seat) for seat in missing):  # has not heard of it: returns, or is lost
+        # Who is cut off has not heard of it, and returns or is lost.
+        if missing and all(ending.is_cut_off(seat, self._settings) for seat in missing):
             loop.call_later(self._settings.alive_every, self._unless_ended, turn, True)
             return
         if were_cut_off:  # has heard of it only now
@@ -346,10 +347,6 @@ class Hub:
         names, within = self._settings.shape.names([seat.rank for seat in missing]), self._settings.restart_within
         what = f"{turn.cause.what}; not started again: {names} did not end within {within:g} s"
         self._stop(replace(turn.cause, what=what))
-
-    def _cut_off(self, seat: Seat) -> bool:
-        """Whether nothing is heard of a member whose connection has not ended."""
-        return seat.connection is not None and seat.connection.is_cut_off(self._settings.alive_every)
 
     # ---- completion ----------------------------------------------------------------------------------------------
 
@@ -461,31 +458,15 @@ class Hub:
         """Whoever cannot be asked is known to end its children by itself."""
         if self._seeing_all_end:
             self._seeing_all_end.cancel()
-        still = self._may_run_for(self._seats)
+        still = ending.may_run_for(self._seats, self._settings)
         if still > 0:
             self._seeing_all_end = asyncio.get_running_loop().call_later(still, self._finish)
         else:
             self._finish()
 
-    def _may_run_for(self, seats: Iterable[Seat]) -> float:
-        """For how long children of these members may still run, at most."""
-        now = time.monotonic()
-        still = (self._ends_by(seat) - now for seat in seats if not seat.stopped)
-        return max(0.0, *still, 0.0)
-
-    def _ends_by(self, seat: Seat) -> float:
-        """Dead, unless it returns. Or it was not heard, has not heard the hub for as long, and gives it up as well."""
-        if seat.ended_at is not None and not seat.silent:
-            return seat.ended_at + self._settings.return_within
-        heard_at = seat.ended_at if seat.connection is None else seat.connection.heard_at
-        return (heard_at or time.monotonic()) + self._settings.silence + self._settings.ends_within
-
     def somebody_is_silent(self) -> bool:
         """Whether a member may still be there, beyond a cut of the network, and its children with it."""
-        return any(map(self._is_silent, self._seats))
-
-    def _is_silent(self, seat: Seat) -> bool:
-        return not seat.stopped and (seat.silent or self._cut_off(seat))
+        return any(ending.is_silent(seat, self._settings) for seat in self._seats)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -505,8 +486,8 @@ class Hub:
         if self._seats and self._turn.reports and not self._cause:
             self._stop(self._judged(first_cause(self._turn.reports)[1])[0])
         if self._cause:
-            silent = filter(self._is_silent, self._seats) if self._again else ()
-            self._finish(self._may_run_for(silent))
+            silent = [seat for seat in self._seats if self._again and ending.is_silent(seat, self._settings)]
+            self._finish(ending.may_run_for(silent, self._settings))
         if self._seeing_all_end:
             self._seeing_all_end.cancel()
         self._closed = True
