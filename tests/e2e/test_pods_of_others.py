@@ -24,6 +24,7 @@ from tests.e2e.pods import (
     told_at_start,
     uids,
 )
+from tests.e2e.test_going_on import until_saved
 from tests.e2e.training import SLOW, Training
 
 _STUCK = "STANDIN_BATCH_SECONDS=600\n"  # trainers begin and get nowhere
@@ -148,7 +149,7 @@ def test_two_jobs_of_a_namespace_train_each_with_its_own(training: Training, sel
         job.until_complete()
         assert job.passes_done() == passes
         assert members(job) == uids(job.pods())
-        assert [folder.name for folder in (job.output / ".launcher").iterdir()] == [identity(job)]
+        assert [folder.name for folder in (job.output / ".launcher").glob("[!.]*")] == [identity(job)]
     assert secret(training, identity(training)) != secret(other, identity(other))
 
 
@@ -156,23 +157,30 @@ def identity(training: Training) -> str:
     return training.cluster.uid("job", training.name)
 
 
-def test_a_job_deleted_while_training_and_created_again_does_not_mix_with_the_old_one(training: Training) -> None:
+def test_a_job_deleted_while_training_and_created_again_begins_once_nothing_of_the_old_one_runs(
+    training: Training,
+) -> None:
     def slow_to_end(job: Json) -> None:
         job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 110
         told_at_start(training, job)
 
-    tell(training, _STUCK + "STANDIN_DEAF=1\n")
+    tell(training, "STANDIN_BATCH_SECONDS=0.1\nSTANDIN_DEAF=1\n")
     training.submit(*SLOW, change=slow_to_end, LAUNCHER_STOP_GRACE="100")
-    before = until_stuck(training)
+    before = until_saved(training, 1)
     old, old_identity = training.pods(), identity(training)
     delete_job(training)
     tell(training, "")
     training.submit("--num_passes=2", change=partial(told_at_start, training))
-    training.until_complete()
+    waits = f"for the end of another gang that trains into this folder: its hub is pod {before[0]['pod']} of job "
+    until(lambda: waits in training.logs(), training.logs)
     assert uids(old) < uids(training.pods()), "the deleted job's pods were to be there all the time"
+    assert not list(training.output.glob("earlier-*")), "the old job may still save a pass"
     for pod in old:
         stop_at_once(training.cluster, name_of(pod))
+    training.until_complete()
     until(lambda: not uids(old) & uids(training.pods()))
+    assert training.passes_done() == 2
+    assert list(training.output.glob("earlier-*/pass-00001/done")), "what the old job has saved is kept"
 
     assert identity(training) != old_identity
     assert secret(training, identity(training)) != secret(training, old_identity)
