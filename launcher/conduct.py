@@ -37,7 +37,7 @@ class Told:
 
 @dataclass(frozen=True)
 class MayBeReplaced:
-    """Another gang of this job may train by now, or does."""
+    """Another gang may train into the folder by now, or does."""
 
     cause: Cause
 
@@ -63,6 +63,8 @@ class Conductor:
         self._gathers_after: Cause | None = None  # why the gang before this one is over
         self._because: Cause | None = None  # why the generation before this one is, as far as this pod saw it
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._told_at = 0.0
+        self._hurried: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # told to stop a second time
         self._membership = self._new_membership(rejoin=False)
 
     def _new_membership(self, *, rejoin: bool) -> Membership:
@@ -317,6 +319,8 @@ class Conductor:
         self._membership.gang.stopped()
         if self._membership.joined and cause.rank != self._part.rank:
             await self._until_finish()
+        if self.told.done():
+            await self._until_others_end()
         return report.outcome(
             cause,
             self._part.rank,
@@ -334,6 +338,13 @@ class Conductor:
             await bounded(finish(), _LEAVE_WITHIN)
         except asyncio.TimeoutError:
             pass  # nobody waits for another's end, only for its word
+
+    async def _until_others_end(self) -> None:
+        """The hub has the same grace as they: who comes next need not wait for any of them."""
+        left = self._told_at + self._config.stop_grace - time.monotonic()
+        others: asyncio.Future[None] = asyncio.ensure_future(self._membership.gang.others_end())
+        await asyncio.wait([others, self._hurried], timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
+        others.cancel()
 
     async def leave(self, result: Outcome) -> None:
         """Tell everybody, and write down what is still to be written."""
@@ -355,6 +366,9 @@ class Conductor:
         """The first asks for an orderly end, the second for an end at once."""
         if not self.told.done():
             self.told.set_result(None)
+            self._told_at = time.monotonic()
             self._ear(Told())
         else:
+            if not self._hurried.done():
+                self._hurried.set_result(None)
             self._turn.supervisor.kill()

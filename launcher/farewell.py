@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable
 
 from launcher import report, tolerance
 from launcher.config import JobConfig
@@ -11,7 +12,7 @@ from launcher.errors import FOR_GOOD
 from launcher.membership import FAREWELL, Membership
 from launcher.model import Cause, Outcome
 from launcher.part import Part
-from launcher.processes import off_loop
+from launcher.processes import bounded, off_loop
 from launcher.say import Say
 
 
@@ -25,10 +26,11 @@ async def leave(
     if membership.generations.done() and result.cause is None:
         membership.generations.result().complete()
     supervisor = membership.turn.supervisor
-    leaving = part.leave_folder(nothing_runs=_nothing_runs(result, part, membership))
+    leaving = part.leave_folder(_may_run_for(result, part, membership))
     membership.place_early_logs()
     if part.journal:
-        part.journal.ended(result)
+        if part.journal.begun or not await _is_soon(part.another_trains()):
+            part.journal.ended(result)
     else:
         supervisor.place_logs(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
     message = report.termination_message(result)
@@ -51,12 +53,19 @@ async def leave(
     say(said)  # behind what all these had to say: whoever looks at one line looks at the last
 
 
-def _nothing_runs(result: Outcome, part: Part, membership: Membership) -> bool:
+def _may_run_for(result: Outcome, part: Part, membership: Membership) -> float | None:
     """Of this gang, as far as this member can know: the hub does; and the others where the hub is dead."""
-    if part.rank == 0:
-        return not membership.gang.somebody_is_silent()
     cause = result.cause
-    return cause is not None and cause.rank == 0 and cause.kind == "lost" and not cause.silent
+    hub_is_dead = cause is not None and cause.rank == 0 and cause.kind == "lost" and not cause.silent
+    return membership.gang.may_run_for() if part.rank == 0 or hub_is_dead else None
+
+
+async def _is_soon(so: Awaitable[bool]) -> bool:
+    """Whether it is so, as far as the volume answers in a moment."""
+    try:
+        return await bounded(so, FAREWELL / 2)
+    except asyncio.TimeoutError:
+        return False
 
 
 def _folder_without_rank(config: JobConfig, held: Cause | None) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from launcher import checkpoints
-from launcher.errors import FOR_GOOD, Failure
+from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.gang import AlreadyComplete, Next, NotAgain
 from launcher.history import History
 from launcher.model import AGAIN, CHILDREN, Cause, Roster, Saves, Start
@@ -141,19 +141,19 @@ class Generations:
             number = await self._claim()
             resume = await self._settle_passes(number)
         except Failure as failure:
-            raise NotAgain(Cause("volume", 0, self._pod, failure.message, failure.code)) from None
+            kind = "peers" if failure.code == Exit.TIMED_OUT else "volume"
+            raise NotAgain(Cause(kind, 0, self._pod, failure.message, failure.code)) from None
         self._running = Running(resume, time.monotonic())
         self.history.begin(number, resume)
         self._count(self._before + 1)
         return Start(number, resume)
 
     async def _wait_for_others(self) -> None:
-        """What another gang of this job has done meanwhile is done."""
-        if self._tenure is None:
+        """And catch up with what another gang of this job has done meanwhile."""
+        if self._tenure is None or not await self._tenure.begin():
             return
-        if await self._tenure.begin():
-            self.history.read(await self._from_volume(self._record.attempts))
-            self._before = self.history.without_progress
+        self.history.catch_up(await self._from_volume(self._record.attempts))
+        self._before = self.history.without_progress
         if await self._from_volume(self._record.is_complete):
             raise AlreadyComplete
 

@@ -18,10 +18,6 @@ class History:
 
     def __init__(self, content: Mapping[str, Any], shape: Shape) -> None:
         self._shape = shape
-        self.read(content)
-
-    def read(self, content: Mapping[str, Any]) -> None:
-        """Instead of what was known."""
         count, generations = content.get("without_progress"), content.get("generations")
         self.without_progress = count if isinstance(count, int) else 0
         known = generations if isinstance(generations, list) else []
@@ -31,6 +27,17 @@ class History:
     def generation(self) -> int | None:
         """The number of the latest one."""
         return self._generations[-1]["number"] if self._generations else None
+
+    def catch_up(self, content: Mapping[str, Any]) -> None:
+        """With what another gang of this job has written meanwhile."""
+        other = History(content, self._shape)
+        if other._reached > self._reached:
+            self.without_progress, self._generations = other.without_progress, other._generations
+
+    @property
+    def _reached(self) -> tuple[int, bool]:
+        latest = self._generations[-1] if self._generations else {"number": -1}
+        return latest["number"], latest.get("ended") is not None
 
     def begin(self, number: int, resume: int | None) -> None:
         """One that ended without a word of its hub keeps its end open."""

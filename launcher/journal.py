@@ -16,7 +16,9 @@ _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "sto
 
 
 class Journal:
-    """Begins when the rank is known. Writes off the loop: nothing here waits for the volume but `flush`.
+    """Begins when the rank is known, and writes once a generation has begun: before that another gang may train here.
+
+    Writes off the loop: nothing here waits for the volume but `flush`.
 
     `history` is the hub's, for job.json and, where the job has an identity, for `attempts_file`.
     """
@@ -48,7 +50,7 @@ class Journal:
         self._status = LatestFile(os.path.join(self.folder, "status.json"), say)
         self._summary = LatestFile(os.path.join(output, "job.json"), say)
         self._attempts = LatestFile(attempts_file, say) if attempts_file else None
-        self.summarize()
+        self.begun = False
 
     def phase(self, name: str) -> None:
         self._phase, self._since = name, report.now()
@@ -58,21 +60,24 @@ class Journal:
         """A generation begins; what was trained before is done."""
         self._generation = start.generation
         self._last_pass = start.resume
+        self.begun = True
         self.phase("starting")
+        self.summarize()
 
     def passed(self, number: int) -> None:
         self._last_pass = number
         self._write_status()
 
     def ended(self, result: Outcome) -> None:
-        """The last entry."""
+        """The last entry, also where nothing has begun."""
         self._result = result
+        self.begun = True
         self.phase(_LAST_PHASES.get(result.code, "failed"))
         self.summarize()
 
     def summarize(self) -> None:
         """The history has changed, or the end has come."""
-        if self._history is None:
+        if self._history is None or not self.begun:
             return
         history = self._history.content()
         if self._attempts:
@@ -100,6 +105,8 @@ class Journal:
         return all(file.flush(within) for file in files)
 
     def _write_status(self) -> None:
+        if not self.begun:
+            return
         self._status.put(
             report.status(
                 self._job,

@@ -1,7 +1,7 @@
 """Whose turn it is to train into an output folder: that of one gang at a time, whatever job it is of.
 
     output/.launcher/.leases/<number>       the lease: who holds it; its time is the holder's last word
-    output/.launcher/.leases/<number>.over  nothing of that gang runs any more
+    output/.launcher/.leases/<number>.over  in how many seconds nothing of that gang runs any more
 
 The latest number counts, and is taken by link(2). All times are the volume's own, since the clocks of nodes differ.
 Everything here blocks as long as the volume does: call it off the loop.
@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 
 from launcher import volume
 
+_NO_TIMES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _ANSWERS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)  # of a volume that is there
 _ENDS_WITHIN = 300.0  # where the lease cannot be read
 
@@ -33,13 +34,14 @@ class Holder:
 
 @dataclass(frozen=True)
 class Lease:
-    """What is seen of the latest one. `age` is that of the last word."""
+    """What is seen of the latest one: its last word, or that it is over, and for how long it holds after that."""
 
     number: int
     holder: Holder
+    over: bool
     word: int
     age: float
-    over: bool
+    ends_within: float
 
 
 class Leases:
@@ -55,15 +57,15 @@ class Leases:
             return None
         path = self._path(number)
         try:
-            # Opened, since a network volume only then asks its server.
-            with open(path, encoding="utf-8", errors="replace") as file:
-                word = os.fstat(file.fileno()).st_mtime_ns
-                holder = _read(file.read())
-            os.utime(self._folder)
-            age = (os.stat(self._folder).st_mtime_ns - word) / 1e9
+            text, word = _open(path)
+            holder = _holder(text)
+            ends_within = holder.ends_within
+            if over := volume.is_there(f"{path}.over"):
+                text, word = _open(f"{path}.over")
+                ends_within = _seconds(text, ends_within)
+            return Lease(number, holder, over, word, (self._now() - word) / 1e9, ends_within)
         except OSError as error:
             raise volume.cannot_read(path, error) from None
-        return Lease(number, holder, word, age, volume.is_there(f"{path}.over"))
 
     def take(self, number: int, me: Holder) -> bool:
         """Whether it is ours. Each number can be had once."""
@@ -72,21 +74,30 @@ class Leases:
         return volume.create_once(self._path(number), mine) == mine
 
     def speak(self, number: int, me: Holder) -> bool:
-        """Say that the holder lives. False: somebody else has a later lease."""
+        """Say that the holder lives. False: somebody else has a later lease, or has ended this one."""
+        path = self._path(number)
         try:
-            os.utime(self._path(number))
+            _touch(path)
         except FileNotFoundError:  # somebody has cleaned up
             self.take(number, me)
         except OSError as error:
             if error.errno not in _ANSWERS:
-                raise volume.cannot_write(self._path(number), error) from None
-        return (self._last() or number) <= number
+                raise volume.cannot_write(path, error) from None
+        return (self._last() or number) <= number and not volume.is_there(f"{path}.over")
 
-    def end(self, gang: str) -> None:
-        """Nothing runs any more of this gang, if it is the latest."""
+    def end(self, gang: str, within: float) -> None:
+        """Nothing runs any more of this gang so many seconds from now on, if it is the latest."""
         lease = self.latest()
         if lease and lease.holder.gang == gang and not lease.over:
-            volume.create_once(f"{self._path(lease.number)}.over", b"nothing of this gang runs any more\n")
+            volume.create_once(f"{self._path(lease.number)}.over", f"{within:.1f}\n".encode())
+
+    def _now(self) -> int:
+        """By the volume's clock; the beginning of time, where it does not tell that."""
+        try:
+            os.utime(self._folder)
+        except OSError:
+            return 0
+        return os.stat(self._folder).st_mtime_ns
 
     def _last(self) -> int | None:
         try:
@@ -104,7 +115,27 @@ class Leases:
         return os.path.join(self._folder, str(number))
 
 
-def _read(text: str) -> Holder:
+def _open(path: str) -> tuple[str, int]:
+    """Its content and its time. Opened, since a network volume only then asks its server."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(), os.fstat(file.fileno()).st_mtime_ns
+
+
+def _touch(path: str) -> None:
+    try:
+        os.utime(path)
+    except OSError as error:
+        if error.errno not in _NO_TIMES:
+            raise
+        with open(path, "r+b") as file:
+            content = file.read()
+            file.seek(0)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _holder(text: str) -> Holder:
     """What another version has written, or a loss of power has spoiled, is somebody's all the same."""
     try:
         told = json.loads(text)
@@ -112,3 +143,10 @@ def _read(text: str) -> Holder:
         return Holder(gang, job, pod, uid, float(told["ends_within"]))
     except (ValueError, TypeError, KeyError):
         return Holder("", "unknown", "unknown", "", _ENDS_WITHIN)
+
+
+def _seconds(text: str, otherwise: float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return otherwise

@@ -155,7 +155,7 @@ class Membership:
         self.gang.stopped()
         await self.gang.finished()
         if self._part.rank == 0 or cause.rank == 0:
-            await self._part.leave_folder(nothing_runs=True)
+            await self._part.leave_folder(self.gang.may_run_for())
         await self.gang.close()
 
     async def explained(self, cause: Cause) -> Cause:

@@ -69,6 +69,7 @@ class Part:
             of = f"{name} of {config.shape.count(config.role)}"
             self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
         if rank == 0 and self.generations is None:
+            self._tenure = self._new_tenure(joined.record.leases, settings) if joined.record.identity else None
             self.generations = self._all_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._tenure:
             ends_within = settings.silence + settings.ends_within
@@ -91,16 +92,26 @@ class Part:
         """A failure of this member."""
         return Cause(kind, self.rank, self.name, what, code)
 
-    async def leave_folder(self, *, nothing_runs: bool) -> None:
-        """Another gang may train into it: at once where nothing of this one runs any more, wherever that was."""
+    async def leave_folder(self, within: float | None) -> None:
+        """Another gang may train into it, once nothing of this one runs: in so many seconds, if that is known."""
         if self._tenure is not None:
-            self._tenure.leave()
-        if not nothing_runs or self._record is None or not self._record.identity:
+            await self._tenure.leave()
+        if within is None or self._record is None or not self._record.identity:
             return
         try:
-            await self._from_volume(partial(self._record.leases.end, self._gang))
+            await self._from_volume(partial(self._record.leases.end, self._gang, within))
         except Failure as failure:
             self._say(failure.message)
+
+    async def another_trains(self) -> bool:
+        """Whether the folder is another gang's: its files are not for this one to write."""
+        if self._record is None or not self._record.identity:
+            return False
+        try:
+            lease = await self._from_volume(self._record.leases.latest)
+        except Failure:
+            return False
+        return lease is not None and not lease.over and lease.holder.gang != self._gang
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
         """The hub is gone: whoever stands for it tells the next one."""
@@ -133,7 +144,6 @@ class Part:
 
     def _all_generations(self, record: Record, history: History, me: Member, settings: Settings) -> Generations:
         config = self._config
-        self._tenure = self._new_tenure(record.leases, settings) if record.identity else None
         saves = paddle.saves(config, self._flags, self._command)
         if saves is None and config.max_restarts:
             self._say("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")

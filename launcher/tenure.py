@@ -13,7 +13,7 @@ from functools import partial
 from launcher.errors import Exit, Failure
 from launcher.leases import Holder, Lease, Leases
 from launcher.model import Cause
-from launcher.processes import off_loop
+from launcher.processes import bounded, off_loop
 from launcher.volume import FromVolume
 
 _SAY_EVERY = 30.0
@@ -44,65 +44,71 @@ class Tenure:
         self._say = say
         self._lost = lost
         self._number = 0
+        self._taking: asyncio.Future[bool] | None = None
         self._speaking: asyncio.Task[None] | None = None
 
     async def begin(self) -> bool:
-        """Once no other gang trains here; whether one had to be waited for. Failure, when that takes too long."""
+        """Once no other gang trains here; whether that is only now. Failure, when that takes too long."""
         if self._speaking is not None and not self._speaking.done():
             return False
-        waiting, seen_at, said_at = None, 0.0, 0.0
+        seen, seen_at, said_at = None, 0.0, -_SAY_EVERY
         until = time.monotonic() + self._patience
         while True:
             asked_at = time.monotonic()
             lease = await self._from_volume(self._leases.latest)
-            if waiting is None or lease is None or (lease.number, lease.word) != (waiting.number, waiting.word):
-                seen_at = asked_at
+            if lease is None or (lease.number, lease.word) != seen:
+                seen, seen_at = lease and (lease.number, lease.word), asked_at
             if lease is None or self._is_over(lease, asked_at - seen_at):
                 number = 0 if lease is None else lease.number + 1
-                if await self._from_volume(partial(self._leases.take, number, self.me)):
+                take = self._from_volume(partial(self._leases.take, number, self.me))
+                self._taking = asyncio.ensure_future(take)
+                if await asyncio.shield(self._taking):  # it is ours also where nobody waits for that any more
                     self._number = number
                     self._speaking = asyncio.create_task(self._speak(asked_at))
-                    return waiting is not None
+                    return True
             elif asked_at >= until:
                 raise Failure(Exit.TIMED_OUT, f"waited {self._patience:g} s (LAUNCHER_PEER_TIMEOUT) {self._for(lease)}")
-            elif waiting is None or asked_at - said_at >= _SAY_EVERY:
+            elif asked_at - said_at >= _SAY_EVERY:
                 self._say(f"waiting {self._for(lease)}")
                 said_at = asked_at
-            waiting = lease
             await asyncio.sleep(min(_LOOK_EVERY, self._every))
 
-    def leave(self) -> None:
+    async def leave(self) -> None:
         """Say nothing more: unless the lease is ended, whoever comes waits until all must have ended."""
         if self._speaking is not None:
             self._speaking.cancel()
             self._speaking = None
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
 
     def _is_over(self, lease: Lease, watched: float) -> bool:
-        """Its hub has said so; or this very pod was its hub, in a container before this one; or it is silent."""
-        if lease.over or (self.me.uid and lease.holder.uid == self.me.uid):
+        """As was said; or this very gang has it, or a container of this pod had; or it is silent."""
+        if lease.holder.gang == self.me.gang or (self.me.uid and lease.holder.uid == self.me.uid):
             return True
-        if watched < _WORDS_MISSED * self._every:
+        if not lease.over and watched < _WORDS_MISSED * self._every:
             return False
-        return max(lease.age, watched) >= lease.holder.ends_within
+        return max(lease.age, watched) >= lease.ends_within
 
     async def _speak(self, heard_at: float) -> None:
         """As long as this gang lives. `heard_at`: when what the volume has answered last was asked."""
         while True:
             await asyncio.sleep(self._every)
             asked_at = time.monotonic()
-            word = off_loop(self._leases.speak, self._number, self.me)
-            left = heard_at + self._silence - asked_at
-            await asyncio.wait([word], timeout=max(left, self._every))  # who was stopped himself asks at least once
-            if word.done() and word.exception() is None:
-                if not word.result():
+            left = max(heard_at + self._silence - asked_at, self._every)  # who was stopped himself asks at least once
+            why = ""
+            try:
+                if not await bounded(off_loop(self._leases.speak, self._number, self.me), left):
                     self._lost(self._cause("taken over", await self._who_has_it()))
                     return
                 heard_at = asked_at
-            elif time.monotonic() - heard_at >= self._silence:
-                why = f": {word.exception()}" if word.done() else ""
+            except asyncio.TimeoutError:
+                pass
+            except Exception as error:  # whatever it is, nobody has heard the word
+                why = f": {error}"
+            if time.monotonic() - heard_at >= self._silence:
                 what = (
-                    f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang of "
-                    "this job may begin without it, so this one ends: is its server up?"
+                    f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang may "
+                    "begin without this one's word, so this one ends: is the volume's server up?"
                 )
                 self._lost(self._cause("volume", what))
                 return
@@ -112,8 +118,10 @@ class Tenure:
             lease = await self._from_volume(self._leases.latest)
         except Failure:
             lease = None
-        who = f"that of pod {lease.holder.pod}, job {lease.holder.job}," if lease else "another one"
-        return f"this gang was silent on the volume for too long, and {who} trains now: this one ends"
+        if lease is None or lease.holder.gang == self.me.gang:
+            return "a member has lost this hub and said that its gang is over: it ends, since another one may begin"
+        holder = lease.holder
+        return f"the gang of pod {holder.pod}, job {holder.job}, trains now, since this one was silent: this one ends"
 
     def _cause(self, kind: str, what: str) -> Cause:
         return Cause(kind, 0, self.me.pod, what, Exit.IO_FAILED)
@@ -121,6 +129,10 @@ class Tenure:
     def _for(self, lease: Lease) -> str:
         """What is waited for, and what to do about it."""
         holder = lease.holder
+        if lease.over:
+            return (
+                f"up to {lease.ends_within:g} s for the last processes of the gang of pod {holder.pod}, which is over"
+            )
         if holder.job == self.me.job:
             advice = "Was this job submitted twice, or is that pod beyond a cut of the network?"
         else:
@@ -128,5 +140,5 @@ class Tenure:
         return (
             f"for the end of another gang that trains into this folder: its hub is pod {holder.pod} of job "
             f"{holder.job}, heard of {max(lease.age, 0):.0f} s ago. {advice} It counts as gone once nothing was heard "
-            f"of it for {holder.ends_within:g} s"
+            f"of it for {lease.ends_within:g} s"
         )

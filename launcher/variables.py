@@ -201,7 +201,13 @@ VARIABLES: tuple[Variable, ...] = (
         "this member's rank, with LAUNCHER_ROLE within its role; default: Job index, StatefulSet ordinal or order of "
         "addresses",
     ),
-    Variable("LAUNCHER_PEER_TIMEOUT", _seconds, 900.0, "seconds, above 0", "how long to wait for peers before exit 75"),
+    Variable(
+        "LAUNCHER_PEER_TIMEOUT",
+        _seconds,
+        900.0,
+        "seconds, above 0",
+        "how long to wait for peers, or for the end of another gang in the same folder, before exit 75",
+    ),
     Variable(
         "LAUNCHER_SILENCE",
         _silence,

@@ -852,6 +852,18 @@ def gather(cause: Cause) -> tuple[Cause, Next]:
 
 
 @in_loop
+async def test_a_stop_ends_what_is_settled_for_a_start() -> None:
+    async with Scene() as scene:
+        config = settings(2)
+        hub, member = await lead(scene, config), await scene.node(1, config)
+        hub.may_begin_first.clear()
+        await scene.joined([hub, member])
+        member.failed(died("staging", 1, 66))
+        await hub.told_to_stop()
+        await until(lambda: hub.cancelled == [FIRST], "nobody waits for it")
+
+
+@in_loop
 async def test_where_another_gang_has_completed_the_job_nothing_begins_and_all_finish() -> None:
     async with Scene() as scene:
         config = settings(2)
@@ -926,7 +938,7 @@ async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: b
         hub, near, far = nodes
         relay.swallowing = True
         cut_at = time.monotonic()
-        await until(hub.gang.somebody_is_silent, "the silence")
+        await until(hub.gang.may_run_for, "the silence")
         cause = died("stopped", 1, 143)
         near.failed(cause)
         for node in (hub, near):
@@ -970,7 +982,7 @@ async def test_a_hub_that_leaves_tells_for_how_long_somebody_silent_may_run() ->
         hub, near, _ = nodes
         relay.swallowing = True
         cut_at = time.monotonic()
-        await until(hub.gang.somebody_is_silent, "the silence")
+        await until(hub.gang.may_run_for, "the silence")
         hub.failed(died("stopped", 0, 143))
         await near.told_to_stop()
         hub.gang.stopped()

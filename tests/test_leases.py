@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -75,14 +76,14 @@ async def waiting(hub: Hub) -> AsyncIterator[asyncio.Task[bool]]:
 @in_loop
 async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: Leases) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
-    assert not await first.begins()
+    assert await first.begins()
     async with waiting(second) as task:
         assert "pod-1" in second.said[0]
         await asyncio.sleep(2 * ONE.ends_within)  # the first one speaks
         assert not task.done()
         assert not first.lost
-        first.tenure.leave()
-        leases.end("gang-1")
+        await first.tenure.leave()
+        leases.end("gang-1", 0)
         assert await asyncio.wait_for(task, ONE.ends_within / 2)
 
 
@@ -100,7 +101,7 @@ async def test_of_several_that_come_at_once_one_has_it(leases: Leases) -> None:
 async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(leases: Leases) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
     await first.begins()
-    first.tenure.leave()
+    await first.tenure.leave()
     begun = time.monotonic()
     async with waiting(second) as task:
         await task
@@ -144,7 +145,7 @@ async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases
 async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(leases: Leases) -> None:
     await Hub(leases, ONE).begins()
     again = Hub(leases, replace(ONE, gang="gang-3"))
-    assert not await again.begins()
+    assert await again.begins()
     assert not again.said
 
 
@@ -158,13 +159,83 @@ async def test_whoever_finds_another_in_its_place_has_lost_it(leases: Leases) ->
     assert "pod-2" in first.lost[0].what
 
 
-@pytest.mark.parametrize("failing", ["hangs", "fails"])
+@in_loop
+async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: Leases) -> None:
+    """A member that had lost its hub, by a connection that was reset, while that lived on."""
+    first = Hub(leases, ONE)
+    await first.begins()
+    leases.end(ONE.gang, 2)
+    await until(lambda: first.lost, "that it is lost")
+    assert "a member has lost this hub" in first.lost[0].what
+
+
+@in_loop
+async def test_who_must_still_run_for_a_while_is_waited_for_that_long(leases: Leases) -> None:
+    leases.take(0, replace(ONE, ends_within=600))
+    leases.end(ONE.gang, 1.0)
+    begun = time.monotonic()
+    async with waiting(Hub(leases, OTHER)) as task:
+        await asyncio.wait_for(task, 10)
+    assert time.monotonic() - begun > 0.8
+
+
+@in_loop
+async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for_itself(leases: Leases) -> None:
+    hub = Hub(leases, replace(ONE, uid=""))
+    assert await hub.begins()
+    assert not await hub.begins(), "it has it already"
+    await hub.tenure.leave()
+    assert await hub.begins()
+    assert not hub.said
+
+
+@in_loop
+async def test_a_lease_that_comes_when_nobody_waits_for_it_any_more_is_ended_with_the_gang(leases: Leases) -> None:
+    class Slow(Leases):
+        def take(self, number: int, me: Holder) -> bool:
+            time.sleep(0.5)
+            return super().take(number, me)
+
+    slow = Slow("")
+    slow._folder = leases._folder
+    hub = Hub(slow, ONE)
+    task = asyncio.create_task(hub.begins())
+    await asyncio.sleep(0.2)
+    task.cancel()
+    await hub.tenure.leave()
+    leases.end(ONE.gang, 0)
+    lease = leases.latest()
+    assert lease is not None
+    assert lease.over
+
+
+@in_loop
+async def test_a_volume_that_keeps_no_times_by_themselves_is_written_to(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_times(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "utime", no_times)
+    first = Hub(leases, ONE)
+    await first.begins()
+    async with waiting(Hub(leases, OTHER)) as task:
+        await asyncio.sleep(2 * ONE.ends_within)
+        assert not task.done()
+        assert not first.lost
+        await first.tenure.leave()
+        await asyncio.wait_for(task, 3 * ONE.ends_within)
+
+
+@pytest.mark.parametrize("failing", ["hangs", "fails", "cannot start"])
 @in_loop
 async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases: Leases, failing: str) -> None:
     class Away(Leases):
         def speak(self, number: int, me: Holder) -> bool:
             if failing == "hangs":
                 time.sleep(2)
+            if failing == "cannot start":
+                raise RuntimeError("can't start new thread")
             raise Failure(Exit.IO_FAILED, "Stale file handle")
 
     away = Away("")
@@ -231,7 +302,7 @@ def test_a_lease_that_a_network_volume_does_not_list_yet_counts(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases.take(0, ONE)
-    leases.end(ONE.gang)
+    leases.end(ONE.gang, 0)
     leases.take(1, OTHER)
     monkeypatch.setattr(os, "listdir", lambda _: ["0", "0.over"])
     lease = leases.latest()
@@ -248,4 +319,4 @@ def test_a_lease_that_cannot_be_read_is_somebodys(leases: Leases, tmp_path: Path
     assert lease is not None
     assert not lease.over
     assert lease.holder.ends_within > 0
-    leases.end("")
+    leases.end("", 0)

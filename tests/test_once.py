@@ -13,7 +13,7 @@ import pytest
 
 from tests.gangs import Job, until
 from tests.nodes import Nodes
-from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_saved
+from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
 
 WAITS = "for the end of another gang that trains into this folder"
 
@@ -51,11 +51,13 @@ def test_a_job_that_was_submitted_twice_trains_once(first: Job, second: Job) -> 
     until_waiting(second)
     assert "submitted twice" in second.stderr(0)
     assert not any(second.find(rank, TRAINER) for rank in range(3))
+    assert {first.status(rank)["phase"] for rank in range(3)} == {"training"}, "the files are of the one that trains"
     assert first.codes() == [0, 0, 0], first.stderr()
     assert second.codes() == [0, 0, 0], second.stderr()
     assert first.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert re.findall(r"Pass=(\d+)", log(first, 0)) == [str(number) for number in range(PASSES)]
     assert len(history(first)) == 1
+    assert "is left to a later run" not in first.stderr()
 
 
 def test_one_of_two_that_start_together_waits(first: Job, second: Job) -> None:
@@ -92,12 +94,16 @@ def test_who_waits_goes_on_where_the_other_one_was_killed(first: Job, second: Jo
     until_saved(first, 0)
     second.start(flags=SIX)
     until_waiting(second)
+    first.kill(1, TRAINER)
+    until_generation(first, 1)
     for launcher in first.launchers.values():
         launcher.kill()
     assert first.nothing_left()
     assert second.codes(90) == [0, 0, 0], second.stderr()
-    assert [one["number"] for one in history(second)] == [0, 1]
-    assert history(second)[1]["after_pass"] >= 0
+    attempts = json.loads((first.output / ".launcher/job-1/attempts.json").read_text())["generations"]
+    assert attempts == history(second)
+    assert [one["number"] for one in attempts] == [0, 1, 2]
+    assert attempts[2]["after_pass"] >= 0
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
 
 
@@ -121,6 +127,23 @@ def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: J
     assert second.codes(60) == [0, 0, 0], second.stderr()
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert len(re.findall("Pass=", log(first, 0))) <= trained + PASSES + 1
+
+
+@pytest.mark.parametrize("told", [(0, 1, 2), (0,), (1,)], ids=["all", "the hub", "another one"])
+def test_who_waits_waits_for_the_slowest_member(first: Job, second: Job, told: tuple[int, ...]) -> None:
+    """As one that saves what it has, while all others have ended already."""
+    second.environment["LAUNCHER_JOB_ID"] = "job-2"
+    first.environment |= {"LAUNCHER_MAX_RESTARTS": "0", "LAUNCHER_STOP_GRACE": "5", "STANDIN_BATCH_SECONDS": "0.2"}
+    first.start(0, 1, flags=SIX)
+    first.start(2, flags=SIX, STANDIN_DEAF="1")
+    until_saved(first, 0)
+    second.start(flags=SIX)
+    until_waiting(second)
+    for rank in told:
+        first.launchers[rank].terminate()
+    until(lambda: second.find(0, TRAINER), 60, second.stderr())
+    assert not first.nodes.inside(), "two gangs run"
+    assert second.codes(60) == [0, 0, 0], second.stderr()
 
 
 def test_a_hub_that_is_lost_with_its_pod_is_not_waited_for(first: Job) -> None:

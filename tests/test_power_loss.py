@@ -231,6 +231,6 @@ _WHOLE: dict[str, Callable[[bytes], bool]] = {
     r"secret": _matches(rb"[0-9a-f]{64}"),
     r"generation-\d+": _matches(rb"\S+ [0-9a-f]{16}\n"),
     r"\d+": _is_json,  # a lease
-    r"\d+\.over": _matches(rb"nothing of this gang runs any more\n"),
+    r"\d+\.over": _matches(rb"\d+\.\d\n"),
     r"complete": _matches(rb"all members have trained\n"),
 }

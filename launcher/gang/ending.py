@@ -8,11 +8,18 @@ from collections.abc import Iterable
 from launcher.gang.joining import Seat
 from launcher.gang.words import Settings
 
+END_WITHIN = 2.0  # seconds for children that need not save any more, as after a failure
+
 
 def may_run_for(seats: Iterable[Seat], settings: Settings) -> float:
     """Seconds, at most; 0 once all have said that they have ended theirs."""
     now = time.monotonic()
-    return max(0.0, 0.0, *(_ends_by(seat, settings) - now for seat in seats if not seat.stopped))
+    return max([0.0, *(_ends_by(seat, settings) - now for seat in seats if not seat.stopped)])
+
+
+def still_end(seats: Iterable[Seat], settings: Settings) -> bool:
+    """Whether there are members that are heard, and have not yet said that they have ended theirs."""
+    return any(not seat.stopped and seat.connection and not is_cut_off(seat, settings) for seat in seats)
 
 
 def is_silent(seat: Seat, settings: Settings) -> bool:

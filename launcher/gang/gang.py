@@ -11,6 +11,7 @@ from launcher.errors import Exit
 from launcher.gang import protocol
 from launcher.gang.connection import Connection
 from launcher.gang.door import Door
+from launcher.gang.ending import END_WITHIN
 from launcher.gang.hub import Hub
 from launcher.gang.member import Link, pause
 from launcher.gang.protocol import Malformed, Message
@@ -355,9 +356,14 @@ class Gang:
         """Until Finish has come, whoever hears it; after HubLost until it would have."""
         await self._finished.wait()
 
-    def somebody_is_silent(self) -> bool:
-        """Whether a member may still be there, beyond a cut of the network, and its children with it."""
-        return self._hub is not None and self._hub.somebody_is_silent()
+    async def others_end(self) -> None:
+        """On the hub, after a stop: until all others that are heard have ended their children."""
+        if self._hub is not None and self._hub.others_still_end():
+            await self._hub.others_have_ended.wait()
+
+    def may_run_for(self) -> float:
+        """After a finish or a stop: for how long children of this gang may still run anywhere, as far as is known."""
+        return END_WITHIN if self._hub is None else self._hub.may_run_for()
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

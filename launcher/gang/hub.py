@@ -78,6 +78,7 @@ class Hub:
         self._again = False  # once it is over
         self._finished = False
         self._seeing_all_end: asyncio.TimerHandle | None = None
+        self.others_have_ended = asyncio.Event()  # after a stop, as far as they are heard
         self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
@@ -419,6 +420,8 @@ class Hub:
 
     def _stop(self, cause: Cause, *, again: bool = False) -> None:
         self._cause, self._again = cause, again
+        if self._turn.preparing is not None:
+            self._turn.preparing.cancel()
         self._tell_all(protocol.stop(cause, again))
         if again:
             self._see_all_end()
@@ -441,6 +444,8 @@ class Hub:
         return self._seats[rank] if rank is not None and rank < len(self._seats) else None
 
     def _someone_left(self, seat: Seat) -> None:
+        if self._cause and not self.others_still_end():
+            self.others_have_ended.set()
         if self._cause and self._again:
             self._see_all_end()
         elif self._cause and seat is self._culprit():
@@ -464,9 +469,17 @@ class Hub:
         else:
             self._finish()
 
-    def somebody_is_silent(self) -> bool:
-        """Whether a member may still be there, beyond a cut of the network, and its children with it."""
-        return any(ending.is_silent(seat, self._settings) for seat in self._seats)
+    def others_still_end(self) -> bool:
+        """Whether members that are heard have children left."""
+        return ending.still_end([seat for seat in self._seats if seat is not self.own], self._settings)
+
+    def may_run_for(self) -> float:
+        """For how long children of members may still run, at most, after a finish or a stop."""
+        silent = [seat for seat in self._seats if ending.is_silent(seat, self._settings)]
+        heard = ending.END_WITHIN if self._cause and self.others_still_end() else 0.0
+        if heard and self._cause and self._cause.kind == "stopped":
+            heard = self._settings.ends_within
+        return max(heard, ending.may_run_for(silent, self._settings))
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -486,8 +499,7 @@ class Hub:
         if self._seats and self._turn.reports and not self._cause:
             self._stop(self._judged(first_cause(self._turn.reports)[1])[0])
         if self._cause:
-            silent = [seat for seat in self._seats if self._again and ending.is_silent(seat, self._settings)]
-            self._finish(ending.may_run_for(silent, self._settings))
+            self._finish(self.may_run_for() if self._again else 0.0)
         if self._seeing_all_end:
             self._seeing_all_end.cancel()
         self._closed = True
