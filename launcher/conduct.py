@@ -317,9 +317,10 @@ class Conductor:
         ending = self._membership.end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
         cause, _ = await asyncio.gather(self._membership.explained(cause), ending)
         self._membership.gang.stopped()
+        at_fault = cause.rank == self._part.rank and cause.kind != "stopped"
         if self._membership.joined and cause.rank != self._part.rank:
             await self._until_finish()
-        if self.told.done():
+        if self._membership.joined and not at_fault:
             await self._until_others_end()
         return report.outcome(
             cause,
@@ -340,8 +341,8 @@ class Conductor:
             pass  # nobody waits for another's end, only for its word
 
     async def _until_others_end(self) -> None:
-        """The hub has the same grace as they: who comes next need not wait for any of them."""
-        left = self._told_at + self._config.stop_grace - time.monotonic()
+        """The hub knows it, and who comes next need not wait for any of them. Told to stop it has the same grace."""
+        left = self._told_at + self._config.stop_grace - time.monotonic() if self.told.done() else _LEAVE_WITHIN
         others: asyncio.Future[None] = asyncio.ensure_future(self._membership.gang.others_end())
         await asyncio.wait([others, self._hurried], timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
         others.cancel()

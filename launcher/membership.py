@@ -21,8 +21,6 @@ from launcher.turn import Turn
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together
 
-_NOTICED_LATER = 15.0  # both sides of a cut say and look every 5 s, out of step, and each has heard something last
-
 
 @dataclass(frozen=True)
 class TurnEnded:
@@ -192,6 +190,6 @@ def _settings(config: JobConfig) -> Settings:
         silence=config.silence,
         stall=config.stall_timeout,
         pservers=config.shape.pservers,
-        ends_within=_NOTICED_LATER + config.stop_grace,
+        grace=config.stop_grace,
         gathers=config.gathers,
     )

@@ -50,7 +50,7 @@ JOIN_WITHIN = 12.0  # then a launcher gives up
 LOOK_EVERY = 0.5  # for peers, after LookAgain
 MARK_SEEN_WITHIN = 3.0  # by a member that has lost its hub
 FINISH_WITHIN = 1.5  # after a stop
-ENDS_WITHIN = 40.0  # of whoever is silent: to notice it, and the slowest end of children
+GRACE = 25.0  # longer than the slowest children take to end
 TOO_LATE = Start(999, None)  # settled when nobody waits for it any more
 END_WITHIN = 240.0  # after the last fault: all silences noticed, and four turns of the slowest members
 
@@ -215,7 +215,7 @@ class Launcher:
             HUB[1],
             (self.computer.name,),
             silence=SILENCE,
-            ends_within=ENDS_WITHIN,
+            grace=GRACE,
             gathers=gathers,
         )
         self._gang = Gang(

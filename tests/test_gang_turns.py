@@ -929,7 +929,7 @@ async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ende
 async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: bool) -> None:
     """What is not heard of ends by itself, at the latest `silence` and `ends_within` after its last word."""
     async with Scene() as scene:
-        config = settings(3, alive_every=0.2, silence=2.0, ends_within=0.0 if heals else 1.0)
+        config = settings(3, alive_every=0.2, silence=2.0, noticed_later=0.0, grace=0.0 if heals else 1.0)
         nodes = [await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]]
         relay = await scene.relay(nodes[0].place)
         joining = (node.join(place) for node, place in zip(nodes, [None, nodes[0].place, relay.place], strict=True))
@@ -959,7 +959,7 @@ async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: b
 @in_loop
 async def test_who_is_lost_in_silence_may_run_for_as_long_as_it_takes_to_notice_that() -> None:
     async with Scene() as scene:
-        times = {"alive_every": 0.05, "silence": 0.5, "ends_within": 1.0}
+        times = {"alive_every": 0.05, "silence": 0.5, "noticed_later": 0.0, "grace": 1.0}
         hub, member, relay = await training_through_a_relay(scene, gather, gathers=True, **times)
         relay.swallowing = True
         for node in (hub, member):
@@ -973,7 +973,7 @@ async def test_who_is_lost_in_silence_may_run_for_as_long_as_it_takes_to_notice_
 @in_loop
 async def test_a_hub_that_leaves_tells_for_how_long_somebody_silent_may_run() -> None:
     async with Scene() as scene:
-        config = settings(3, alive_every=0.05, silence=1.0, ends_within=0.5)
+        config = settings(3, alive_every=0.05, silence=1.0, noticed_later=0.0, grace=0.5)
         nodes = [await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]]
         relay = await scene.relay(nodes[0].place)
         joining = (node.join(place) for node, place in zip(nodes, [None, nodes[0].place, relay.place], strict=True))

@@ -444,11 +444,13 @@ class Hub:
         return self._seats[rank] if rank is not None and rank < len(self._seats) else None
 
     def _someone_left(self, seat: Seat) -> None:
-        if self._cause and not self.others_still_end():
+        if self._cause is None:
+            return
+        if not self.others_still_end():
             self.others_have_ended.set()
-        if self._cause and self._again:
-            self._see_all_end()
-        elif self._cause and seat is self._culprit():
+            if self._again:
+                self._see_all_end()
+        if not self._again and seat is self._culprit():
             self._finish()
 
     def _see_who_leaves_by_itself(self, seat: Seat) -> None:
@@ -476,9 +478,9 @@ class Hub:
     def may_run_for(self) -> float:
         """For how long children of members may still run, at most, after a finish or a stop."""
         silent = [seat for seat in self._seats if ending.is_silent(seat, self._settings)]
-        heard = ending.END_WITHIN if self._cause and self.others_still_end() else 0.0
-        if heard and self._cause and self._cause.kind == "stopped":
-            heard = self._settings.ends_within
+        heard = 0.0
+        if self._cause and self.others_still_end():
+            heard = ending.END_WITHIN + (self._settings.grace if self._cause.kind == "stopped" else 0.0)
         return max(heard, ending.may_run_for(silent, self._settings))
 
     # ---- the end -------------------------------------------------------------------------------------------------

@@ -26,13 +26,19 @@ class Settings:
     collect: float = 0.3  # reports of failures, before one of them is named the first
     verdict_within: float = 1.5  # must exceed collect + return_within; then a member stops by its own report
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
-    ends_within: float = 0.0  # for who counts as lost by silence to have noticed that, too, and to end its children
+    grace: float = 0.0  # for children to end where somebody was told to stop
+    noticed_later: float = 15.0  # both sides of a cut say and look out of step, and each has heard something last
     complete_within: float = 5.0  # for the mark of completion
     restart_within: float = 20.0  # for all children of a turn to be ended, before it is a stop after all
     stall: float = 0.0  # for which no trainer may print anything, before the job counts as stalled; 0: for ever
     evidence_within: float = 12.0  # for all to collect it; a member takes 10 s at most
     gathers: bool = False  # whether those who are left by their hub wait for another one
     pservers: int = 0  # of `size`: the last ranks, which serve only; 0 where all do both
+
+    @property
+    def ends_within(self) -> float:
+        """For who counts as lost by silence to have noticed that, too, and to end its children."""
+        return self.noticed_later + self.grace
 
     @property
     def stalled_within(self) -> float:
