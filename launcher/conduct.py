@@ -317,10 +317,9 @@ class Conductor:
         ending = self._membership.end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
         cause, _ = await asyncio.gather(self._membership.explained(cause), ending)
         self._membership.gang.stopped()
-        at_fault = cause.rank == self._part.rank and cause.kind != "stopped"
         if self._membership.joined and cause.rank != self._part.rank:
             await self._until_finish()
-        if self._membership.joined and not at_fault:
+        if not report.is_blamed(cause, self._part.rank):
             await self._until_others_end()
         return report.outcome(
             cause,

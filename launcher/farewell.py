@@ -27,12 +27,11 @@ async def leave(
         membership.generations.result().complete()
     supervisor = membership.turn.supervisor
     leaving = part.leave_folder(_may_run_for(result, part, membership))
-    membership.place_early_logs()
-    if part.journal:
-        if part.journal.begun or not await _is_soon(part.another_trains()):
-            part.journal.ended(result)
-    else:
+    if part.journal is None:
         supervisor.place_logs(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
+    elif part.journal.begun or not await _is_soon(part.another_trains()):
+        membership.place_early_logs()
+        part.journal.ended(result)
     message = report.termination_message(result)
     said = f"exit code {result.code}: {result.text}"
     others = []
@@ -42,15 +41,21 @@ async def leave(
         others.append(membership.way.tell_counted(said))
     farewells = [
         membership.gang.close(),
-        leaving,
         *([membership.explain_end(result.cause)] if result.cause and result.cause.kind == "lost" else []),
         supervisor.close(FAREWELL),
         off_loop(report.write_termination_message, config.termination_log, message),
-        *([off_loop(part.journal.flush, FAREWELL)] if part.journal else []),
+        _leave_volume(part, leaving),
         *others,
     ]
     await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=FAREWELL + 0.5)
     say(said)  # behind what all these had to say: whoever looks at one line looks at the last
+
+
+async def _leave_volume(part: Part, leaving: Awaitable[None]) -> None:
+    """Another gang may read these files as soon as it has the folder."""
+    if part.journal:
+        await off_loop(part.journal.flush, FAREWELL)
+    await leaving
 
 
 def _may_run_for(result: Outcome, part: Part, membership: Membership) -> float | None:

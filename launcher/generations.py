@@ -63,6 +63,7 @@ class Generations:
         self._saves = saves
         self._record = record
         self.history = history
+        self._behind = False  # another gang of this job may have gone on meanwhile
         self._tenure = tenure  # None: nothing tells this job from another
         self._counts = counts  # whether a pass that is done can be seen
         self._gathers = gathers
@@ -150,12 +151,16 @@ class Generations:
 
     async def _wait_for_others(self) -> None:
         """And catch up with what another gang of this job has done meanwhile."""
-        if self._tenure is None or not await self._tenure.begin():
+        if self._tenure is None:
+            return
+        self._behind = await self._tenure.begin() or self._behind
+        if not self._behind:
             return
         self.history.catch_up(await self._from_volume(self._record.attempts))
         self._before = self.history.without_progress
         if await self._from_volume(self._record.is_complete):
             raise AlreadyComplete
+        self._behind = False
 
     # ---- progress ------------------------------------------------------------------------------------------------
 

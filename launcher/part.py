@@ -26,6 +26,7 @@ from launcher.tenure import Tenure
 
 T = TypeVar("T")
 
+_LIVES = 30.0  # seconds after the last word of a gang, which speaks every 5 s
 _MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be seen through a network volume
 
 
@@ -104,14 +105,14 @@ class Part:
             self._say(failure.message)
 
     async def another_trains(self) -> bool:
-        """Whether the folder is another gang's: its files are not for this one to write."""
+        """Whether the folder is another gang's that lives: its files are not for this one to write."""
         if self._record is None or not self._record.identity:
             return False
         try:
             lease = await self._from_volume(self._record.leases.latest)
         except Failure:
             return False
-        return lease is not None and not lease.over and lease.holder.gang != self._gang
+        return lease is not None and not lease.over and lease.holder.gang != self._gang and lease.age < _LIVES
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
         """The hub is gone: whoever stands for it tells the next one."""

@@ -40,6 +40,15 @@ def stands_for(cause: Cause, rank: int | None) -> bool:
     return rank == (1 if cause.rank == 0 else 0)
 
 
+def is_blamed(cause: Cause, rank: int | None) -> bool:
+    """Whether this member's exit code tells the cause. It leaves first, since Kubernetes blames who fails first."""
+    if cause.kind == "stalled":
+        return rank == 0
+    if cause.kind == "lost":
+        return stands_for(cause, rank)
+    return cause.rank == rank and cause.kind != "stopped"
+
+
 def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int:
     if told_to_stop:
         return Exit.STOPPED

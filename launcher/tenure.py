@@ -83,7 +83,8 @@ class Tenure:
 
     def _is_over(self, lease: Lease, watched: float) -> bool:
         """As was said; or this very gang has it, or a container of this pod had; or it is silent."""
-        if lease.holder.gang == self.me.gang or (self.me.uid and lease.holder.uid == self.me.uid):
+        same_pod = not lease.over and self.me.uid != "" and lease.holder.uid == self.me.uid
+        if lease.holder.gang == self.me.gang or same_pod:
             return True
         if not lease.over and watched < _WORDS_MISSED * self._every:
             return False

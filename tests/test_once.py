@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,11 +130,15 @@ def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: J
     assert len(re.findall("Pass=", log(first, 0))) <= trained + PASSES + 1
 
 
-@pytest.mark.parametrize("told", [(0, 1, 2), (0,), (1,)], ids=["all", "the hub", "another one"])
-def test_who_waits_waits_for_the_slowest_member(first: Job, second: Job, told: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("told", "restarts"),
+    [((0, 1, 2), "0"), ((0,), "0"), ((1,), "0"), ((1, 0, 2), "3")],
+    ids=["all are told to stop", "the hub is", "another one is", "all are, who wait for each other"],
+)
+def test_who_waits_waits_for_the_slowest_member(first: Job, second: Job, told: tuple[int, ...], restarts: str) -> None:
     """As one that saves what it has, while all others have ended already."""
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
-    first.environment |= {"LAUNCHER_MAX_RESTARTS": "0", "LAUNCHER_STOP_GRACE": "5", "STANDIN_BATCH_SECONDS": "0.2"}
+    first.environment |= {"LAUNCHER_MAX_RESTARTS": restarts, "LAUNCHER_STOP_GRACE": "5", "STANDIN_BATCH_SECONDS": "0.2"}
     first.start(0, 1, flags=SIX)
     first.start(2, flags=SIX, STANDIN_DEAF="1")
     until_saved(first, 0)
@@ -141,6 +146,7 @@ def test_who_waits_waits_for_the_slowest_member(first: Job, second: Job, told: t
     until_waiting(second)
     for rank in told:
         first.launchers[rank].terminate()
+        time.sleep(0.4)  # long enough for the others to hear of it
     until(lambda: second.find(0, TRAINER), 60, second.stderr())
     assert not first.nodes.inside(), "two gangs run"
     assert second.codes(60) == [0, 0, 0], second.stderr()

@@ -42,6 +42,22 @@ def test_each_member_ends_with_the_code_of_its_part(first: Cause | None, rank: i
     assert report.outcome(first, rank, told_to_stop=False, shape=Shape(3)).code == code
 
 
+@pytest.mark.parametrize(
+    ("first", "blamed"),
+    [
+        (cause("trainer", 1), {1}),
+        (cause("volume", 0), {0}),
+        (cause("stalled", None), {0}),
+        (cause("lost", 0), {1}),
+        (cause("lost", 2), {0}),
+        (cause("stopped", 1), set()),
+        (cause("peers", None), set()),
+    ],
+)
+def test_who_is_blamed_by_kubernetes_is_whose_code_tells_the_cause(first: Cause, blamed: set[int]) -> None:
+    assert {rank for rank in range(3) if report.is_blamed(first, rank)} == blamed
+
+
 def test_whoever_got_sigterm_ends_with_143_whatever_else_it_heard() -> None:
     for first in (None, cause(), cause("lost", 0, code=76), cause(final=True)):
         assert report.outcome(first, 1, told_to_stop=True, shape=Shape(3)).code == Exit.STOPPED

@@ -34,6 +34,7 @@ from launcher.gang.words import (
     Train,
 )
 from launcher.model import AGAIN, Cause, Member, Roster, Start
+from launcher.processes import bounded
 
 _CLOSE_WITHIN = 0.9
 
@@ -358,8 +359,12 @@ class Gang:
 
     async def others_end(self) -> None:
         """On the hub, after a stop: until all others that are heard have ended their children."""
-        if self._hub is not None and self._hub.others_still_end():
-            await self._hub.others_have_ended.wait()
+        while self._hub is not None and self._hub.others_still_end():
+            self._hub.others_have_ended.clear()
+            try:
+                await bounded(self._hub.others_have_ended.wait(), self._settings.alive_every)
+            except asyncio.TimeoutError:
+                continue  # somebody may have fallen silent
 
     def may_run_for(self) -> float:
         """After a finish or a stop: for how long children of this gang may still run anywhere, as far as is known."""

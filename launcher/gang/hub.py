@@ -76,6 +76,7 @@ class Hub:
         self._completing: asyncio.Task[None] | None = None
         self._cause: Cause | None = None
         self._again = False  # once it is over
+        self._stopped_at = 0.0
         self._finished = False
         self._seeing_all_end: asyncio.TimerHandle | None = None
         self.others_have_ended = asyncio.Event()  # after a stop, as far as they are heard
@@ -260,6 +261,7 @@ class Hub:
                 self._see_who_leaves_by_itself(seat)
             case "failed":
                 cause, age = protocol.read_failed(message)
+                seat.told = seat.told or cause.kind == "stopped"
                 if cause.rank is None and cause.kind == "stopped":  # said before it had heard its rank
                     cause = replace(cause, rank=seat.rank)
                 if protocol.read_turn(message) == self._turn.number:
@@ -420,6 +422,7 @@ class Hub:
 
     def _stop(self, cause: Cause, *, again: bool = False) -> None:
         self._cause, self._again = cause, again
+        self._stopped_at = time.monotonic()
         if self._turn.preparing is not None:
             self._turn.preparing.cancel()
         self._tell_all(protocol.stop(cause, again))
@@ -480,7 +483,9 @@ class Hub:
         silent = [seat for seat in self._seats if ending.is_silent(seat, self._settings)]
         heard = 0.0
         if self._cause and self.others_still_end():
-            heard = ending.END_WITHIN + (self._settings.grace if self._cause.kind == "stopped" else 0.0)
+            orderly = self._cause.kind == "stopped" or any(seat.told and not seat.stopped for seat in self._seats)
+            left = self._stopped_at + self._settings.grace - time.monotonic() if orderly else 0.0
+            heard = ending.END_WITHIN + max(left, 0.0)
         return max(heard, ending.may_run_for(silent, self._settings))
 
     # ---- the end -------------------------------------------------------------------------------------------------

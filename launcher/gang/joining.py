@@ -27,6 +27,7 @@ class Seat:
     connection: Connection | None = None
     hub_nonce: str = ""
     nonce: str = ""
+    told: bool = False  # to stop, by a signal: its children may use all of their grace
     stopped: bool = False  # its children are ended, it is leaving
     ended_at: float | None = None  # its connection has ended, and it has not returned
     silent: bool = False  # by silence: it may still be there, beyond a cut
