@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 
 from launcher import generations
 from launcher.errors import Exit, Failure
-from launcher.gang import Next, NotAgain
+from launcher.gang import AlreadyComplete, Next, NotAgain
 from launcher.generations import Generations
 from launcher.history import History
 from launcher.model import Cause, Member, Roster, Saves, Start
@@ -73,6 +74,7 @@ class World:
         stalled_within: float = 0.0,
         forgets: bool = False,
         content: Mapping[str, Any] | None = None,
+        tenure: Any = None,
     ) -> None:
         self.output = output
         self.record = Record(str(output), identity)
@@ -81,13 +83,14 @@ class World:
         self.said: list[str] = []
         self.written: list[Mapping[str, Any]] = []
         self.broken_from: int | None = None  # the call from which on the volume does not answer
+        self.cancelled_at: int | None = None  # the call at which nobody waits any more
         self.calls = 0
         self._generations = Generations(
             most,
             Saves(str(output), first) if saves else None,
             self.record,
             self.history,
-            None,
+            tenure,
             counts=counts,
             gathers=gathers,
             output=str(output),
@@ -104,6 +107,8 @@ class World:
 
     async def _from_volume(self, work: Callable[[], T]) -> T:
         self.calls += 1
+        if self.calls == self.cancelled_at:
+            raise asyncio.CancelledError
         if self.broken_from is not None and self.calls > self.broken_from:
             raise Failure(Exit.IO_FAILED, "the volume has not answered")
         return work()
@@ -796,3 +801,34 @@ def test_the_silence_before_a_stall_is_no_progress_however_long_it_was(clock: Cl
             assert "given up: twice the same, before any progress" in world.refused(STALLED).what
         else:
             world.begin(STALLED)
+
+
+class Held:
+    """A lease: whether it is taken only now, at each asking."""
+
+    def __init__(self, *taken: bool) -> None:
+        self._taken = list(taken)
+
+    async def begin(self) -> bool:
+        return self._taken.pop(0)
+
+
+def test_what_another_gang_has_completed_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
+    """Also where the first look at it was given up."""
+    world = World(tmp_path, tenure=Held(True, False))
+    world.record.mark_complete()
+    world.cancelled_at = 1
+    with pytest.raises(asyncio.CancelledError):
+        world.begin()
+    with pytest.raises(AlreadyComplete):
+        world.begin()
+
+
+def test_the_history_goes_on_from_what_another_gang_has_written_meanwhile(tmp_path: Path) -> None:
+    known = {"number": 0, "began": "", "after_pass": None, "ended": None, "first_cause": None}
+    world = World(tmp_path, tenure=Held(True), content={"without_progress": 1, "generations": [known]})
+    written = {"without_progress": 3, "generations": [known, {**known, "number": 1}]}
+    Path(world.record.attempts_file).write_text(json.dumps(written))
+    assert world.begin().generation == 2
+    assert world.history.without_progress == 4
+    assert [one["number"] for one in world.history.content()["generations"]] == [0, 1, 2]
