@@ -21,7 +21,7 @@ from launcher.gang import (
 from launcher.gang.verdict import handicap
 from launcher.model import CHILDREN, Cause, Start
 from launcher.record import MAX_ATTEMPTS
-from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Silence
+from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.gang_story import (
     END_WITHIN,
     SILENCE,
@@ -91,13 +91,24 @@ def no_two_turns_run_together(story: Story) -> None:
 
 
 def another_gang_finds_nothing_left(story: Story) -> None:
-    """It begins with all who gather again, and others in the place of who does not. Who is frozen knows of nothing."""
-    again = story.of(GathersAgain)
-    if not again:
+    """It begins with all who gather again, and others in the place of who does not. docs/resume.md has the exceptions.
+
+    Who is frozen knows of nothing; a hub that is killed tells nobody whom it does not hear, or who still ends; and who
+    cannot come back after a reset takes the other side for dead. Servers that start before all begins do not count.
+    """
+    again, faults, size = story.of(GathersAgain), story.schedule.faults, story.schedule.size
+    silence = any(isinstance(fault, Silence) for fault in faults)
+    cuts = [fault for fault in faults if isinstance(fault, Cut)]
+    if not again or any(silence or fault.away > Settings.return_within / 2 for fault in cuts):
         return
-    frozen = {fault.rank % story.schedule.size for fault in story.schedule.faults if isinstance(fault, Freeze)}
+    unknown = {fault.rank % size for fault in faults if isinstance(fault, Freeze)}
+    if any(isinstance(fault, Killed | Off) and fault.rank % size == 0 for fault in faults):
+        for fault in faults:
+            if isinstance(fault, Cut | Silence | Told):
+                unknown |= {fault.rank % size} if fault.rank % size else set(range(size))
     runs = {entry.rank: entry.what.turn is not None for entry in story.of(Runs) if entry.at <= again[-1].at}
-    running = {rank for rank, still in runs.items() if still and rank not in frozen}
+    begun = {entry.rank for entry in story.of(Begin)}
+    running = {rank for rank, still in runs.items() if still and rank in begun} - unknown
     assert not running, f"children of {running} still run: {again[-1]}"
 
 
@@ -208,7 +219,7 @@ def who_is_silent_for_less_than_the_silence_is_not_lost(story: Story) -> None:
     )
     disturbed = [entry.at for entry in story.of(Disturbed)]
     begun = [entry.at for entry in story.of(Begin)][:size]
-    if harmless and 0 < silent <= SILENCE - 10 and len(begun) == size and max(begun) < min(disturbed):
+    if harmless and 0 < silent <= SILENCE - 10 and len(begun) == size and max(begun) < min(disturbed, default=0.0):
         lost = [entry for entry in story.of(Judged, Stop, HubLost) if entry.what.cause.kind == "lost"]
         assert not lost, f"was cut off for {silent:g} s: {lost[0]}"
 

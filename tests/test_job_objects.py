@@ -304,9 +304,10 @@ def test_variables_of_the_user_may_refer_to_those_of_the_pod() -> None:
     assert len(names) == len(set(names))
 
 
-# What both roles of the seeds' fifth example run as train.py: servers that listen, trainers that reach all of them.
+# What both roles of the seeds' fifth example run as train.py: servers that listen, trainers that reach all of them, and
+# try again as Paddle's do, since with gloo all start together.
 PROGRAM = """
-import os, signal, socket
+import os, signal, socket, time
 if os.environ["TRAINING_ROLE"] == "PSERVER":
     host, _, port = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")
     door = socket.create_server((host, int(port)))
@@ -314,7 +315,14 @@ if os.environ["TRAINING_ROLE"] == "PSERVER":
 servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
 for server in servers:
     host, _, port = server.rpartition(":")
-    socket.create_connection((host, int(port)), 5)
+    for tries in range(100, 0, -1):
+        try:
+            socket.create_connection((host, int(port)), 5)
+            break
+        except ConnectionRefusedError:
+            if tries == 1:
+                raise
+            time.sleep(0.1)
 print("trainer", os.environ["PADDLE_TRAINER_ID"], "reached", len(servers), flush=True)
 """
 

@@ -317,8 +317,8 @@ class Hub:
             what = f"a fault of the launcher itself before a start, please report it: {error!r}"
             self._stop_unless_over(turn, Cause("launcher", self.own.rank, self.own.member.pod, what, Exit.MASKED))
         else:
-            turn.start = start
             if turn is self._turn and not self._cause:
+                turn.start = start
                 self._tell_all(protocol.begin(turn.number, start))
                 self._go_on()
 
