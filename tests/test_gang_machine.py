@@ -94,6 +94,11 @@ DUMB_FOR_TOO_LONG = Schedule(
     paces=(Pace(trains=60.0),),
     faults=(Silence(5.0, 0, up=True, down=True, seconds=20.0), Death(5.0, 0, "trainer", 1, 0.0)),
 )
+# The same one way: the member hears the hub all the time, and learns of it by the hub's word.
+UNHEARD_FOR_TOO_LONG = Schedule(
+    paces=(Pace(trains=60.0),),
+    faults=(Silence(5.0, 1, up=True, down=False, seconds=20.0),),
+)
 # Each generation ends in another way than the one before it, and none gets anywhere.
 NEVER_A_PASS = Schedule(
     paces=(Pace(trains=6.0),),
@@ -121,6 +126,7 @@ GETS_ON_ONCE = Schedule(
 @example(HEARD_TOO_LATE)
 @example(MARK_FAILS_LATE)
 @example(DUMB_FOR_TOO_LONG)
+@example(UNHEARD_FOR_TOO_LONG)
 @example(NEVER_A_PASS)
 @example(GETS_ON_ONCE)
 @given(SCHEDULED)

@@ -62,7 +62,9 @@ class Hub:
         self._judge = judge
         self._prepare = prepare
         self._joining = Joining(papers, settings)
-        self._pulse = Pulse(settings.alive_every, settings.silence, self._connections, self._pulse_line)
+        self._pulse = Pulse(
+            settings.alive_every, settings.silence, self._connections, self._pulse_line, self._say_unheard
+        )
         self._pulse.start()
 
         self._seats: list[Seat] = []  # in rank order, once the roster is complete
@@ -170,6 +172,10 @@ class Hub:
 
     def _pulse_line(self) -> bytes:
         return protocol.ALIVE if self._seats else protocol.encode(protocol.waiting(self.missing()))
+
+    def _say_unheard(self, connection: Connection) -> None:
+        if self._seats:
+            connection.send(protocol.encode(protocol.word("unheard")))
 
     def _heard(self, seat: Seat, connection: Connection, message: Message) -> None:
         if self._seats and seat.connection is connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import time
@@ -69,6 +70,8 @@ class Link:
         self._knocking: Connection | None = None  # before the welcome
         self._connection: Connection | None = None  # after it
         self._ended_at: float | None = None  # it has ended, and this member has not returned
+        self._unheard: Connection | None = None  # on which the hub hears nothing
+        self._unheard_since = self._unheard_at = -math.inf  # by the hub's words of late
         self._returning: asyncio.Task[None] | None = None
         self._over = False
         self._pulse = Pulse(
@@ -107,7 +110,7 @@ class Link:
         try:
             connection = await self._connect(inbox, within)
             theirs = protocol.read_challenge(await _next(inbox, answer_within))
-            if self._connection and not self._connection.is_cut_off(self._settings.alive_every):
+            if self._connection and not self._is_cut_off(self._connection):
                 raise _Again("it was heard again on the connection before", retry=True)
             mine = protocol.new_nonce()
             connection.limit = protocol.KNOWN_LIMIT
@@ -224,8 +227,26 @@ class Link:
         self._over = True
 
     def _hear(self, connection: Connection, message: Message) -> None:
-        if connection is self._connection:
+        if connection is not self._connection:
+            return
+        if message["word"] == "unheard":
+            self._told_unheard(connection)
+        else:
             self._heard(message)
+
+    def _told_unheard(self, connection: Connection) -> None:
+        """Once is no news where the network has just come back: only a beat later what was said here has arrived."""
+        now, every = time.monotonic(), self._settings.alive_every
+        if now - self._unheard_at > 2 * every:
+            self._unheard_since = now
+        self._unheard_at = now
+        if now - self._unheard_since > every / 2:
+            self._unheard = connection
+            self._cut_off(connection)
+
+    def _is_cut_off(self, connection: Connection) -> bool:
+        """Whether one of both sides hears nothing on it."""
+        return connection is self._unheard or connection.is_cut_off(self._settings.alive_every)
 
     def _ended(self, connection: Connection) -> None:
         if connection is not self._connection:

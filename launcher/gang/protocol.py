@@ -24,6 +24,7 @@ Hub to member
                 whoever is not at fault ends all children, and joins anew.
     finish      the job is complete; after a stop: the culprit has gone, everybody may go; after one that is followed
                 by another gang: in so many seconds nothing of this one runs any more.
+    unheard     nothing was heard of this member for two beats, at each beat: it may hear the hub all the same.
 
 Member to hub
     hello       (version, job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
@@ -51,7 +52,8 @@ connection, so nothing can be replayed. A job without a secret uses an empty key
 A return. After the welcome, a member whose connection ends comes back within 1 s with a hello that names its gang and
 the same incarnation. The hub says welcome, then where the gang is: restart, begin, train, collect, stop, finish. The
 member says again all that it has said. Hearing a word twice is the same as hearing it once. A member that has heard
-nothing for two beats does the same on a second connection, while the first has not ended: the welcome replaces it.
+nothing for two beats, or is told that it is unheard, does the same on a second connection, while the first has not
+ended: the welcome replaces it.
 
 Limits. A line of an unknown peer has at most 64 KiB. `version` in challenge and hello is where it is for ever, so that
 launchers of different versions can tell each other so.
