@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.plan import PEER_TIMEOUT, SILENCE, STOP_GRACE, Fault, Plan
+from chaos.plan import FENCE, PEER_TIMEOUT, SILENCE, STOP_GRACE, Fault, Plan
 
 FREEZES = frozenset({"freeze launcher", "freeze machine"})
 SILENT = FREEZES | {"stop launcher", "cut", "cut outgoing", "cut incoming", "node off"}
@@ -14,7 +14,6 @@ ON_VOLUME = frozenset({"volume full", "volume read-only", "volume stalled"})
 
 _START = 10.0  # seconds until a member has started and joined, on a machine with much to do
 _EACH_MEMBER = 2.0  # what one more member adds to that, as long as all share two processors
-_NOTICED_LATER = 15.0  # both ends of a cut look every 5 s, out of step, and each has heard something last
 _LONGEST_PAUSE = 32.0  # before a restart, after six failures
 _HELD = 30.0  # how long a failure before the join waits for a gang that it can be told to
 _BUSY = 4.0  # by how much a busy machine may slow down a training
@@ -41,7 +40,7 @@ def parts(plan: Plan) -> Iterator[tuple[str, float]]:
 
 def _of(fault: Fault, plan: Plan, start: float) -> Iterator[tuple[str, float]]:
     if fault.kind in SILENT:
-        yield f"{fault.kind}: silence, the fence, and all join again", SILENCE + _NOTICED_LATER + STOP_GRACE + start
+        yield f"{fault.kind}: silence, the fence, and all join again", SILENCE + FENCE + start
     if fault.kind in FREEZES:
         yield f"{fault.kind}: woken, it notices, and ends its children", SILENCE + 2 * STOP_GRACE
     if fault.kind in LOSSES:

@@ -12,6 +12,11 @@ from launcher import volume
 from launcher.errors import Exit, Failure
 
 
+def as_bytes(content: Mapping[str, Any]) -> bytes:
+    """As such a file holds it."""
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
 class LatestFile:
     """Versions that come while one is being written replace each other: a slow volume sees the last, not all.
 
@@ -29,7 +34,7 @@ class LatestFile:
 
     def put(self, content: Mapping[str, Any]) -> None:
         with self._changed:
-            self._newest = json.dumps(content, indent=1).encode() + b"\n"
+            self._newest = as_bytes(content)
             if not self._writing:
                 self._writing = True
                 threading.Thread(target=self._write, daemon=True, name=f"write {self._path}").start()

@@ -116,7 +116,7 @@ class Part:
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
         """The hub is gone: whoever stands for it tells the next one."""
-        if self._record is None or cause.rank != 0 or self.rank == 0 or not report.stands_for(cause, self.rank):
+        if self._record is None or cause.rank != 0 or not report.stands_for(cause, self.rank):
             return
         try:
             await self._from_volume(partial(self._record.explain, generation, cause, self._config.shape))

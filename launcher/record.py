@@ -16,6 +16,7 @@ from typing import Any
 
 from launcher import volume
 from launcher.history import History
+from launcher.latest import as_bytes
 from launcher.leases import Leases
 from launcher.model import Cause, Roster
 from launcher.roles import Shape
@@ -31,7 +32,7 @@ class Record:
 
     def __init__(self, output: str, identity: str | None, controller: str | None = None) -> None:
         self._output = output
-        self._identity = identity
+        self.identity = identity
         self._controller = controller
         name = identity or ("roles" if controller else "unidentified")
         self._folder = os.path.join(output, ".launcher", name)
@@ -61,16 +62,16 @@ class Record:
         return volume.create_once(self._path("secret"), secrets.token_hex(32).encode())
 
     def is_complete(self) -> bool:
-        return self._identity is not None and volume.is_there(self._path("complete"))
+        return self.identity is not None and volume.is_there(self._path("complete"))
 
     def completed_before(self) -> list[str]:
         """Other jobs of this name that were complete on this volume, by their identities."""
         folder = os.path.dirname(self._folder)
-        others = (name for name in os.listdir(folder) if name != self._identity)
+        others = (name for name in os.listdir(folder) if name != self.identity)
         return sorted(name for name in others if volume.is_there(os.path.join(folder, name, "complete")))
 
     def mark_complete(self) -> None:
-        if self._identity is not None:
+        if self.identity is not None:
             volume.write_atomically(self._to_write("complete"), b"all members have trained\n")
 
     def history(self, shape: Shape) -> History:
@@ -84,13 +85,13 @@ class Record:
     def explain(self, generation: int, cause: Cause, shape: Shape) -> None:
         """Why this generation is over, where its hub could not say it, or knew less of it."""
         history = self.history(shape)
-        if self._identity is not None and history.explain(generation, cause):
-            volume.write_atomically(self.attempts_file, json.dumps(history.content(), indent=1).encode() + b"\n")
+        if self.identity is not None and history.explain(generation, cause):
+            volume.write_atomically(self.attempts_file, as_bytes(history.content()))
 
     def keep_ranks(self, roster: Roster) -> None:
         """For pods without numbers: whoever replaces one of them later takes its rank, the others keep theirs."""
         ranks = {member.uid: member.rank for member in roster.members if member.uid}
-        if self._identity is not None and ranks:
+        if self.identity is not None and ranks:
             volume.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
 
     def kept_ranks(self) -> dict[str, int]:
@@ -100,21 +101,16 @@ class Record:
 
     def has_begun(self) -> bool:
         """Whether the passes on the volume are this job's own."""
-        return self._identity is not None and volume.is_there(self._path("begun"))
+        return self.identity is not None and volume.is_there(self._path("begun"))
 
     def mark_begun(self) -> None:
         """From now on they are: what earlier jobs left was moved aside."""
-        if self._identity is not None:
+        if self.identity is not None:
             volume.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
-
-    @property
-    def identity(self) -> str | None:
-        """Without one nothing is marked and nothing counted."""
-        return self._identity
 
     def claim(self, generation: int, who: str) -> bool:
         """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""
-        if self._identity is None:
+        if self.identity is None:
             return True
         claim = f"{who} {secrets.token_hex(8)}\n".encode()
         return volume.create_once(self._to_write(f"generation-{generation}"), claim) == claim
@@ -127,7 +123,7 @@ class Record:
         """Of a file in JSON; nothing without an identity, or where nobody can read it."""
         try:
             with open(path, encoding="utf-8") as file:
-                content = json.load(file) if self._identity is not None else {}
+                content = json.load(file) if self.identity is not None else {}
         except (OSError, ValueError):
             content = {}
         return content if isinstance(content, dict) else {}

@@ -41,12 +41,17 @@ def stands_for(cause: Cause, rank: int | None) -> bool:
 
 
 def is_blamed(cause: Cause, rank: int | None) -> bool:
-    """Whether this member's exit code tells the cause. It leaves first, since Kubernetes blames who fails first."""
+    """Whether this member's failure is the one to be seen: it leaves first, since Kubernetes blames who fails first."""
+    return _tells(cause, rank) and cause.kind != "stopped"
+
+
+def _tells(cause: Cause, rank: int | None) -> bool:
+    """Whether this member's exit code tells the cause; the others' only that it was a peer's."""
     if cause.kind == "stalled":
         return rank == 0
     if cause.kind == "lost":
         return stands_for(cause, rank)
-    return cause.rank == rank and cause.kind != "stopped"
+    return cause.rank == rank
 
 
 def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int:
@@ -58,12 +63,10 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
         return Exit.GIVEN_UP
     if cause.kind == "peers":
         return cause.code
-    if cause.kind == "stalled":
-        return cause.code if rank == 0 else Exit.PEER_FAILED
-    if cause.kind == "lost":
-        return Exit.PEER_LOST if stands_for(cause, rank) else Exit.PEER_FAILED
-    if cause.rank != rank:
+    if not _tells(cause, rank):
         return Exit.PEER_FAILED
+    if cause.kind == "lost":
+        return Exit.PEER_LOST
     if cause.kind in ("trainer", "pserver") and cause.code in _OWN_CODES:
         return Exit.MASKED
     return cause.code

@@ -924,18 +924,22 @@ async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ende
         assert hub.prepared == [None]
 
 
+async def training_with_one_far_away(scene: Scene, config: Settings) -> tuple[Hub, Node, Node, Relay]:
+    """Three that train, and gather again where one is gone; the last one is connected through a relay."""
+    hub, near, far = await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]
+    relay = await scene.relay(hub.place)
+    await asyncio.gather(hub.join(None), near.join(hub.place), far.join(relay.place))
+    await train([hub, near, far])
+    return hub, near, far, relay
+
+
 @pytest.mark.parametrize("heals", [True, False])
 @in_loop
 async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: bool) -> None:
     """What is not heard of ends by itself, at the latest `silence` and `ends_within` after its last word."""
     async with Scene() as scene:
         config = settings(3, alive_every=0.2, silence=2.0, noticed_later=0.0, grace=0.0 if heals else 1.0)
-        nodes = [await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]]
-        relay = await scene.relay(nodes[0].place)
-        joining = (node.join(place) for node, place in zip(nodes, [None, nodes[0].place, relay.place], strict=True))
-        await asyncio.gather(*joining)
-        await train(nodes)
-        hub, near, far = nodes
+        hub, near, far, relay = await training_with_one_far_away(scene, config)
         relay.swallowing = True
         cut_at = time.monotonic()
         await until(hub.gang.may_run_for, "the silence")
@@ -974,12 +978,7 @@ async def test_who_is_lost_in_silence_may_run_for_as_long_as_it_takes_to_notice_
 async def test_a_hub_that_leaves_tells_for_how_long_somebody_silent_may_run() -> None:
     async with Scene() as scene:
         config = settings(3, alive_every=0.05, silence=1.0, noticed_later=0.0, grace=0.5)
-        nodes = [await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]]
-        relay = await scene.relay(nodes[0].place)
-        joining = (node.join(place) for node, place in zip(nodes, [None, nodes[0].place, relay.place], strict=True))
-        await asyncio.gather(*joining)
-        await train(nodes)
-        hub, near, _ = nodes
+        hub, near, _, relay = await training_with_one_far_away(scene, config)
         relay.swallowing = True
         cut_at = time.monotonic()
         await until(hub.gang.may_run_for, "the silence")

@@ -6,12 +6,11 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -20,21 +19,13 @@ from launcher.leases import Holder, Leases
 from launcher.model import Cause
 from launcher.processes import off_loop
 from launcher.tenure import Tenure
-from tests.gang_nodes import until
+from tests.gang_nodes import in_loop, until
 
 T = TypeVar("T")
 
 ONE = Holder("gang-1", "job", "pod-1", "uid-1", 1.5)
 OTHER = Holder("gang-2", "job", "pod-2", "uid-2", 1.5)
 SILENCE = 0.8
-
-
-def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @wraps(test)
-    def run(*args: Any, **more: Any) -> None:
-        asyncio.run(test(*args, **more))
-
-    return run
 
 
 class Hub:

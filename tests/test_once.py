@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.nodes import Nodes
 from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
 
 WAITS = "for the end of another gang that trains into this folder"
+SHORT = {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1", "STANDIN_BATCH_SECONDS": "0.2"}  # to be waited out
 
 
 @pytest.fixture
@@ -41,15 +41,16 @@ def second(first: Job, elsewhere: Nodes, tmp_path: Path) -> Job:
     return job
 
 
-def until_waiting(job: Job) -> None:
-    until(lambda: WAITS in job.stderr(0), what=job.stderr())
+def until_waiting(first: Job, second: Job) -> None:
+    """The second one starts while the first one trains."""
+    until_saved(first, 0)
+    second.start(flags=SIX)
+    until(lambda: WAITS in second.stderr(0), what=second.stderr())
 
 
 def test_a_job_that_was_submitted_twice_trains_once(first: Job, second: Job) -> None:
     first.start(flags=SIX)
-    until_saved(first, 0)
-    second.start(flags=SIX)
-    until_waiting(second)
+    until_waiting(first, second)
     assert "submitted twice" in second.stderr(0)
     assert not any(second.find(rank, TRAINER) for rank in range(3))
     assert {first.status(rank)["phase"] for rank in range(3)} == {"training"}, "the files are of the one that trains"
@@ -73,9 +74,7 @@ def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job
     """As one that is deleted and made again, while its pods still save what they have."""
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
     first.start(flags=SIX)
-    until_saved(first, 0)
-    second.start(flags=SIX)
-    until_waiting(second)
+    until_waiting(first, second)
     assert "a name of its own" in second.stderr(0)
     assert not list(first.output.glob("earlier-*")), "what the first one saves is still where it expects it"
     for launcher in first.launchers.values():
@@ -90,11 +89,9 @@ def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job
 def test_who_waits_goes_on_where_the_other_one_was_killed(first: Job, second: Job) -> None:
     """All of it at once, so that nobody could say that it has ended; and its numbers go on, too."""
     for each in (first, second):
-        each.environment |= {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1", "STANDIN_BATCH_SECONDS": "0.2"}
+        each.environment |= SHORT
     first.start(flags=SIX)
-    until_saved(first, 0)
-    second.start(flags=SIX)
-    until_waiting(second)
+    until_waiting(first, second)
     first.kill(1, TRAINER)
     until_generation(first, 1)
     for launcher in first.launchers.values():
@@ -111,7 +108,7 @@ def test_who_waits_goes_on_where_the_other_one_was_killed(first: Job, second: Jo
 def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: Job, second: Job) -> None:
     """As virtual machines that were paused: nothing of it could end, nor write."""
     for each in (first, second):
-        each.environment |= {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1", "STANDIN_BATCH_SECONDS": "0.2"}
+        each.environment |= SHORT
     first.start(flags=SIX)
     until_saved(first, 0)
     frozen = [psutil.Process(pid) for pid in first.nodes.inside()]
@@ -141,12 +138,10 @@ def test_who_waits_waits_for_the_slowest_member(first: Job, second: Job, told: t
     first.environment |= {"LAUNCHER_MAX_RESTARTS": restarts, "LAUNCHER_STOP_GRACE": "5", "STANDIN_BATCH_SECONDS": "0.2"}
     first.start(0, 1, flags=SIX)
     first.start(2, flags=SIX, STANDIN_DEAF="1")
-    until_saved(first, 0)
-    second.start(flags=SIX)
-    until_waiting(second)
+    until_waiting(first, second)
     for rank in told:
         first.launchers[rank].terminate()
-        time.sleep(0.4)  # long enough for the others to hear of it
+        until(lambda: all(first.status(member)["phase"] != "training" for member in range(3)), what="all hear of it")
     until(lambda: second.find(0, TRAINER), 60, second.stderr())
     assert not first.nodes.inside(), "two gangs run"
     assert second.codes(60) == [0, 0, 0], second.stderr()

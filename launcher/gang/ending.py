@@ -18,7 +18,7 @@ def may_run_for(seats: Iterable[Seat], settings: Settings) -> float:
 
 
 def still_end(seats: Iterable[Seat], settings: Settings) -> bool:
-    """Whether there are members that are heard, and have not yet said that they have ended theirs."""
+    """Whether there are members that are heard, and have not yet said that they have ended theirs; never the hub's."""
     return any(not seat.stopped and seat.connection and not is_cut_off(seat, settings) for seat in seats)
 
 

@@ -482,7 +482,7 @@ class Hub:
 
     def others_still_end(self) -> bool:
         """Whether members that are heard have children left."""
-        return ending.still_end([seat for seat in self._seats if seat is not self.own], self._settings)
+        return ending.still_end(self._seats, self._settings)
 
     def may_run_for(self) -> float:
         """For how long children of members may still run, at most, after a finish or a stop."""
