@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from launcher.base.spawn import become_subreaper, reap_orphans
 from launcher.model import Process
-from launcher.processes import become_subreaper, reap_orphans
 from launcher.supervise.supervisor import Died, Event, PassDone, Supervisor
 
 ROUNDS = 5

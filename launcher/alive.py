@@ -11,8 +11,8 @@ import os
 import socket
 import time
 
+from launcher.base.aio import off_loop
 from launcher.errors import Exit, Failure
-from launcher.processes import off_loop
 
 _NAME = ".paddle-launcher.sock"
 _ANSWER = b"alive\n"

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from launcher import identity, peers
+from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.failures import Failures, name_of
@@ -27,7 +28,6 @@ from launcher.gang import Gang, LookAgain
 from launcher.history import History
 from launcher.model import Peers, Roster
 from launcher.other_role import OtherRole
-from launcher.processes import bounded, off_loop
 from launcher.record import MAX_ATTEMPTS, Record
 from launcher.roles import BOTH, PSERVER, called
 from launcher.staging import Copy, Staging

@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Iterable
 
-from launcher import volume
+from launcher.base import files
 
 _PASS = re.compile(r"pass-(\d{5,})")
 _HEADER = struct.Struct("<iIQ")
@@ -38,11 +38,11 @@ def is_whole(save_dir: str, number: int) -> bool:
     """Whether it has its `done`, and what it had saved by then."""
     place = folder(save_dir, number)
     try:
-        return volume.is_there(os.path.join(place, "done")) and not _is_cut_short(place)
+        return files.is_there(os.path.join(place, "done")) and not _is_cut_short(place)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise volume.cannot_read(place, error) from None
+        raise files.cannot_read(place, error) from None
 
 
 def half_written(save_dir: str, first: int = 0) -> list[int]:
@@ -59,16 +59,16 @@ def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
     """Move passes to a folder of their own, where nobody takes them for this attempt's. Nothing is deleted."""
     for number in numbers:
         source = folder(save_dir, number)
-        volume.make_folder(into)
+        files.make_folder(into)
         try:
             target = _unused(os.path.join(into, os.path.basename(source)))
             os.rename(source, target)
-            volume.sync_folder(target)
-            volume.sync_folder(source)
+            files.sync_folder(target)
+            files.sync_folder(source)
         except FileNotFoundError:
             continue  # somebody cleans up there
         except OSError as error:
-            raise volume.cannot_write(source, error) from None
+            raise files.cannot_write(source, error) from None
 
 
 def _is_cut_short(place: str) -> bool:
@@ -100,7 +100,7 @@ def _passes(save_dir: str) -> list[int]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise volume.cannot_read(save_dir, error) from None
+        raise files.cannot_read(save_dir, error) from None
     numbers = (int(match.group(1)) for name in names if (match := _PASS.fullmatch(name)))
     return sorted(number for number in numbers if os.path.basename(folder(save_dir, number)) in names)
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from launcher import deaths, farewell, paddle, report, tolerance, watchdog
+from launcher.base.aio import bounded
+from launcher.base.log import Say
+from launcher.base.spawn import reap_orphans
 from launcher.bootstrap import Already, Broken, Joined, Staged
 from launcher.config import JobConfig
 from launcher.ear import Ear
@@ -19,8 +22,6 @@ from launcher.gang import Begin, Collect, Finish, HubLost, Lead, Restart, Stop, 
 from launcher.membership import Left, Membership, TurnEnded
 from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start
 from launcher.part import Part
-from launcher.processes import bounded, reap_orphans
-from launcher.say import Say
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.supervisor import Died, PassDone, Serving
 from launcher.turn import Due, Turn

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import gpus
-from launcher.addresses import device_address, device_names
+from launcher.base.host import device_address, device_names, visible_gpus
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.roles import BOTH, PSERVER, TRAINER, Shape
 from launcher.variables import BY_ROLE, EACH_GPU, SERVICE_ACCOUNT, TERMINATION_LOG, VARIABLES, Variable
@@ -185,7 +184,7 @@ def read(
         mode=values["LAUNCHER_MODE"],
         pservers=values["LAUNCHER_PSERVERS"],
         trainers_per_node=values["LAUNCHER_TRAINERS_PER_NODE"],
-        gpus=gpus.visible(environment) if check_here else 0,
+        gpus=visible_gpus(environment) if check_here else 0,
         max_restarts=values["LAUNCHER_MAX_RESTARTS"],
         rejoin_timeout=values["LAUNCHER_REJOIN_TIMEOUT"],
         stall_timeout=values["LAUNCHER_STALL_TIMEOUT"],
@@ -280,7 +279,7 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
     if values["LAUNCHER_GANG_PORT"] is None:
         values["LAUNCHER_GANG_PORT"] = _last_port(values) + 1
     if values["LAUNCHER_TRAINERS_PER_NODE"] == EACH_GPU:
-        values["LAUNCHER_TRAINERS_PER_NODE"] = gpus.visible(given)
+        values["LAUNCHER_TRAINERS_PER_NODE"] = visible_gpus(given)
     if values["JOB_NAMESPACE"] is None:
         values["JOB_NAMESPACE"] = values["POD_NAMESPACE"] or _service_account_namespace() or "default"
     if values["LAUNCHER_WORKDIR"] is None:

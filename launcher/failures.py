@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from launcher import volume
+from launcher.base import files
 from launcher.config import RoleMember
 from launcher.errors import Failure
 
@@ -45,8 +45,8 @@ class Failures:
 
     def begin(self) -> None:
         """This member has started, perhaps again: what is left from before does not hold."""
-        volume.make_folder(os.path.join(self._folder, self._identity))
-        volume.create_once(self._beginning(self._identity, self._role), b"since then\n")
+        files.make_folder(os.path.join(self._folder, self._identity))
+        files.create_once(self._beginning(self._identity, self._role), b"since then\n")
         for path in list(self._signs(None, self._me)):
             if os.path.basename(path) == self._me:
                 self._forget(path)
@@ -57,12 +57,12 @@ class Failures:
     def tell(self, why: str) -> None:
         """No new attempt of this member would mend what it ended by."""
         path = os.path.join(self._folder, self._identity, self._me)
-        volume.write_atomically(path, why.encode(errors="backslashreplace"))
+        files.write_atomically(path, why.encode(errors="backslashreplace"))
 
     def counted(self) -> int:
         """This pod has ended so that its Job counts it. How many of this role's have so far."""
         place = os.path.join(self._folder, self._identity)
-        volume.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
+        files.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
         return sum(name.startswith(f"{_COUNTED}{self._role}-") for name in os.listdir(place))
 
     def of(self, identity: str | None, role: str) -> Sign | None:
@@ -107,7 +107,7 @@ class Failures:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise volume.cannot_write(path, error) from None
+            raise files.cannot_write(path, error) from None
 
 
 def _age(path: str) -> float:

@@ -7,13 +7,13 @@ import os
 from collections.abc import Awaitable
 
 from launcher import report, tolerance
+from launcher.base.aio import bounded, off_loop
+from launcher.base.log import Say
 from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD
 from launcher.membership import FAREWELL, Membership
 from launcher.model import Cause, Outcome
 from launcher.part import Part
-from launcher.processes import bounded, off_loop
-from launcher.say import Say
 
 
 async def leave(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from launcher.addresses import sort_key
+from launcher.base.host import sort_key
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Roster
 from launcher.roles import PSERVER, Shape

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from launcher import volume
+from launcher.base import files
 from launcher.errors import Exit, Failure
 
 
@@ -63,13 +63,13 @@ class LatestFile:
     def _replace(self, data: bytes) -> None:
         if self._written and self._content() not in (None, *self._written):
             raise Failure(Exit.CANNOT_WRITE, f"{self._path} is left to a later run of this job, which has written it")
-        volume.make_folder(os.path.dirname(self._path))
+        files.make_folder(os.path.dirname(self._path))
         self._written.add(data)
-        volume.write_atomically(self._path, data)
+        files.write_atomically(self._path, data)
         self._written = {data}
 
     def _content(self) -> bytes | None:
         try:
-            return volume.content(self._path)
+            return files.content(self._path)
         except OSError as error:
-            raise volume.cannot_read(self._path, error) from None
+            raise files.cannot_read(self._path, error) from None

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from launcher import alive, paddle, roles, tolerance
+from launcher.base.log import Say
+from launcher.base.spawn import become_subreaper, heed_all_signals
 from launcher.conduct import Conductor
 from launcher.config import JobConfig
 from launcher.errors import Exit
 from launcher.model import Outcome
-from launcher.processes import become_subreaper, heed_all_signals
-from launcher.say import Say
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.proctable import tagged_environment
 

@@ -14,7 +14,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-from launcher import volume
+from launcher.base import files
 
 _NO_TIMES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _ANSWERS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)  # of a volume that is there
@@ -60,18 +60,18 @@ class Leases:
             text, word = _open(path)
             holder = _holder(text)
             ends_within = holder.ends_within
-            if over := volume.is_there(f"{path}.over"):
+            if over := files.is_there(f"{path}.over"):
                 text, word = _open(f"{path}.over")
                 ends_within = _seconds(text, ends_within)
             return Lease(number, holder, over, word, (self._now() - word) / 1e9, ends_within)
         except OSError as error:
-            raise volume.cannot_read(path, error) from None
+            raise files.cannot_read(path, error) from None
 
     def take(self, number: int, me: Holder) -> bool:
         """Whether it is ours. Each number can be had once."""
-        volume.make_folder(self._folder)
+        files.make_folder(self._folder)
         mine = json.dumps(asdict(me)).encode()
-        return volume.create_once(self._path(number), mine) == mine
+        return files.create_once(self._path(number), mine) == mine
 
     def speak(self, number: int, me: Holder) -> bool:
         """Say that the holder lives. False: somebody else has a later lease, or has ended this one."""
@@ -82,14 +82,14 @@ class Leases:
             self.take(number, me)
         except OSError as error:
             if error.errno not in _ANSWERS:
-                raise volume.cannot_write(path, error) from None
-        return (self._last() or number) <= number and not volume.is_there(f"{path}.over")
+                raise files.cannot_write(path, error) from None
+        return (self._last() or number) <= number and not files.is_there(f"{path}.over")
 
     def end(self, gang: str, within: float) -> None:
         """Nothing runs any more of this gang so many seconds from now on, if it is the latest."""
         lease = self.latest()
         if lease and lease.holder.gang == gang and not lease.over:
-            volume.create_once(f"{self._path(lease.number)}.over", f"{within:.1f}\n".encode())
+            files.create_once(f"{self._path(lease.number)}.over", f"{within:.1f}\n".encode())
 
     def _now(self) -> int:
         """By the volume's clock; the beginning of time, where it does not tell that."""
@@ -105,9 +105,9 @@ class Leases:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise volume.cannot_read(self._folder, error) from None
+            raise files.cannot_read(self._folder, error) from None
         number = max((int(name) for name in names if name.isdecimal()), default=None)
-        while number is not None and volume.is_there(self._path(number + 1)):  # a network volume may list what was
+        while number is not None and files.is_there(self._path(number + 1)):  # a network volume may list what was
             number += 1
         return number
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from launcher import config, namespace, paddle
+from launcher.base.log import Say
+from launcher.base.spawn import own_module
 from launcher.errors import Exit
-from launcher.processes import own_module
-from launcher.say import Say
 
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))

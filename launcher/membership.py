@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher import report, watchdog
+from launcher.base.log import Say
 from launcher.bootstrap import Joined, Way
 from launcher.config import JobConfig
 from launcher.ear import Ear
@@ -15,7 +16,6 @@ from launcher.gang import Begin, Gang, Next, Settings
 from launcher.generations import GONE, Generations
 from launcher.model import Cause, Process, Start
 from launcher.part import Part
-from launcher.say import Say
 from launcher.supervise.guardian import Guardian
 from launcher.turn import Turn
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from launcher.base.aio import off_loop
 from launcher.errors import Exit, Failure
 from launcher.failures import Failures, Sign
 from launcher.peers import Finder
-from launcher.processes import off_loop
 from launcher.roles import OTHER
 
 T = TypeVar("T")

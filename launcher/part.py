@@ -9,6 +9,8 @@ from functools import partial
 from typing import TypeVar
 
 from launcher import paddle, report
+from launcher.base.aio import bounded, off_loop
+from launcher.base.log import Say
 from launcher.bootstrap import Joined, from_volume
 from launcher.config import JobConfig
 from launcher.errors import Failure
@@ -18,10 +20,8 @@ from launcher.history import History
 from launcher.journal import Journal
 from launcher.leases import Holder, Leases
 from launcher.model import FIRST, Cause, Member, Plan, Roster, Start
-from launcher.processes import bounded, off_loop
 from launcher.record import Record
 from launcher.roles import BOTH
-from launcher.say import Say
 from launcher.tenure import Tenure
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from launcher import volume
+from launcher.base import files
 from launcher.history import History
 from launcher.latest import as_bytes
 from launcher.leases import Leases
@@ -40,9 +40,9 @@ class Record:
 
     def open(self) -> None:
         """Make the folder and see that it can be written: what is wrong with the volume is said before all else."""
-        volume.make_folder(self._folder)
+        files.make_folder(self._folder)
         probe = self._path(f"probe.{secrets.token_hex(8)}")
-        volume.write_atomically(probe, bytes(4096))
+        files.write_atomically(probe, bytes(4096))
         os.unlink(probe)
 
     def agreed(self, identity: str) -> Record:
@@ -59,20 +59,20 @@ class Record:
 
     def secret(self) -> bytes:
         """The same for all members: made by whoever comes first."""
-        return volume.create_once(self._path("secret"), secrets.token_hex(32).encode())
+        return files.create_once(self._path("secret"), secrets.token_hex(32).encode())
 
     def is_complete(self) -> bool:
-        return self.identity is not None and volume.is_there(self._path("complete"))
+        return self.identity is not None and files.is_there(self._path("complete"))
 
     def completed_before(self) -> list[str]:
         """Other jobs of this name that were complete on this volume, by their identities."""
         folder = os.path.dirname(self._folder)
         others = (name for name in os.listdir(folder) if name != self.identity)
-        return sorted(name for name in others if volume.is_there(os.path.join(folder, name, "complete")))
+        return sorted(name for name in others if files.is_there(os.path.join(folder, name, "complete")))
 
     def mark_complete(self) -> None:
         if self.identity is not None:
-            volume.write_atomically(self._to_write("complete"), b"all members have trained\n")
+            files.write_atomically(self._to_write("complete"), b"all members have trained\n")
 
     def history(self, shape: Shape) -> History:
         """All attempts so far; a file that nobody can read counts as none."""
@@ -86,13 +86,13 @@ class Record:
         """Why this generation is over, where its hub could not say it, or knew less of it."""
         history = self.history(shape)
         if self.identity is not None and history.explain(generation, cause):
-            volume.write_atomically(self.attempts_file, as_bytes(history.content()))
+            files.write_atomically(self.attempts_file, as_bytes(history.content()))
 
     def keep_ranks(self, roster: Roster) -> None:
         """For pods without numbers: whoever replaces one of them later takes its rank, the others keep theirs."""
         ranks = {member.uid: member.rank for member in roster.members if member.uid}
         if self.identity is not None and ranks:
-            volume.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
+            files.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
 
     def kept_ranks(self) -> dict[str, int]:
         """The ranks that pods had in the latest gang, by their uids; a file that nobody can read holds none."""
@@ -101,19 +101,19 @@ class Record:
 
     def has_begun(self) -> bool:
         """Whether the passes on the volume are this job's own."""
-        return self.identity is not None and volume.is_there(self._path("begun"))
+        return self.identity is not None and files.is_there(self._path("begun"))
 
     def mark_begun(self) -> None:
         """From now on they are: what earlier jobs left was moved aside."""
         if self.identity is not None:
-            volume.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
+            files.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
 
     def claim(self, generation: int, who: str) -> bool:
         """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""
         if self.identity is None:
             return True
         claim = f"{who} {secrets.token_hex(8)}\n".encode()
-        return volume.create_once(self._to_write(f"generation-{generation}"), claim) == claim
+        return files.create_once(self._to_write(f"generation-{generation}"), claim) == claim
 
     @property
     def attempts_file(self) -> str:
@@ -130,7 +130,7 @@ class Record:
 
     def _to_write(self, name: str) -> str:
         """The path of a file whose folder is there."""
-        volume.make_folder(self._folder)
+        files.make_folder(self._folder)
         return self._path(name)
 
     def _path(self, name: str) -> str:

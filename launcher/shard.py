@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from launcher.base.files import shown
 from launcher.copying import mounts
 from launcher.copying.lock import Lock
 from launcher.copying.pool import Pool
 from launcher.copying.split import Split
 from launcher.errors import Exit, Failure
-from launcher.volume import shown
 
 _LINES = ("train.txt",)
 _LOCK = ".paddle-launcher-shard.lock"

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from launcher.base.helper import Helper
 from launcher.errors import Exit, Failure
-from launcher.worker import Worker
 
 _RECORD = ".paddle-launcher-staged.json"
 
@@ -33,7 +33,7 @@ class Staging:
         self, copies: Sequence[Copy], workdir: str, say: Callable[[str], None], env: Mapping[str, str]
     ) -> None:
         request = {"copies": [asdict(copy) for copy in copies], "record": os.path.join(workdir, _RECORD)}
-        self._worker = Worker("launcher.copying", request, env)
+        self._worker = Helper("launcher.copying", request, env)
         self._say = say
 
     async def run(self) -> None:

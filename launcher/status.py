@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from launcher.base.files import cannot_read
+from launcher.base.table import table
 from launcher.errors import Exit, Failure
 from launcher.report import whose
 from launcher.roles import BOTH, called, folder
-from launcher.table import table
-from launcher.volume import cannot_read
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")

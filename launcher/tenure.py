@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from launcher.base.aio import bounded, off_loop
+from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
 from launcher.leases import Holder, Lease, Leases
 from launcher.model import Cause
-from launcher.processes import bounded, off_loop
-from launcher.volume import FromVolume
 
 _SAY_EVERY = 30.0
 _LOOK_EVERY = 1.0

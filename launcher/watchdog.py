@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from launcher import paddle, volume
+from launcher import paddle
+from launcher.base import files
+from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import REPORTS, Gang
 from launcher.model import Cause, Roster
-from launcher.processes import bounded, off_loop
 from launcher.roles import Shape
 from launcher.supervise import evidence
 from launcher.supervise.evidence import Subject
@@ -118,5 +119,5 @@ def with_place(cause: Cause, config: JobConfig, generation: int) -> Cause:
 
 
 def _write(path: str, data: bytes) -> None:
-    volume.make_folder(os.path.dirname(path))
-    volume.write_atomically(path, data)
+    files.make_folder(os.path.dirname(path))
+    files.write_atomically(path, data)

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from launcher.base.spawn import reap_orphans
 from launcher.model import Process
-from launcher.processes import reap_orphans
 
 T = TypeVar("T")
 

@@ -8,29 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from launcher import addresses
+from launcher.base import host
 
 
 def test_a_port_is_appended_so_that_it_can_be_told_apart() -> None:
-    assert addresses.host_port("10.0.0.9", 7164) == "10.0.0.9:7164"
-    assert addresses.host_port("x-0.svc", 7164) == "x-0.svc:7164"
-    assert addresses.host_port("fd00::9", 7164) == "[fd00::9]:7164"
+    assert host.host_port("10.0.0.9", 7164) == "10.0.0.9:7164"
+    assert host.host_port("x-0.svc", 7164) == "x-0.svc:7164"
+    assert host.host_port("fd00::9", 7164) == "[fd00::9]:7164"
 
 
 def test_order_is_numeric_with_ipv4_first() -> None:
     unsorted = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9", "::ffff:10.0.0.8"]
     in_order = ["::ffff:10.0.0.8", "10.0.0.9", "10.0.0.10", "fd00::9", "fd00::10"]
-    assert sorted(unsorted, key=addresses.sort_key) == in_order
+    assert sorted(unsorted, key=host.sort_key) == in_order
     with pytest.raises(ValueError, match="not an IP address"):
-        addresses.sort_key("x-0.svc")
+        host.sort_key("x-0.svc")
 
 
 def test_loopback_is_held_here_but_not_all_of_its_network() -> None:
-    held = addresses.held_here()
-    assert addresses.is_held("127.0.0.1", held)
-    assert addresses.is_held("::ffff:127.0.0.1", held)
-    assert not addresses.is_held("127.77.77.77", held)
-    assert not addresses.is_held("x-0.svc", held)
+    held = host.held_here()
+    assert host.is_held("127.0.0.1", held)
+    assert host.is_held("::ffff:127.0.0.1", held)
+    assert not host.is_held("127.77.77.77", held)
+    assert not host.is_held("x-0.svc", held)
 
 
 def test_devices_have_addresses_by_name_and_by_alias() -> None:

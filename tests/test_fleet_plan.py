@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import config, gpus, paddle
+from launcher import config, paddle
+from launcher.base.host import visible_gpus
 from launcher.bootstrap import copies
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
@@ -299,7 +300,7 @@ def test_visible_gpus_are_those_listed_or_those_given_to_the_container(
 ) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "null"):
         (tmp_path / name).touch()
-    assert gpus.visible({} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}, str(tmp_path)) == count
+    assert visible_gpus({} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}, str(tmp_path)) == count
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import volume
+from launcher.base import files
 from launcher.errors import Exit, Failure
 from launcher.latest import LatestFile
 
@@ -60,7 +60,7 @@ def test_a_write_that_failed_after_it_took_effect_is_known_as_its_own(
         raise Failure(Exit.IO_FAILED, "the folder could not be synced")
 
     with monkeypatch.context() as patch:
-        patch.setattr(volume, "write_atomically", fails_late)
+        patch.setattr(files, "write_atomically", fails_late)
         put(file, 2)
     assert version(path) == 2
     put(file, 3)

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 import pytest
 
+from launcher.base.aio import off_loop
 from launcher.errors import Exit, Failure
 from launcher.leases import Holder, Leases
 from launcher.model import Cause
-from launcher.processes import off_loop
 from launcher.tenure import Tenure
 from tests.gang_nodes import in_loop, until
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from launcher.base.log import Say
 from launcher.model import Process
-from launcher.say import Say
 from launcher.supervise.output import TAIL_BYTES, TAIL_LINES, WORDS_BYTES, Output, PassMarks, Tail
 from launcher.supervise.sinks import Limits
 from tests.supervising import (

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from launcher.base import kube_pods
+from launcher.base.kube_pods import ENDED, LEAVING, LIVE
 from launcher.errors import Exit, Failure
-from launcher.peers import Settings, explain
+from launcher.peers import Settings
 from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
-from launcher.peers.pods import ENDED, LEAVING, LIVE, View
+from launcher.peers.pods import View
 from tests import peering
 from tests.fake_api import Json, ended, member_of_set, pod
 
@@ -19,7 +21,7 @@ def settings(**more: Any) -> Settings:
 
 
 def view(me: str, *pods: Json, job_id: str | None = None) -> View:
-    seen = [explain.pod(each, job_id) for each in pods]
+    seen = [kube_pods.pod(each, job_id) for each in pods]
     return View({each.uid: each for each in seen}, f"uid-{me}", listed=True)
 
 
@@ -53,7 +55,7 @@ A, B, C = pod("x-a", "10.0.0.9"), pod("x-b", "10.0.0.10"), pod("x-c", "10.0.0.11
     ],
 )
 def test_who_leaves_has_ended_or_has_no_address_does_not_count(other: Json, state: str, said: str) -> None:
-    assert explain.pod(other, None).state == state
+    assert kube_pods.pod(other, None).state == state
     assert choose(view("x-a", A, B, other), settings()) is None
     assert said in missing(view("x-a", A, B, other), settings())
     if state != LIVE:
@@ -63,18 +65,18 @@ def test_who_leaves_has_ended_or_has_no_address_does_not_count(other: Json, stat
 def test_the_main_container_counts_and_not_a_sidecar() -> None:
     sidecar_ended = pod("x-d", "10.0.0.1")
     sidecar_ended["status"]["containerStatuses"].append({"name": "side", "state": {"terminated": {"exitCode": 1}}})
-    assert explain.pod(sidecar_ended, None).state == LIVE
+    assert kube_pods.pod(sidecar_ended, None).state == LIVE
     injected_first = ended(pod("x-d", "10.0.0.1"), 1)
     injected_first["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "side"}
-    assert explain.pod(injected_first, None).state == LIVE
+    assert kube_pods.pod(injected_first, None).state == LIVE
 
 
 def test_a_container_that_is_started_again_still_counts() -> None:
     failed, finished = ended(member_of_set("x-0", "10.0.0.1"), 1), ended(pod("x-d", "10.0.0.1"), 1)
     finished["spec"]["restartPolicy"] = "OnFailure"
-    assert explain.pod(failed, None).state == LIVE
-    assert explain.pod(finished, None).state == LIVE
-    assert explain.pod(ended(finished, 0), None).state == ENDED
+    assert kube_pods.pod(failed, None).state == LIVE
+    assert kube_pods.pod(finished, None).state == LIVE
+    assert kube_pods.pod(ended(finished, 0), None).state == ENDED
 
 
 def test_more_live_pods_than_members_wait_for_the_replaced_one_to_leave() -> None:
@@ -109,17 +111,17 @@ def test_an_ordinal_is_known_by_label_or_by_owner(label: str) -> None:
     for each in ("apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"):
         if label in (each, "both"):
             del made["metadata"]["labels"][each]
-    assert explain.number(made) == 10
+    assert kube_pods.number(made) == 10
 
 
 def test_digits_at_the_end_of_a_plain_jobs_pod_are_no_number() -> None:
-    assert explain.number(pod("x-24567", "10.0.0.1")) is None
+    assert kube_pods.number(pod("x-24567", "10.0.0.1")) is None
 
 
 def test_the_index_may_be_an_annotation_alone() -> None:
     made = pod("x-1-abcde", "10.0.0.1")
     made["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "1"}
-    assert explain.number(made) == 1
+    assert kube_pods.number(made) == 1
 
 
 def test_pods_of_an_older_job_of_the_same_name_and_of_another_revision_do_not_count() -> None:
@@ -222,7 +224,7 @@ def test_what_can_never_fit_is_an_error(me: Json, others: tuple[Json, ...], more
     ],
 )
 def test_a_pod_that_is_held_up_is_explained(held_up: Json, said: str) -> None:
-    assert said in explain.pod(held_up, None).why
+    assert said in kube_pods.pod(held_up, None).why
 
 
 def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
@@ -238,7 +240,7 @@ def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
 def test_a_running_init_container_is_what_a_pod_waits_for() -> None:
     made = waiting(pod("x-b"), "PodInitializing")
     made["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {}}}]
-    assert explain.pod(made, None).why == "Pending: init container fetch: runs"
+    assert kube_pods.pod(made, None).why == "Pending: init container fetch: runs"
 
 
 def test_a_member_that_reads_two_pods_speaks_of_the_hub_alone() -> None:
@@ -262,14 +264,14 @@ def test_what_became_of_a_pod() -> None:
     preempted["status"]["conditions"] = [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "made room"}
     ]
-    assert explain.became(leaving(preempted)) == "PreemptionByScheduler: made room; it is being deleted"
+    assert kube_pods.became(leaving(preempted)) == "PreemptionByScheduler: made room; it is being deleted"
     again = member_of_set("x-1", "10.0.0.2")
     again["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
-    assert explain.became(again) == "its container was started again, before: OOMKilled, exit code 137"
+    assert kube_pods.became(again) == "its container was started again, before: OOMKilled, exit code 137"
     silent = pod("x-b", "10.0.0.2")
     silent["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-    assert explain.silent_node(silent) == "its node node-1 does not answer"
-    assert explain.silent_node(pod("x-b", "10.0.0.2")) == ""
+    assert kube_pods.silent_node(silent) == "its node node-1 does not answer"
+    assert kube_pods.silent_node(pod("x-b", "10.0.0.2")) == ""
 
 
 TRAINERS = [pod(f"t-{i}", f"10.0.0.{20 + i}", index=i, owner="t-uid", role="trainer") for i in range(3)]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import volume
+from launcher.base import files
 from tests.gangs import JOB, Job, until
 from tests.nodes import Nodes
 from tests.supervising import needs_root
@@ -161,12 +161,12 @@ def _generation(record: Path) -> int:
     return number
 
 
-@pytest.mark.parametrize("write", [volume.write_atomically, volume.create_once])
+@pytest.mark.parametrize("write", [files.write_atomically, files.create_once])
 def test_what_is_written_outlives_a_power_loss_from_the_moment_the_call_returns(
     disk: Disk, write: Callable[[str, bytes], object]
 ) -> None:
     folder = disk.volume / "of" / "a-job"
-    volume.make_folder(str(folder))
+    files.make_folder(str(folder))
     write(str(folder / "word"), b"kept")
     with disk.after_power_loss() as found:
         assert (found / "of" / "a-job" / "word").read_bytes() == b"kept"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes import ended, is_own, off_loop, reap_orphans, spawn
+from launcher.base.aio import off_loop
+from launcher.base.spawn import ended, is_own, reap_orphans, spawn
 from tests.supervising import alive, needs_root, run, silent_volume, until
 
 _STRESS = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import volume
+from launcher.base import files
 from launcher.errors import Failure
 from launcher.model import Cause
 from launcher.record import Record
@@ -90,7 +90,7 @@ def test_a_volume_that_fails_makes_no_job_a_new_one_nor_its_passes_another_jobs(
     def fails(path: str) -> os.stat_result:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("launcher.volume.os.stat", fails)
+    monkeypatch.setattr("launcher.base.files.os.stat", fails)
     for asked in (record.has_begun, record.is_complete, Record(str(tmp_path), "job-2").completed_before):
         with pytest.raises(Failure, match="cannot read"):
             asked()
@@ -102,7 +102,7 @@ def test_who_knows_more_of_an_end_than_the_hub_tells_the_next_one(tmp_path: Path
     history = record.history(Shape(3))
     history.begin(0, None)
     history.begin(1, None)
-    volume.write_atomically(record.attempts_file, json.dumps(history.content()).encode())
+    files.write_atomically(record.attempts_file, json.dumps(history.content()).encode())
     lost = Cause("lost", 0, "pod-0", "was lost without a word", 76)
 
     def causes() -> list[str | None]:

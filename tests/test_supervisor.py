@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher.base.spawn import ended, spawn
 from launcher.model import Process
-from launcher.processes import ended, spawn
 from launcher.supervise.listening import listens
 from launcher.supervise.sinks import Limits
 from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor

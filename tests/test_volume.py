@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from launcher import volume
+from launcher.base import files
 from launcher.errors import Exit, Failure
 
 
@@ -20,7 +20,7 @@ def test_a_file_is_replaced_whole_and_leaves_nothing_beside(tmp_path: Path) -> N
     path = tmp_path / "status.json"
     path.write_bytes(b"old, and longer than the new one")
     seen = path.open("rb")
-    volume.write_atomically(str(path), b"new")
+    files.write_atomically(str(path), b"new")
     assert path.read_bytes() == b"new"
     assert seen.read() == b"old, and longer than the new one"
     assert os.listdir(tmp_path) == ["status.json"]
@@ -33,7 +33,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_beside(
     path.write_bytes(b"old")
     monkeypatch.setattr(os, "fsync", _raising(errno.ENOSPC))
     with pytest.raises(Failure) as failed:
-        volume.write_atomically(str(path), b"new")
+        files.write_atomically(str(path), b"new")
     assert failed.value.code == Exit.CANNOT_WRITE
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["status.json"]
@@ -42,9 +42,9 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_beside(
 def test_the_next_attempt_may_write_under_another_uid(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        volume.make_folder(str(tmp_path / "output" / "node_0"))
-        volume.write_atomically(str(tmp_path / "output" / "status"), b"x")
-        volume.create_once(str(tmp_path / "output" / "secret"), b"x")
+        files.make_folder(str(tmp_path / "output" / "node_0"))
+        files.write_atomically(str(tmp_path / "output" / "status"), b"x")
+        files.create_once(str(tmp_path / "output" / "secret"), b"x")
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "output").iterdir()}
@@ -53,11 +53,11 @@ def test_the_next_attempt_may_write_under_another_uid(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_there_is_fine_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
-    volume.make_folder(str(tmp_path))
+    files.make_folder(str(tmp_path))
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(Failure, match=r"file.*no folder is in the way") as failed:
-            volume.make_folder(str(path))
+            files.make_folder(str(path))
         assert failed.value.code == Exit.CANNOT_WRITE
 
 
@@ -67,7 +67,7 @@ def test_all_who_create_once_get_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(os, "link", _raising(errno.EPERM))
     path = str(tmp_path / "secret")
     with ThreadPoolExecutor(16) as pool:
-        got = set(pool.map(lambda number: volume.create_once(path, b"%d" % number * 1000), range(16)))
+        got = set(pool.map(lambda number: files.create_once(path, b"%d" % number * 1000), range(16)))
     assert len(got) == 1
     assert (tmp_path / "secret").read_bytes() in got
     assert os.listdir(tmp_path) == ["secret"]
@@ -75,7 +75,8 @@ def test_all_who_create_once_get_the_same(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_processes_that_create_once_get_the_same(tmp_path: Path) -> None:
     code = (
-        "import sys, os; from launcher.volume import create_once; print(create_once(sys.argv[1], os.urandom(9)).hex())"
+        "import sys, os; from launcher.base.files import create_once; "
+        "print(create_once(sys.argv[1], os.urandom(9)).hex())"
     )
     argv = [sys.executable, "-c", code, str(tmp_path / "secret")]
     children = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(4)]
@@ -84,9 +85,9 @@ def test_processes_that_create_once_get_the_same(tmp_path: Path) -> None:
 
 def test_a_claim_left_behind_does_not_hold_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", _raising(errno.EOPNOTSUPP))
-    monkeypatch.setattr(volume, "_PATIENCE", 0.1)
+    monkeypatch.setattr(files, "_PATIENCE", 0.1)
     (tmp_path / ".secret.claim").write_bytes(b"")
-    assert volume.create_once(str(tmp_path / "secret"), b"mine") == b"mine"
+    assert files.create_once(str(tmp_path / "secret"), b"mine") == b"mine"
     assert os.listdir(tmp_path) == ["secret"]
 
 
@@ -103,14 +104,14 @@ def test_a_claim_left_behind_does_not_hold_up_for_ever(tmp_path: Path, monkeypat
     ],
 )
 def test_a_failed_write_is_told_with_path_reason_and_what_to_do(number: int, code: Exit, words: str) -> None:
-    failure = volume.cannot_write("/vol/job/output", OSError(number, "x"))
+    failure = files.cannot_write("/vol/job/output", OSError(number, "x"))
     assert failure.code == code
     assert "/vol/job/output" in failure.message
     assert words in failure.message
 
 
 def test_a_failed_read_is_an_input_output_failure_that_names_the_file() -> None:
-    failure = volume.cannot_read(b"/vol/a\xff\nb", PermissionError(errno.EACCES, "x"))
+    failure = files.cannot_read(b"/vol/a\xff\nb", PermissionError(errno.EACCES, "x"))
     assert failure.code == Exit.IO_FAILED
     assert r"/vol/a\xff\nb" in failure.message
     assert "right to read" in failure.message

@@ -14,25 +14,25 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.worker import Worker
+from launcher.base.helper import Helper
 
 _ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Callable[[str], Worker]:
+def worker(tmp_path: Path) -> Callable[[str], Helper]:
     """A worker that runs this code, with `asked` and `answers` at hand."""
 
-    def make(code: str) -> Worker:
-        head = "import os, sys, time\nfrom launcher.answering import Answers, request\n"
+    def make(code: str) -> Helper:
+        head = "import os, sys, time\nfrom launcher.base.helper_child import Answers, request\n"
         (tmp_path / "errand.py").write_text(f"{head}asked, answers = request(), Answers()\n{code}\n")
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{_ROOT}:{tmp_path}"}
-        return Worker("errand", {"number": 7}, env)
+        return Helper("errand", {"number": 7}, env)
 
     return make
 
 
-def heard(worker: Worker) -> list[dict[str, Any]]:
+def heard(worker: Helper) -> list[dict[str, Any]]:
     async def hear() -> list[dict[str, Any]]:
         try:
             return [message async for message in worker.messages()]
@@ -49,7 +49,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-Make = Callable[[str], Worker]
+Make = Callable[[str], Helper]
 
 
 _ISOLATED = """

@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any
 
-from launcher.answering import request
+from launcher.base.helper_child import request
 from launcher.copying.pool import Pool
 from launcher.copying.stage import Staging
 from launcher.errors import Failure

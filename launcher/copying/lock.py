@@ -10,9 +10,9 @@ import socket
 import time
 from collections.abc import Callable
 
+from launcher.base.files import shown
 from launcher.copying import notes
 from launcher.errors import Exit, Failure
-from launcher.volume import shown
 
 BEAT = 2.0  # seconds between touches
 PATIENCE = 10.0  # seconds without a touch, as seen here, until a lock counts as left behind

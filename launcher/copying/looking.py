@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-from launcher.volume import cannot_read, cannot_write
+from launcher.base.files import cannot_read, cannot_write
 
 File = tuple[bytes, int, int, int, int, int]  # path, start and length of the part to copy, whole size, mtime, mode
 Link = tuple[bytes, bytes]  # path, where it leads

@@ -9,11 +9,11 @@ import ctypes
 import errno
 import os
 
+from launcher.base.files import cannot_read, cannot_write, shown
 from launcher.copying import meter
 from launcher.copying.content import move
 from launcher.copying.looking import File, Link
 from launcher.errors import Exit, Failure
-from launcher.volume import cannot_read, cannot_write, shown
 
 PART = b".paddle-part-"  # begins the name of a file or folder that is not complete yet
 

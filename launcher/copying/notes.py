@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from launcher.volume import cannot_read, cannot_write, create_once, make_folder
+from launcher.base.files import cannot_read, cannot_write, create_once, make_folder
 
 
 def write_file(path: str, data: bytes) -> None:

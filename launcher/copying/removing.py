@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from launcher.base.files import cannot_write
 from launcher.copying.making import PART
-from launcher.volume import cannot_write
 
 
 def remove_files(root: bytes, paths: list[bytes]) -> None:

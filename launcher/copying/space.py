@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from launcher.base.files import shown
 from launcher.copying import looking
 from launcher.copying.looking import File
 from launcher.copying.pool import Pool
 from launcher.copying.words import size
 from launcher.errors import Exit, Failure
-from launcher.volume import shown
 
 
 class Need:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from launcher.base.files import make_folder, shown
 from launcher.copying import lines, looking, making, notes, space, tree
 from launcher.copying.looking import File
 from launcher.copying.making import PART
@@ -20,7 +21,6 @@ from launcher.copying.pool import Pool
 from launcher.copying.tree import Tree
 from launcher.copying.words import Progress, files, names, size
 from launcher.errors import Exit, Failure
-from launcher.volume import make_folder, shown
 
 MARK = ".paddle-launcher-shard.json"
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from launcher.base.files import shown
 from launcher.copying import looking, making, removing, space, tree
 from launcher.copying.looking import File, Link
 from launcher.copying.making import PART
@@ -20,7 +21,6 @@ from launcher.copying.record import Record
 from launcher.copying.tree import Tree
 from launcher.copying.words import Progress, files, names, size
 from launcher.errors import Exit, Failure
-from launcher.volume import shown
 
 Say = Callable[[str], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from launcher.volume import shown
+from launcher.base.files import shown
 
 _FIRST, _EVERY = 2.0, 10.0  # seconds until the first word of progress, and between later ones
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+from launcher.base.aio import bounded
 from launcher.errors import Exit
 from launcher.gang import protocol
 from launcher.gang.connection import Connection
@@ -34,7 +35,6 @@ from launcher.gang.words import (
     Train,
 )
 from launcher.model import AGAIN, Cause, Member, Roster, Start
-from launcher.processes import bounded
 
 _CLOSE_WITHIN = 0.9
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from launcher.addresses import sort_key
+from launcher.base.host import sort_key
 from launcher.gang.connection import Connection
 from launcher.gang.protocol import Hello, Malformed
 from launcher.gang.strangers import Refusal

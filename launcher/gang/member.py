@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from launcher.addresses import host_port
+from launcher.base.aio import bounded, off_loop
+from launcher.base.host import host_port
 from launcher.gang import protocol
 from launcher.gang.connection import MALFORMED, Connection, Pulse, settle
 from launcher.gang.protocol import Malformed, Message, Welcome
 from launcher.gang.words import LookAgain, Missing, Papers, Settings
-from launcher.processes import bounded, off_loop
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 from yaml import YAMLError
 
-from launcher.apiserver import CONNECT, READ, message, short, tried_once
+from launcher.base.kube import CONNECT, READ, message, short, tried_once
 from launcher.errors import Exit, Failure
 from launcher.job.gang import Json
 from launcher.variables import SERVICE_ACCOUNT

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from launcher.arguments import namespace, no_flags, take, take_value
+from launcher.base.table import table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.gang import INJECTED, Gang
 from launcher.job.operator import Asked
 from launcher.roles import PSERVER, TRAINER
-from launcher.table import table
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 

@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 
+from launcher.base import kube_pods
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access, Refused
 from launcher.job.patience import Patience
 from launcher.job.state import HALFWAY, SUBMITTED, SUSPENDED, WAITING, JobState, MemberState, look
-from launcher.peers import explain
 from launcher.roles import PSERVER
 
 _POLL = 1.0
@@ -91,4 +91,4 @@ def _why(state: JobState, member: MemberState) -> str:
 
 def _runs(access: Access, member: MemberState) -> bool:
     pod = access.get("Pod", member.pod)
-    return pod is not None and "running" in (explain.own_container(pod).get("state") or {})
+    return pod is not None and "running" in (kube_pods.own_container(pod).get("state") or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from launcher.volume import write_atomically
+from launcher.base.files import write_atomically
 
 Number = int | float
 Reader = Callable[[], Iterable[Iterable[object]]]

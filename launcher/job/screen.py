@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
+from launcher.base.files import shown
 from launcher.job.state import JobState, MemberState
-from launcher.volume import shown
 
 _EVERY = 10.0  # seconds between two lines of a member's progress, where lines stay
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from launcher.base import kube_pods
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access
 from launcher.job.gang import Json
 from launcher.job.pods import JOB, ROLE
-from launcher.peers import explain
 from launcher.roles import PSERVER, called
 
 WAITING, RUNNING, COMPLETE, FAILED, SUSPENDED = "waiting", "running", "complete", "failed", "suspended"
@@ -124,7 +124,7 @@ def _newest(pods: Iterable[Json]) -> dict[tuple[str, int], Json]:
     """Of each number of each Job the pod that was made last."""
     found: dict[tuple[str, int], Json] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
-        number, owner = explain.number(pod), explain.owner(pod)
+        number, owner = kube_pods.number(pod), kube_pods.owner(pod)
         if number is not None:
             found[str(owner.get("name")), number] = pod
     return found
@@ -137,25 +137,25 @@ def _role(job: Json) -> str:
 def _member(role: str, rank: int, pod: Json | None) -> MemberState:
     if pod is None:
         return MemberState(role, rank, "", WAITING, what="has no pod")
-    name, container = pod["metadata"]["name"], explain.own_container_spec(pod)["name"]
+    name, container = pod["metadata"]["name"], kube_pods.own_container_spec(pod)["name"]
     ended = _terminated(pod)
     if ended:
         code = ended.get("exitCode")
         phase = COMPLETE if code == 0 else FAILED
-        what = _first_line(ended.get("message")) or explain.became(pod)
+        what = _first_line(ended.get("message")) or kube_pods.became(pod)
         return MemberState(role, rank, name, phase, ended.get("finishedAt") or "", code, what, container)
     if (pod.get("status") or {}).get("phase") == "Failed":  # evicted before its container had started, say
-        return MemberState(role, rank, name, FAILED, what=explain.became(pod), container=container)
-    running = (explain.own_container(pod).get("state") or {}).get("running")
+        return MemberState(role, rank, name, FAILED, what=kube_pods.became(pod), container=container)
+    running = (kube_pods.own_container(pod).get("state") or {}).get("running")
     if running is not None:
         what = "is being deleted" if pod["metadata"].get("deletionTimestamp") else ""
         return MemberState(role, rank, name, RUNNING, running.get("startedAt") or "", what=what, container=container)
     created = pod["metadata"].get("creationTimestamp") or ""
-    return MemberState(role, rank, name, WAITING, created, what=explain.waits_for(pod), container=container)
+    return MemberState(role, rank, name, WAITING, created, what=kube_pods.waits_for(pod), container=container)
 
 
 def _terminated(pod: Json) -> Json | None:
-    ended: Json | None = (explain.own_container(pod).get("state") or {}).get("terminated")
+    ended: Json | None = (kube_pods.own_container(pod).get("state") or {}).get("terminated")
     return ended
 
 

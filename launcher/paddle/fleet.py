@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher import checkpoints
-from launcher.addresses import host_port
+from launcher.base.host import host_port
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import FIRST, Member, Plan, Process, Roster, Saves, Start

@@ -19,9 +19,9 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential_jitter
 from urllib3.exceptions import HTTPError
 
-from launcher.apiserver import CONNECT, READ, message, short, tried_once
+from launcher.base.kube import CONNECT, READ, message, short, tried_once
+from launcher.base.kube_rights import denied
 from launcher.errors import Exit, Failure
-from launcher.peers.rights import denied
 
 T = TypeVar("T")
 Json = dict[str, Any]

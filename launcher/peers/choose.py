@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+from launcher.base.kube_pods import ENDED, LEAVING, LIVE, Pod
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.identity import are_numbered, roster
 from launcher.model import Member, Peers
 from launcher.peers import Settings
-from launcher.peers.pods import ENDED, LEAVING, LIVE, Pod, View
+from launcher.peers.pods import View
 from launcher.roles import BOTH, OTHER, PSERVER, TRAINER
 
 _SHOWN = 5  # pods that one message names

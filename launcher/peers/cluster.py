@@ -7,15 +7,16 @@ import random
 from collections.abc import Callable, Collection
 from typing import Any
 
+from launcher.base.aio import bounded
+from launcher.base.helper import Helper
+from launcher.base.kube_pods import Pod
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
-from launcher.peers.pods import Pod, View
+from launcher.peers.pods import View
 from launcher.peers.waiting import Waiting
-from launcher.processes import bounded
 from launcher.roles import BOTH
-from launcher.worker import Worker
 
 _CHILD = "launcher.peers.kubernetes"
 _ASK = 5.0  # seconds for the whole of one question
@@ -126,7 +127,7 @@ class Cluster:
         await self._waiting.pause(state, self._settings.timeout, self._changed)
         await asyncio.sleep(_COALESCE)
 
-    async def _follow(self, worker: Worker) -> None:
+    async def _follow(self, worker: Helper) -> None:
         pause = 1.0
         while True:
             try:
@@ -168,7 +169,7 @@ class Cluster:
         if view.listed or view.trouble or self._failure:
             self._changed.set()
 
-    async def _answer(self, worker: Worker) -> str:
+    async def _answer(self, worker: Helper) -> str:
         async for message in worker.messages():
             if "became" in message:
                 return str(message["became"])
@@ -179,7 +180,7 @@ class Cluster:
             self._following.cancel()
             await asyncio.wait([self._following])
 
-    def _worker(self, what: dict[str, Any]) -> Worker:
+    def _worker(self, what: dict[str, Any]) -> Helper:
         settings = self._settings
         request = {
             "namespace": settings.namespace,
@@ -193,7 +194,7 @@ class Cluster:
             "kubeconfig": settings.env.get("KUBECONFIG", ""),
             "service_account": settings.service_account,
         }
-        return Worker(_CHILD, request | what, settings.env)
+        return Helper(_CHILD, request | what, settings.env)
 
     def _advice(self) -> str:
         settings = self._settings

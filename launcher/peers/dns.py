@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection
 from itertools import chain, repeat
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
-from launcher.addresses import sort_key
+from launcher.base.aio import bounded, off_loop
+from launcher.base.host import sort_key
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers
 from launcher.peers import Settings
 from launcher.peers.own import ordinal, own_member
 from launcher.peers.waiting import Waiting
-from launcher.processes import bounded, off_loop
 from launcher.variables import BY_ROLE
 
 _RESOLVER = "/etc/resolv.conf"

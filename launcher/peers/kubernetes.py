@@ -12,11 +12,11 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from launcher.addresses import held_here, is_held, parsed
-from launcher.answering import Answers, request
+from launcher.base import kube_pods
+from launcher.base.helper_child import Answers, request
+from launcher.base.host import held_here, is_held, parsed
+from launcher.base.kube_pods import LIVE, Pod
 from launcher.errors import Exit, Failure
-from launcher.peers import explain
-from launcher.peers.pods import LIVE, Pod
 from launcher.roles import BOTH
 
 gc.disable()  # it would look through the client's 700 modules again and again while they load: a quarter of the time
@@ -106,7 +106,7 @@ class Following:
         time.sleep(random.uniform(0, 0.5))
 
     def _take(self, seen: Json) -> None:
-        pod = explain.pod(seen, self._asked["job_id"])
+        pod = kube_pods.pod(seen, self._asked["job_id"])
         if self._known.get(pod.uid) != pod:
             self._known[pod.uid] = pod
             self._tell({"pod": asdict(pod)})
@@ -136,7 +136,7 @@ class Following:
     def _refuse_other_selection(self, own: Json, found: list[Json]) -> None:
         if any(seen["metadata"]["uid"] == own["metadata"]["uid"] for seen in found):
             return
-        has = ",".join(f"{key}={value}" for key, value in sorted(explain.labels(own).items())) or "none"
+        has = ",".join(f"{key}={value}" for key, value in sorted(kube_pods.labels(own).items())) or "none"
         raise Failure(
             Exit.CONFIG,
             f"{len(found) or 'no'} pods match {self._asked['selector']} in namespace {self._api.namespace}, "
@@ -147,14 +147,14 @@ class Following:
 
 def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
     """Numbered members need number 0 of each role and themselves: 1,000 that read 1,000 pods hurt the API server."""
-    number = explain.number(own) if own else None
+    number = kube_pods.number(own) if own else None
     if not own or not number:
         return selector, True
-    has = explain.labels(own)
+    has = kube_pods.labels(own)
     name = own["metadata"]["name"]
-    first = {explain.INDEX: "0", explain.ORDINAL: "0"}
+    first = {kube_pods.INDEX: "0", kube_pods.ORDINAL: "0"}
     if role == BOTH:  # else the hub's name may be another
-        first[explain.STATEFUL_NAME] = f"{name.rpartition('-')[0]}-0"
+        first[kube_pods.STATEFUL_NAME] = f"{name.rpartition('-')[0]}-0"
     for label, hub in first.items():
         if label in has:
             return f"{selector},{label} in ({hub},{has[label]})", False
@@ -176,11 +176,11 @@ def _look(asked: Json, api: Api) -> str:
     if not name or not uid:
         found, _ = api.list(asked["selector"])
         seen = next((pod for pod in found if asked["pod"] in (pod["metadata"]["name"], pod["metadata"]["uid"])), None)
-        return explain.became(seen) or explain.silent_node(seen) if seen else ""
+        return kube_pods.became(seen) or kube_pods.silent_node(seen) if seen else ""
     seen = api.get(name)
     if seen is None or seen["metadata"]["uid"] != uid:
         return "the pod was deleted"
-    return explain.became(seen) or explain.silent_node(seen)
+    return kube_pods.became(seen) or kube_pods.silent_node(seen)
 
 
 def main() -> None:

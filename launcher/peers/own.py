@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.addresses import own_address
+from launcher.base.host import own_address
 from launcher.errors import Exit, Failure
 from launcher.model import Member
 from launcher.peers import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from launcher.addresses import held_here, is_address, is_held, parsed
+from launcher.base.host import held_here, is_address, is_held, parsed
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers
 from launcher.peers import Settings

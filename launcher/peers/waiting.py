@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from launcher.base.aio import bounded
 from launcher.errors import Exit, Failure
-from launcher.processes import bounded
 
 _REPEAT = 30.0  # seconds after which an unchanged line is said again
 _PAUSE = 1.0  # seconds between changes: thousands of pods come in a burst

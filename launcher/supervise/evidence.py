@@ -16,8 +16,8 @@ from typing import TypeVar
 
 import psutil
 
-from launcher.addresses import host_port
-from launcher.processes import bounded, off_loop
+from launcher.base.aio import bounded, off_loop
+from launcher.base.host import host_port
 from launcher.supervise import stacks
 from launcher.supervise.proctable import program, tree
 

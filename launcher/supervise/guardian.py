@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from launcher.processes import adopt
+from launcher.base.spawn import adopt
 from launcher.supervise.proctable import read_entry, tagged
 
 _LOOK = 1.0  # seconds between looks at the launcher: a thread on a stalled volume keeps a dead launcher's pipe open

@@ -10,8 +10,8 @@ import select
 import threading
 from collections.abc import Callable, Sequence
 
+from launcher.base.aio import bounded, off_loop
 from launcher.model import Process
-from launcher.processes import bounded, off_loop
 from launcher.supervise.backlog import Backlog
 from launcher.supervise.sinks import Limits, LogFile, Sink, StandardOutput
 

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from launcher.base.aio import bounded, off_loop
+from launcher.base.spawn import is_own, reap_orphans
 from launcher.model import Process
-from launcher.processes import bounded, is_own, off_loop, reap_orphans
 from launcher.supervise import memory, stacks
 from launcher.supervise.child import KILL_WAIT, Child, Death, StartFailed
 from launcher.supervise.evidence import Subject

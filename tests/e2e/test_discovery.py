@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.addresses import sort_key
+from launcher.base.host import sort_key
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl
 
 

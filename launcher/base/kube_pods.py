@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from launcher.peers.pods import ENDED, LEAVING, LIVE, Pod
 from launcher.roles import BOTH
 
 Json = dict[str, Any]
@@ -16,6 +16,27 @@ _REVISION = "controller-revision-hash"
 _MAIN = "kubectl.kubernetes.io/default-container"
 _ITS_OWN = ("ContainersNotReady", "ReadinessGatesNotReady")  # why a pod is not ready on a node that is well
 _LONGEST = 300  # characters of a reason: some list every node
+
+
+LIVE = "live"  # its own container runs, is about to, or will be started again
+LEAVING = "leaving"  # being deleted
+ENDED = "ended"  # its own container is over for good, whatever sidecars do
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of the selection. `why` says what holds it up or how it ended; `job` is what controls it."""
+
+    uid: str
+    name: str
+    state: str
+    address: str
+    number: int | None
+    job: str | None
+    created: str
+    why: str
+    role: str = BOTH  # as its own container is told
+    code: int | None = None  # with which its own container has ended
 
 
 def pod(seen: Json, job_id: str | None) -> Pod:

@@ -1,7 +1,7 @@
 """Heavy or killable work in a child: one of our own modules, asked by a line of JSON, answering in lines of JSON.
 
 The memory of what it imports ends with it, and it can be killed whatever a volume or a server does to it.
-Its own side of this is launcher.answering.
+Its own side of this is launcher.base.helper_child.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping
 from typing import IO, Any
 
-from launcher.processes import bounded, ended, off_loop, own_module, spawn
+from launcher.base.aio import bounded, off_loop
+from launcher.base.spawn import ended, own_module, spawn
 
 _LINE_LIMIT = 16 * 1024 * 1024
 _TAIL = 4096  # of standard error: enough for its last line
 _PATIENCE = 1.0  # seconds for what a healthy kernel does at once
 
 
-class Worker:
+class Helper:
     """A child running `python -m MODULE`. Iterate over `messages()`; `close()` ends it and is always due."""
 
     def __init__(self, module: str, request: Mapping[str, Any], env: Mapping[str, str]) -> None:

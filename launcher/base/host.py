@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
@@ -70,3 +72,15 @@ def _of_device(device: str) -> list[str]:
     found = psutil.net_if_addrs().get(device, [])
     usable = [entry.address for entry in found if entry.family in (socket.AF_INET, socket.AF_INET6)]
     return [address for address in usable if "%" not in address and not ip_address(address).is_link_local]
+
+
+def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> int:
+    """As CUDA_VISIBLE_DEVICES says, else as many as the container was given: device files nvidia0, nvidia1, ..."""
+    listed = environment.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:
+        return len([name for name in listed.split(",") if name.strip() not in ("", "-1", "NoDevFiles")])
+    try:
+        names = os.listdir(devices)
+    except OSError:
+        return 0
+    return sum(bool(re.fullmatch(r"nvidia[0-9]+", name)) for name in names)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -155,41 +155,3 @@ def reap_orphans() -> None:
 def _forget(child: subprocess.Popen[bytes]) -> None:
     if _own.get(child.pid) is child:  # the number may be another child's by now
         del _own[child.pid]
-
-
-def off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-    """Run `work` in a thread of its own: what may block for ever (a stalled volume) must hold neither loop nor pool."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[T] = loop.create_future()
-
-    def settle(set_it: Callable[[Any], None], value: object) -> None:
-        if not result.done():
-            set_it(value)
-
-    def run() -> None:
-        try:
-            value = work(*args)
-        except BaseException as error:
-            outcome: tuple[Callable[[Any], None], object] = (result.set_exception, error)
-        else:
-            outcome = (result.set_result, value)
-        try:
-            loop.call_soon_threadsafe(settle, *outcome)
-        except RuntimeError:
-            pass  # the loop has ended meanwhile: nobody waits any more
-
-    threading.Thread(target=run, daemon=True, name=getattr(work, "__name__", "off-loop")).start()
-    return result
-
-
-async def bounded(work: Awaitable[T], within: float) -> T:
-    """Like asyncio.wait_for, which before Python 3.12 can lose a cancellation that comes together with the result."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to see it
-    try:
-        done, _ = await asyncio.wait([task], timeout=within)
-        if not done:
-            raise asyncio.TimeoutError
-        return task.result()
-    finally:
-        task.cancel()

@@ -1,4 +1,4 @@
-"""The child's side of launcher.worker: reads the request, answers in lines of JSON, and never outlives who asked."""
+"""The child's side of launcher.base.helper: read the request, answer in lines of JSON, end with the parent."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.volume import shown
+from launcher.base.files import shown
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:

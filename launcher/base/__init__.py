@@ -1,0 +1,1 @@
+"""The floor: what every room stands on. It knows no room."""
