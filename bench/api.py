@@ -27,7 +27,7 @@ from bench.counting import Count, Proxy
 from launcher.peers.cluster import Cluster as Finder
 from tests.e2e.cluster import Cluster, Json, kubectl, namespace, until
 from tests.e2e.training import Training
-from tests.peering import settings
+from tests.support.finders import settings
 
 SIZES = (3, 30, 100, 300)
 CLIENTS = 10

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 from bench.jobs import MANY, job, now, shown
-from tests.gangs import Job
+from tests.support.jobs import Job
 
 RUNS = 10
 

@@ -11,8 +11,8 @@ from statistics import median
 
 import psutil
 
-from tests.gangs import Job, fresh, make_volume
-from tests.nodes import Nodes
+from tests.support.jobs import Job, fresh, make_volume
+from tests.support.nodes import Nodes
 
 MANY = ("--config=trainer_config.lr.py", "--num_passes=100000", "--log_period=1")
 _QUIET = 20  # percent of the processors

@@ -23,7 +23,7 @@ import psutil
 from bench.jobs import now, until_quiet
 from bench.processes import Ends
 from bench.sides import SECRET, WORKER, InOrder, Peer, Plain, Side, fresh
-from tests.gangs import until
+from tests.support.jobs import until
 
 RUNS = 10
 SLOW_RUNS = 3

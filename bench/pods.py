@@ -26,7 +26,7 @@ from bench.jobs import now, until_quiet
 from bench.processes import Ends, Process, Watch, listening
 from tests.e2e.cluster import SIZE, Cluster, Json, namespace, until
 from tests.e2e.training import SLOW, Training
-from tests.gangs import fresh, make_volume
+from tests.support.jobs import fresh, make_volume
 
 RUNS = 10
 TRAINS = "first trainer is created"

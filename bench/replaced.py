@@ -16,7 +16,7 @@ from bench.processes import Process, Watch
 from tests.e2e.cluster import SIZE, Json, namespace, until
 from tests.e2e.pods import delete_pod
 from tests.e2e.training import SLOW, Training
-from tests.gangs import fresh, make_volume
+from tests.support.jobs import fresh, make_volume
 
 RUNS = 5
 

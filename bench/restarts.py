@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from bench.jobs import MANY, job, now, shown, started
-from tests.gangs import Job, until
+from tests.support.jobs import Job, until
 
 RUNS = 10
 PAUSE = 1.0  # the first one

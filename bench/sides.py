@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from bench.processes import listening
-from tests.gangs import Job, make_volume, until
-from tests.nodes import Nodes
+from tests.support.jobs import Job, make_volume, until
+from tests.support.nodes import Nodes
 
 WORKER = Path(__file__).with_name("programs") / "worker.py"
 SECRET = "correct-horse-battery-staple"  # what is looked for in logs

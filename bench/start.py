@@ -6,7 +6,8 @@ import subprocess
 from statistics import median
 
 from bench.jobs import MANY, job, now, shown, started
-from tests.gangs import STANDIN, until
+from tests.support.jobs import until
+from tests.support.paths import STANDIN
 from tests.test_standin import listening
 
 RUNS = 10

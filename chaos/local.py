@@ -21,8 +21,8 @@ from chaos.indexed import IndexedJob
 from chaos.limits import FREEZES
 from chaos.local_faults import LEFT_OUT, LocalFaults
 from chaos.plan import Fault, Plan
-from tests.gangs import JOB, Job, make_volume
-from tests.switches import TwoSwitches
+from tests.support.jobs import JOB, Job, make_volume
+from tests.support.switches import TwoSwitches
 
 _PROGRAMS = {"trainer": "paddle_trainer", "pserver": "paddle_pserver_main"}
 

@@ -11,7 +11,7 @@ from chaos import kinds
 from chaos.disk import Disk
 from chaos.limits import FREEZES, ON_VOLUME
 from chaos.plan import CLOCK, KINDS, Fault, Plan
-from tests.switches import TwoSwitches
+from tests.support.switches import TwoSwitches
 
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP, "freeze": signal.SIGSTOP}
 _ON_PROCESSES = frozenset(

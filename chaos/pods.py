@@ -25,7 +25,7 @@ from chaos.pods_machines import Machines, not_ready
 from chaos.pods_seen import Pod, Seen
 from tests.e2e.cluster import Cluster, kubectl, until
 from tests.e2e.manifests import apply, pod_security
-from tests.gangs import JOB, make_volume
+from tests.support.jobs import JOB, make_volume
 
 _STARTED_WITHIN = 60  # seconds, for all pods of the round
 _GONE_WITHIN = 50

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from chaos.plan import STOP_GRACE, Plan
 from tests.e2e.cluster import Cluster, Json
-from tests.e2e.manifests import K8S, rendered
-from tests.gangs import JOB
+from tests.e2e.manifests import rendered
+from tests.support.jobs import JOB
+from tests.support.paths import K8S
 
 FLAVOUR = "job-indexed"
 VOLUME = "jobpath"

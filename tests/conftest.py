@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import Job, fresh, make_volume
-from tests.nodes import Nodes
+from tests.support.jobs import Job, fresh, make_volume
+from tests.support.nodes import Nodes
 
 # nohup, or `&` in a script, leaves these ignored, and all that tests start would inherit it.
 for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

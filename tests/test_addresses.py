@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from launcher.base import host
+from tests.support.paths import REPOSITORY
 
 
 def test_a_port_is_appended_so_that_it_can_be_told_apart() -> None:
@@ -40,11 +40,11 @@ for command in ("link set lo up", "addr add 10.1.2.3/32 dev lo label lo:2", "lin
                 "link set nic0 up", "addr add fd00::9/64 dev nic0 nodad",
                 "link add nic1 type bridge", "link set nic1 up", "addr add 10.9.9.9/32 dev nic1"):
     subprocess.run(["ip", *command.split()], check=True)
-from launcher import addresses as a
+from launcher.base import host as a
 print(a.device_address("lo"), a.device_address("lo:2"), a.device_address("nic0"), a.device_address("nothing"))
 print(a.device_names(), a.own_address(), all(a.is_held(x, a.held_here()) for x in ("10.1.2.3", "fd00::9", "::1")))
 """
-    root = str(Path(__file__).parent.parent)
+    root = str(REPOSITORY)
     inside = ["unshare", "--map-root-user", "--net", sys.executable, "-c", code]
     done = subprocess.run(inside, capture_output=True, text=True, cwd=root)
     assert done.stdout.splitlines() == [

@@ -13,7 +13,7 @@ from pytest_mock import MockerFixture
 
 from launcher import alive
 from launcher.errors import Exit
-from tests.gangs import Job, until
+from tests.support.jobs import Job, until
 
 
 def probe(workdir: Path) -> subprocess.CompletedProcess[str]:

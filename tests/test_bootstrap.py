@@ -15,7 +15,7 @@ from launcher.gang import Settings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
 from launcher.peers.alone import Alone
 from launcher.peers.own import own_member
-from tests.gang_nodes import until
+from tests.support.members import until
 
 
 class Lingering(Alone):

@@ -23,9 +23,9 @@ from chaos.local_faults import LEFT_OUT, LocalFaults
 from chaos.plan import CLOCK, KINDS, LAUNCH, TRAINING, Fault, Plan
 from chaos.pod_faults import PodFaults
 from chaos.rounds import Done, Story
-from tests.gangs import until
-from tests.supervising import needs_root
-from tests.switches import TwoSwitches
+from tests.support.jobs import until
+from tests.support.supervising import needs_root
+from tests.support.switches import TwoSwitches
 
 PASSES = 3
 PLAN = Plan(1, 2, PASSES, 0.1, max_restarts=1, rejoin_timeout=60, backoff_limit=0, volume_timeout=30)

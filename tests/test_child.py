@@ -13,7 +13,7 @@ import pytest
 
 from launcher.model import Process
 from launcher.supervise.child import Child, StartFailed
-from tests.supervising import (
+from tests.support.supervising import (
     alive,
     freezing_volume,
     needs_root,

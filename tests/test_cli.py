@@ -13,6 +13,7 @@ import pytest
 
 from launcher.cli import parse_run
 from launcher.errors import Exit, Failure
+from tests.support.paths import REPOSITORY, STANDIN
 
 
 def launcher(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +51,7 @@ def test_an_environment_that_is_wrong_in_six_ways_gives_six_lines_and_78(tmp_pat
         CONF_PADDLE_GRADIENT_NUM="0",
         LAUNCHER_STOP_GRACE="-1",
         CONF_PADDLE_NIC="nosuch0",
-        PATH=f"{Path(__file__).parent / 'standin'}:{os.environ['PATH']}",
+        PATH=f"{STANDIN}:{os.environ['PATH']}",
         LAUNCHER_TERMINATION_LOG=str(message),
     )
     assert ended.returncode == Exit.CONFIG
@@ -110,7 +111,7 @@ def test_a_closed_standard_stream_costs_neither_the_exit_code_nor_a_log(closed: 
     ended = subprocess.run(
         ["sh", "-c", run],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         timeout=30,

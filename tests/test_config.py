@@ -10,6 +10,7 @@ import pytest
 from launcher import config
 from launcher.errors import ConfigProblems, Exit
 from launcher.variables import VARIABLES
+from tests.support.paths import REPOSITORY
 
 SEED_001 = {
     "JOB_NAME": "paddle-cluster-job",
@@ -212,7 +213,7 @@ def test_what_the_pod_must_have_is_checked_with_the_rest(tmp_path: Path) -> None
 
 
 def test_the_table_in_the_docs_lists_every_variable_with_its_default() -> None:
-    table = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    table = (REPOSITORY / "docs" / "configuration.md").read_text()
     lines = [line for line in table.splitlines() if line.startswith("| `") and line.count("|") == 5]
     rows = {line.split("|")[1].strip().strip("`"): line for line in lines}
     assert set(rows) == {variable.name for variable in VARIABLES}

@@ -11,7 +11,7 @@ import sys
 import psutil
 import pytest
 
-from tests.gangs import Job, until
+from tests.support.jobs import Job, until
 
 MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")
 

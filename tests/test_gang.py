@@ -20,7 +20,7 @@ from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
 from launcher.gang.words import Papers
 from launcher.model import Cause
 from launcher.roles import Shape
-from tests.gang_nodes import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
+from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
 # ---- joining and the good way ----------------------------------------------------------------------------------------
 

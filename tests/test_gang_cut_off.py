@@ -10,7 +10,7 @@ import pytest
 
 from launcher.gang import Finish, Stop, Train
 from launcher.gang.protocol import ALIVE
-from tests.gang_nodes import Node, Relay, Scene, died, in_loop, settings, until
+from tests.support.members import Node, Relay, Scene, died, in_loop, settings, until
 
 HELLO = b'"word":"hello"'
 BEATS = 20

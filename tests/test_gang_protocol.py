@@ -14,7 +14,7 @@ from launcher.gang.verdict import first_cause
 from launcher.gang.words import Papers
 from launcher.model import Cause, Member, Roster
 from launcher.roles import Shape
-from tests.gang_nodes import died
+from tests.support.members import died
 
 ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)
 PAPERS = Papers(ME, "incarnation", "job", b"secret")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.gang import LookAgain, Settings
-from tests.gang_nodes import Node, Scene, in_loop, settings, until
+from tests.support.members import Node, Scene, in_loop, settings, until
 
 CONFIG = settings(3, pservers=1)  # two trainers
 

@@ -16,7 +16,8 @@ from launcher.gang import Finish, LookAgain, Train, protocol
 from launcher.gang.words import Papers
 from launcher.model import Roster
 from launcher.roles import Shape
-from tests.gang_nodes import REPOSITORY, SECRET, Node, Scene, in_loop, settings, until
+from tests.support.members import SECRET, Node, Scene, in_loop, settings, until
+from tests.support.paths import REPOSITORY
 
 Place = tuple[str, int]
 

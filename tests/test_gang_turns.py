@@ -33,7 +33,7 @@ from launcher.gang.protocol import Message, encode
 from launcher.gang.words import Papers
 from launcher.model import CHILDREN, FIRST, Cause, Start
 from launcher.roles import Shape
-from tests.gang_nodes import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
+from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
 KILLED = died("trainer", 1, 137, "killed")
 SECOND = Begin(1, Start(4, 2))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.gangs import Job, until
+from tests.support.jobs import Job, until
 from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
 
 

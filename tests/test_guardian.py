@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervising import alive, eventually, needs_root
+from tests.support.supervising import alive, eventually, needs_root
 
 _DRIVER = """
 import asyncio, os, secrets, signal, sys
 from launcher.model import Process
-from launcher.processes import become_subreaper, reap_orphans
+from launcher.base.spawn import become_subreaper, reap_orphans
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.supervisor import Supervisor
 

@@ -18,11 +18,12 @@ import yaml
 from launcher.errors import Exit
 from launcher.job import ClaimVolume, Failure, PaddleJob
 from launcher.job.state import FAILED, RUNNING, SUSPENDED, WAITING, JobState
-from tests.fake_cluster import FakeCluster, Json
-from tests.gangs import until
+from tests.support.fake_cluster import FakeCluster, Json
+from tests.support.jobs import until
+from tests.support.paths import PADDLEJOBS
 
 JOB = PaddleJob(job_name="words", entry_point="python train.py", runtime_image="an/image:1", trainers=2, pservers=1)
-SEED_1 = Path(__file__).parent / "paddlejobs" / "seed-1-wide-and-deep.yaml"
+SEED_1 = PADDLEJOBS / "seed-1-wide-and-deep.yaml"
 JOBS = ["words-pserver", "words-trainer"]
 
 

@@ -22,9 +22,10 @@ from launcher.job.operator import Asked
 from launcher.model import Member, Roster
 from launcher.paddle.fleet import PROXIES
 from launcher.peers import dns
-from tests.gangs import until
-from tests.nodes import Nodes
-from tests.rendering import (
+from tests.support.jobs import until
+from tests.support.nodes import Nodes
+from tests.support.paths import K8S, REPOSITORY
+from tests.support.rendering import (
     AS_IT_IS,
     FILES,
     INJECTED,
@@ -178,7 +179,7 @@ def test_the_policy_goes_by_the_exit_codes_of_the_container_that_trains() -> Non
 
 
 def test_the_same_policy_is_in_our_manifests() -> None:
-    manifests = Path(__file__).parents[1] / "k8s" / "ps-and-workers" / "jobs.yaml"
+    manifests = K8S / "ps-and-workers" / "jobs.yaml"
     theirs = next(iter(yaml.safe_load_all(manifests.read_text())))["spec"]["podFailurePolicy"]
     text = yaml.safe_dump(jobs(rendered("seed-1-wide-and-deep.yaml"))["wide-ande-deep-ps"]["spec"]["podFailurePolicy"])
     assert yaml.safe_load(text.replace("containerName: paddle", "containerName: trainer")) == theirs
@@ -354,7 +355,7 @@ def start(nodes: Nodes, place: int, job: Json, index: int, folder: Path) -> subp
         "CONF_PADDLE_NIC": nodes.devices[place],
         "POD_IP": nodes.addresses[place],
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(REPOSITORY),
     }
     words = [word.replace("/nas", str(folder)) for word in trains(job)["args"]]
     command = [sys.executable, "-m", "launcher", *words]

@@ -19,7 +19,7 @@ from launcher.errors import Exit, Failure
 from launcher.leases import Holder, Leases
 from launcher.model import Cause
 from launcher.tenure import Tenure
-from tests.gang_nodes import in_loop, until
+from tests.support.members import in_loop, until
 
 T = TypeVar("T")
 

@@ -14,13 +14,14 @@ import psutil
 import pytest
 
 from launcher import local
-from tests.gangs import FLAGS, JOB, STANDIN, fresh, until
+from tests.support.jobs import FLAGS, JOB, fresh, until
+from tests.support.paths import REPOSITORY, STANDIN
 
 _MUCH = r"head -c 40000000 /dev/zero | tr '\0' '\n'; touch ended"
 
 
 def test_a_job_whose_output_nobody_reads_any_more_still_ends(tmp_path: Path) -> None:
-    repository = str(Path(__file__).parent.parent)
+    repository = str(REPOSITORY)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": repository}
     command = [sys.executable, "-m", "launcher", "local", "--nodes", "1", "--", "sh", "-c", _MUCH]
     job = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -38,7 +39,7 @@ def test_a_job_whose_output_nobody_reads_any_more_still_ends(tmp_path: Path) -> 
 def whole_gang(volume: Path, *words: str, **more: str) -> subprocess.Popen[str]:
     """`local` with three nodes on this volume."""
     environment: dict[str, Any] = {
-        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "PYTHONPATH": str(REPOSITORY),
         "PATH": f"{STANDIN}{os.pathsep}{os.environ['PATH']}",
         "JOB_NAME": JOB,
         "JOB_PATH": str(volume),
@@ -85,7 +86,7 @@ def at_the_start_of(rank: int, folder: Path, *statements: str) -> str:
     """A PYTHONPATH by which one node's launcher does this before anything else."""
     lines = ["import os, signal", f'if os.environ.get("LAUNCHER_RANK") == "{rank}":', *(f"    {s}" for s in statements)]
     (folder / "sitecustomize.py").write_text("\n".join(lines))
-    return f"{folder}{os.pathsep}{Path(__file__).parent.parent}"
+    return f"{folder}{os.pathsep}{REPOSITORY}"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.supervise import memory
 from launcher.supervise.supervisor import Died, Event, Supervisor
-from tests.supervising import run, shell, until
+from tests.support.supervising import run, shell, until
 
 LIMIT = 128 << 20
 KILLED = "out of memory, the kernel killed a process of this container: the container's limit is 128 MiB"

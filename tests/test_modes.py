@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import Job, until
-from tests.nodes import Nodes
+from tests.support.jobs import Job, until
+from tests.support.nodes import Nodes
+from tests.support.paths import REPOSITORY
 
 # A program as Paddle's are: what it is, its variables say. It leaves a line for everything that it does.
 PROGRAM = """
@@ -171,7 +172,7 @@ def test_a_program_of_an_image_whose_folder_is_not_ours_to_write_runs_and_is_hea
     done = subprocess.run(
         [*command, "--", sys.executable, "-c", program],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parent.parent), "TMPDIR": str(tmp_path)},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,

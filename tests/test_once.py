@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.gangs import Job, until
-from tests.nodes import Nodes
+from tests.support.jobs import Job, until
+from tests.support.nodes import Nodes
 from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
 
 WAITS = "for the end of another gang that trains into this folder"

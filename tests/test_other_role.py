@@ -14,15 +14,15 @@ from launcher.errors import Exit, Failure
 from launcher.failures import Failures, Sign
 from launcher.other_role import OtherRole
 from launcher.peers.alone import Alone
-from tests import peering
-from tests.gang_nodes import until
+from tests.support import finders
+from tests.support.members import until
 
 
 class Signs(Alone):
     """What Kubernetes says of the other role's pods, look after look."""
 
     def __init__(self, *said: str) -> None:
-        super().__init__(peering.settings(discovery="kubernetes"))
+        super().__init__(finders.settings(discovery="kubernetes"))
         self.looks: Iterator[str] = chain(said, repeat(said[-1]))
         self.seen = 0
 

@@ -17,7 +17,7 @@ from launcher.base.log import Say
 from launcher.model import Process
 from launcher.supervise.output import TAIL_BYTES, TAIL_LINES, WORDS_BYTES, Output, PassMarks, Tail
 from launcher.supervise.sinks import Limits
-from tests.supervising import (
+from tests.support.supervising import (
     eventually,
     freezing_volume,
     grow,

@@ -11,7 +11,7 @@ import yaml
 
 from launcher import paddle
 from launcher.job import CephFSVolume, ClaimVolume, ConfigProblems, Failure, PaddleJob, Volume, dist_train, inside_a_job
-from tests.rendering import (
+from tests.support.rendering import (
     Json,
     is_modelled,
     jobs,

@@ -12,12 +12,12 @@ from launcher.errors import Exit, Failure
 from launcher.peers import Settings
 from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
 from launcher.peers.pods import View
-from tests import peering
-from tests.fake_api import Json, ended, member_of_set, pod
+from tests.support import finders
+from tests.support.fake_api import Json, ended, member_of_set, pod
 
 
 def settings(**more: Any) -> Settings:
-    return peering.settings(**({"discovery": "kubernetes", "selector": "job-name=x"} | more))
+    return finders.settings(**({"discovery": "kubernetes", "selector": "job-name=x"} | more))
 
 
 def view(me: str, *pods: Json, job_id: str | None = None) -> View:

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,12 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.peers import Settings, finder
 from launcher.peers.dns import hub_name, process_age
-from tests import peering
-
-_ROOT = str(Path(__file__).parent.parent)
+from tests.support import finders
+from tests.support.paths import REPOSITORY
 
 
 def settings(**more: Any) -> Settings:
-    return peering.settings(
+    return finders.settings(
         **({"discovery": "dns", "service": "svc", "pod_ip": "10.0.0.9", "host_name": "x-2", "timeout": 60.0} | more)
     )
 
@@ -29,8 +27,8 @@ def settings(**more: Any) -> Settings:
 def resolve(script: list[list[str] | None], search: str, **more: Any) -> dict[str, Any]:
     """Find peers where the name server answers look-up after look-up as the script says (None: no such name)."""
     asked = {"script": script, "search": search, "settings": more}
-    inside = ["unshare", "--mount", "--net", sys.executable, "-m", "tests.dns_world", json.dumps(asked)]
-    done = subprocess.run(inside, capture_output=True, text=True, cwd=_ROOT, timeout=60)
+    inside = ["unshare", "--mount", "--net", sys.executable, "-m", "tests.support.dns_world", json.dumps(asked)]
+    done = subprocess.run(inside, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -98,7 +96,7 @@ def test_the_hubs_name_comes_from_the_own_one_or_else_from_the_job(more: dict[st
 def test_the_time_that_names_need_counts_from_the_creation_of_the_process() -> None:
     begin = time.monotonic()
     code = "import time; time.sleep(0.5); from launcher.peers.dns import process_age; print(process_age())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=_ROOT, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)
     tick = 0.02  # the kernel counts creations in hundredths of a second
     assert 0.5 - tick < float(done.stdout) < time.monotonic() - begin + tick
     assert process_age() > float(done.stdout)

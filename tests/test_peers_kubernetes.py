@@ -20,10 +20,9 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.model import Peers
 from launcher.peers import Finder, Settings, finder
-from tests import peering
-from tests.fake_api import Authority, FakeApi, ended, member_of_set, pod
-
-_ROOT = str(Path(__file__).parent.parent)
+from tests.support import finders
+from tests.support.fake_api import Authority, FakeApi, ended, member_of_set, pod
+from tests.support.paths import REPOSITORY
 
 
 @pytest.fixture(scope="session")
@@ -49,12 +48,12 @@ def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[...
         (account / "ca.crt").write_bytes(authority.ca.read_bytes())
         env = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": _ROOT,
+            "PYTHONPATH": str(REPOSITORY),
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(api.port),
             "HTTPS_PROXY": "http://127.0.0.1:1",  # must not matter
         }
-        return peering.settings(
+        return finders.settings(
             **(
                 {
                     "discovery": "kubernetes",
@@ -561,7 +560,7 @@ contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
 current-context: c
 """
     )
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": _ROOT, "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "KUBECONFIG": str(tmp_path / "kubeconfig")}
     peers = asyncio.run(found(settings("x-b", env=env)))
     assert peers.hub == "10.0.0.1"
 
@@ -592,7 +591,7 @@ def test_the_launcher_never_loads_the_client() -> None:
         "import sys; from launcher.peers import cluster, dns, static, alone;"
         "print([m for m in ('kubernetes', 'tenacity', 'urllib3', 'multiprocessing') if m in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=_ROOT).stdout == "[]\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY).stdout == "[]\n"
 
 
 def test_the_identity_is_known_though_the_hubs_pod_has_ended(api: FakeApi, settings: Make) -> None:

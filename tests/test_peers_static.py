@@ -10,11 +10,11 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.model import Peers
 from launcher.peers import Settings, finder
-from tests import peering
+from tests.support import finders
 
 
 def settings(**more: Any) -> Settings:
-    return peering.settings(
+    return finders.settings(
         **(
             {"discovery": "static", "peers": ("10.0.0.5", "127.0.0.1", "10.0.0.7"), "host_name": "host", "timeout": 5.0}
             | more

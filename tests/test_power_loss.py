@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from launcher.base import files
-from tests.gangs import JOB, Job, until
-from tests.nodes import Nodes
-from tests.supervising import needs_root
+from tests.support.jobs import JOB, Job, until
+from tests.support.nodes import Nodes
+from tests.support.supervising import needs_root
 from tests.test_restarts import SIX, TRAINER, until_saved
 
 pytestmark = needs_root

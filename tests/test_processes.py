@@ -14,11 +14,12 @@ import pytest
 
 from launcher.base.aio import off_loop
 from launcher.base.spawn import ended, is_own, reap_orphans, spawn
-from tests.supervising import alive, needs_root, run, silent_volume, until
+from tests.support.supervising import alive, needs_root, run, silent_volume, until
 
 _STRESS = """
 import asyncio, json, os, signal, sys
-from launcher.processes import become_subreaper, ended, off_loop, reap_orphans, spawn
+from launcher.base.aio import off_loop
+from launcher.base.spawn import become_subreaper, ended, reap_orphans, spawn
 
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGPIPE]
 
@@ -94,7 +95,7 @@ def test_a_child_that_is_still_being_forked_is_never_taken_for_an_orphan() -> No
 def test_children_have_all_signals_unblocked_and_at_their_defaults() -> None:
     script = """
 import os, signal, subprocess
-from launcher.processes import heed_all_signals, spawn
+from launcher.base.spawn import heed_all_signals, spawn
 heed_all_signals()
 spawn(["/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"], env={}).wait()
 """
@@ -123,7 +124,8 @@ def test_children_inherit_no_descriptors() -> None:
 
 _STALLED_START = """
 import asyncio, os, signal, sys
-from launcher.processes import off_loop, reap_orphans, spawn
+from launcher.base.aio import off_loop
+from launcher.base.spawn import reap_orphans, spawn
 
 async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,8 @@ from launcher.errors import Exit
 from launcher.job import operator
 from launcher.job.fields import Found
 from launcher.job.objects import objects
-from tests.rendering import INJECTED, PADDLEJOBS, given, missing
+from tests.support.paths import PADDLEJOBS, REPOSITORY
+from tests.support.rendering import INJECTED, given, missing
 
 ENTRYPOINT = "--entrypoint=python3 train.py"
 NOTES = {
@@ -38,7 +38,7 @@ NOTES = {
 def render(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
     """With a text it is given on standard input."""
     command = [sys.executable, "-m", "launcher", "render", *words, *(["-"] if text is not None else [])]
-    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[1])}
+    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(command, env=path, input=text, capture_output=True, text=True, timeout=30, check=False)
 
 

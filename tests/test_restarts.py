@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gangs import Job, fresh, until
+from tests.support.jobs import Job, fresh, until
 
 TRAINER, PSERVER = "paddle_trainer", "paddle_pserver_main"
 PASSES = 6

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import Job, until
-from tests.nodes import Nodes
+from tests.support.jobs import Job, until
+from tests.support.nodes import Nodes
 from tests.test_modes import PROGRAM, left
 
 TRAINERS, PSERVERS = 3, 2

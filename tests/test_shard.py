@@ -17,9 +17,8 @@ from launcher.copying import lines, lock, mounts
 from launcher.copying.lock import Lock
 from launcher.errors import Exit, Failure
 from launcher.shard import main, shard
-from tests.supervising import needs_root
-
-REPOSITORY = str(Path(__file__).resolve().parent.parent)
+from tests.support.paths import REPOSITORY
+from tests.support.supervising import needs_root
 
 
 @pytest.fixture
@@ -315,7 +314,7 @@ def test_in_a_real_container_the_slip_is_refused_and_the_volume_taken(data: Path
         "try: main(sys.argv[1:], {'SPLIT_COUNT': '2'})\n"
         "except Failure as failure: print(failure.message); sys.exit(failure.code)"
     )
-    env = {**os.environ, "PYTHONPATH": REPOSITORY}
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
     def run(where: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from launcher.gang.connection import MISSED
-from tests.gangs import Job, make_volume, until
-from tests.supervising import needs_root
-from tests.switches import TwoSwitches
+from tests.support.jobs import Job, make_volume, until
+from tests.support.supervising import needs_root
+from tests.support.switches import TwoSwitches
 from tests.test_restarts import MARK, PASSES, PSERVER, SIX, TRAINER, history, log, saved, until_saved
 
 pytestmark = needs_root

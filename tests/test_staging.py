@@ -24,10 +24,10 @@ from launcher.copying.tree import Tree
 from launcher.copying.words import Progress
 from launcher.errors import Exit, Failure
 from launcher.staging import Copy, Staging
-from tests.supervising import needs_root
+from tests.support.paths import REPOSITORY
+from tests.support.supervising import needs_root
 
-REPOSITORY = str(Path(__file__).resolve().parent.parent)
-ENV = {**os.environ, "PYTHONPATH": REPOSITORY}
+ENV = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 
 @pytest.fixture

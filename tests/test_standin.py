@@ -15,10 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.nodes import Nodes
+from tests.support.nodes import Nodes
+from tests.support.paths import MAKE_DATA, STANDIN
 
-STANDIN = Path(__file__).parent / "standin"
-MAKE_DATA = Path(__file__).parents[1] / "examples/quick_start/make_data.py"
 PADDLE, TRAINER, PSERVER = STANDIN / "paddle", STANDIN / "paddle_trainer", STANDIN / "paddle_pserver_main"
 PORT = 7164
 CRASHES = {134, 139}

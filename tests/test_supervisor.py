@@ -19,7 +19,7 @@ from launcher.model import Process
 from launcher.supervise.listening import listens
 from launcher.supervise.sinks import Limits
 from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor
-from tests.supervising import (
+from tests.support.supervising import (
     alive,
     free_port,
     freezing_volume,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ import yaml
 from launcher import config, report, tolerance
 from launcher.errors import Exit
 from launcher.model import CHILDREN, Cause
-
-K8S = Path(__file__).parent.parent / "k8s"
+from tests.support.paths import K8S
 
 
 def said(**variables: str) -> str | None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import Job, until
-from tests.nodes import Nodes
-from tests.supervising import needs_root
+from tests.support.jobs import Job, until
+from tests.support.nodes import Nodes
+from tests.support.supervising import needs_root
 
 pytestmark = needs_root
 

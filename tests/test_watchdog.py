@@ -26,10 +26,10 @@ from launcher.model import Cause
 from launcher.supervise import evidence, stacks
 from launcher.supervise.proctable import program as program_of
 from launcher.watchdog import Watchdog
-from tests.gang_nodes import Node, Scene, died, in_loop, settings
-from tests.gang_nodes import until as soon
-from tests.gangs import Job, until
-from tests.supervising import eventually, needs_root, run, silent_volume
+from tests.support.jobs import Job, until
+from tests.support.members import Node, Scene, died, in_loop, settings
+from tests.support.members import until as soon
+from tests.support.supervising import eventually, needs_root, run, silent_volume
 
 TRAINER = "paddle_trainer"
 MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from launcher.base.helper import Helper
-
-_ROOT = Path(__file__).parent.parent
+from tests.support.paths import REPOSITORY
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def worker(tmp_path: Path) -> Callable[[str], Helper]:
     def make(code: str) -> Helper:
         head = "import os, sys, time\nfrom launcher.base.helper_child import Answers, request\n"
         (tmp_path / "errand.py").write_text(f"{head}asked, answers = request(), Answers()\n{code}\n")
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{_ROOT}:{tmp_path}"}
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
         return Helper("errand", {"number": 7}, env)
 
     return make
@@ -55,10 +54,10 @@ Make = Callable[[str], Helper]
 _ISOLATED = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from launcher.worker import Worker
+from launcher.base.helper import Helper
 
 async def hear():
-    worker = Worker("json.tool", {}, {"PYTHONHOME": "/nowhere"})
+    worker = Helper("json.tool", {}, {"PYTHONHOME": "/nowhere"})
     try:
         print([message async for message in worker.messages()], worker.last_words())
     finally:
@@ -69,7 +68,7 @@ asyncio.run(hear())
 
 
 def test_a_launcher_that_heeds_no_variables_of_pythons_has_children_that_heed_none() -> None:
-    asking = [sys.executable, "-I", "-c", _ISOLATED, str(_ROOT)]
+    asking = [sys.executable, "-I", "-c", _ISOLATED, str(REPOSITORY)]
     assert subprocess.run(asking, capture_output=True, text=True, timeout=60).stdout == "[{}] \n"
 
 
@@ -138,13 +137,13 @@ def test_the_child_does_not_outlive_a_killed_launcher(worker: Make, tmp_path: Pa
     worker("answers.tell({'pid': os.getpid()})\ntime.sleep(600)")
     launcher = """
 import asyncio, os
-from launcher.worker import Worker
+from launcher.base.helper import Helper
 async def ask():
-    async for message in Worker("errand", {}, dict(os.environ)).messages():
+    async for message in Helper("errand", {}, dict(os.environ)).messages():
         print(message["pid"], flush=True)
 asyncio.run(ask())
 """
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{_ROOT}:{tmp_path}"}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
     process = subprocess.Popen([sys.executable, "-c", launcher], env=env, stdout=subprocess.PIPE)
     assert process.stdout is not None
     pid = int(process.stdout.readline())

@@ -14,7 +14,7 @@ from tests.e2e import table
 from tests.e2e.cluster import Cluster, kubectl, namespace
 from tests.e2e.manifests import apply, claimed, pod_security
 from tests.e2e.training import Training
-from tests.gangs import make_volume
+from tests.support.jobs import make_volume
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from tests.e2e.cluster import Cluster, Json, kubectl
+from tests.support.paths import K8S
 
-K8S = Path(__file__).parent.parent.parent / "k8s"
 QUICK_START = K8S.parent / "examples" / "quick_start"
 
 

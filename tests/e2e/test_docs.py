@@ -22,10 +22,9 @@ import yaml
 
 from tests.e2e.cluster import kubectl
 from tests.e2e.manifests import claimed
-from tests.gangs import MAKE_DATA
+from tests.support.paths import MAKE_DATA, REPOSITORY
 
-ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "kubernetes.md"
+PAGE = REPOSITORY / "docs" / "kubernetes.md"
 BLOCK_SECONDS = 200
 
 DOCKER = """\
@@ -120,8 +119,8 @@ def reader(tmp_path: Path, namespace: str) -> Reader:
     for made in (folder, tools, volume):
         made.mkdir()
     for name in ("docker", "k8s"):
-        shutil.copytree(ROOT / name, folder / "paddle-launcher" / name)
-    shutil.copy(ROOT / "Makefile", folder / "paddle-launcher")
+        shutil.copytree(REPOSITORY / name, folder / "paddle-launcher" / name)
+    shutil.copy(REPOSITORY / "Makefile", folder / "paddle-launcher")
     subprocess.run([sys.executable, MAKE_DATA, folder / "reviews", "--examples=300", "--seed=1"], check=True)
     (tools / "docker").write_text(DOCKER)
     (tools / "docker").chmod(0o755)

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from tests.e2e.cluster import Cluster, Json, kubectl, until
-from tests.e2e.manifests import K8S, QUICK_START, apply, overlay, passes, pod_security, rendered
+from tests.e2e.manifests import QUICK_START, apply, overlay, passes, pod_security, rendered
+from tests.support.paths import K8S
 
 SEEDS = Path(__file__).parent / "seeds"
 

@@ -18,10 +18,11 @@ import pytest
 
 from launcher.job import Failure, PaddleJob, Volume
 from tests.e2e.cluster import Cluster, kubectl, until
-from tests.e2e.manifests import K8S, apply, rendered
+from tests.e2e.manifests import apply, rendered
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
 from tests.paddle.outcome import PROGRAMS
+from tests.support.paths import K8S
 from tests.test_job_objects import PROGRAM
 from tests.test_paddlejob import EVERYTHING
 

@@ -19,7 +19,7 @@ from tests.e2e.manifests import apply, pod_security
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
 from tests.paddle.outcome import PROGRAMS
-from tests.rendering import FILES, from_text, given, jobs, of_kind, pod
+from tests.support.rendering import FILES, from_text, given, jobs, of_kind, pod
 from tests.test_job_objects import PROGRAM
 
 WAYS = ["brought along", "in the image"]

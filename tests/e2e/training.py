@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
+from tests.support.paths import K8S
 
-_K8S = Path(__file__).parent.parent.parent / "k8s"
 SLOW = ("--num_passes=100000",)
 Change = Callable[[Json], None]
 
@@ -138,5 +138,5 @@ class Training:
 
 def ignore_consequences(job: Json) -> None:
     """Give it the policy of our Indexed Job. Its backoffLimit stays: 0, so that nothing may count that should not."""
-    ours = yaml.safe_load((_K8S / "job-indexed" / "job.yaml").read_text())
+    ours = yaml.safe_load((K8S / "job-indexed" / "job.yaml").read_text())
     job["spec"]["podFailurePolicy"] = ours["spec"]["podFailurePolicy"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.gangs import Job, until
+from tests.support.jobs import Job, until
 
 PROGRAMS = Path(__file__).parent / "programs"
 PASSES, EXAMPLES = 5, 3000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gangs import Job
 from tests.paddle.outcome import (
     FOR_EVER,
     PASSES,
@@ -17,6 +16,7 @@ from tests.paddle.outcome import (
     log,
     process,
 )
+from tests.support.jobs import Job
 
 TOLERANCE = 0.00001  # as the quick start's README says
 

@@ -7,8 +7,8 @@ from functools import partial
 import psutil
 import pytest
 
-from tests.gangs import Job, until
 from tests.paddle.outcome import PASSES, PROGRAMS, WITHIN, accuracy, assert_each_shard_was_seen, assert_models, log
+from tests.support.jobs import Job, until
 
 ENDS = str(PROGRAMS / "ends.py")
 

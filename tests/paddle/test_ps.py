@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import Exit
-from tests.gangs import Job, fresh
-from tests.nodes import Nodes
 from tests.paddle.outcome import (
     FOR_EVER,
     PASSES,
@@ -23,6 +21,8 @@ from tests.paddle.outcome import (
     log,
     process,
 )
+from tests.support.jobs import Job, fresh
+from tests.support.nodes import Nodes
 from tests.test_roles import PSERVER, PSERVERS, TRAINERS, RolesJob
 
 TOLERANCE = 0.03  # as the quick start's README says

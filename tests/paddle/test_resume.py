@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gangs import JOB, Job
 from tests.paddle.outcome import PASSES, PROGRAMS, WITHIN, accuracy, assert_models, log
+from tests.support.jobs import JOB, Job
 from tests.test_restarts import history
 
 DIES = str(PROGRAMS / "dies.py")

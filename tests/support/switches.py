@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.gangs import until
-from tests.nodes import Nodes
+from tests.support.jobs import until
+from tests.support.nodes import Nodes
 
 
 class TwoSwitches(Nodes):

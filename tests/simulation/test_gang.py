@@ -19,10 +19,10 @@ from launcher.gang import (
     Stop,
 )
 from launcher.model import CHILDREN, Cause, Start
-from tests import gang_world
-from tests.gang_rules import RULES
-from tests.gang_schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence
-from tests.gang_story import Failed, Job, Judged, Prepared, Story, Verdict, Welcomed
+from tests.simulation import world
+from tests.simulation.rules import RULES
+from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence
+from tests.simulation.story import Failed, Job, Judged, Prepared, Story, Verdict, Welcomed
 
 SEED = int(os.environ.get("GANG_SEED", "0"))
 ALWAYS = 2000
@@ -35,7 +35,7 @@ seen: Counter[str] = Counter()
 @pytest.fixture(scope="module", autouse=True)
 def simulated() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        gang_world.move_in(patch)
+        world.move_in(patch)
         yield
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +13,10 @@ from kubernetes import client
 
 from launcher.job.operator import Asked
 from launcher.job.render import render
+from tests.support.paths import PADDLEJOBS
 
 Json = dict[str, Any]
 
-PADDLEJOBS = Path(__file__).parent / "paddlejobs"
 FILES = sorted(path.name for path in PADDLEJOBS.glob("*.yaml") if "claim" not in path.name)
 INJECTED = Asked("paddle-launcher-inject:latest", ("python3", "train.py"))
 AS_IT_IS = Asked(None, ("python3", "train.py"))

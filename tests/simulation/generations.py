@@ -16,7 +16,7 @@ from launcher.history import History
 from launcher.model import Cause, Member, Roster, Saves, Start
 from launcher.record import Record
 from launcher.roles import Shape
-from tests.gang_schedule import Schedule
+from tests.simulation.schedule import Schedule
 
 T = TypeVar("T")
 

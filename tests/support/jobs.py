@@ -16,10 +16,9 @@ from typing import Any
 
 import psutil
 
-from tests.nodes import Nodes
+from tests.support.nodes import Nodes
+from tests.support.paths import MAKE_DATA, STANDIN
 
-STANDIN = Path(__file__).parent / "standin"
-MAKE_DATA = Path(__file__).parents[1] / "examples/quick_start/make_data.py"
 JOB = "quick-start"
 FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
 

@@ -21,8 +21,8 @@ from launcher.gang import (
 from launcher.gang.verdict import handicap
 from launcher.model import CHILDREN, Cause, Start
 from launcher.record import MAX_ATTEMPTS
-from tests.gang_schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
-from tests.gang_story import (
+from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
+from tests.simulation.story import (
     END_WITHIN,
     SILENCE,
     Claimed,

@@ -26,8 +26,8 @@ from launcher.gang import (
     protocol,
 )
 from launcher.model import CHILDREN, Cause, Member, Start
-from tests.gang_generations import HubsGenerations
-from tests.gang_schedule import (
+from tests.simulation.generations import HubsGenerations
+from tests.simulation.schedule import (
     DISTURBING,
     Broken,
     Cut,
@@ -42,7 +42,7 @@ from tests.gang_schedule import (
     Silence,
     Told,
 )
-from tests.gang_world import Computer, World
+from tests.simulation.world import Computer, World
 
 HUB = ("10.0.0.0", 7000)
 SILENCE = 30.0

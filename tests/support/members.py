@@ -12,13 +12,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from launcher.gang import Begin, Event, Gang, Next, NotAgain, Restart, Settings, Stop, Train
 from launcher.model import CHILDREN, FIRST, Cause, Member, Roster, Start
+from tests.support.paths import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[1]
 SECRET = b"a secret of the tests"
 BEGUN = Begin(0, FIRST)
 
