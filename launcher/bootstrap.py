@@ -26,10 +26,9 @@ from launcher.errors import Exit, Failure
 from launcher.failures import Failures, name_of
 from launcher.gang import Gang, LookAgain
 from launcher.history import History
-from launcher.model import Peers, Roster
+from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
 from launcher.other_role import OtherRole
 from launcher.record import MAX_ATTEMPTS, Record
-from launcher.roles import BOTH, PSERVER, called
 from launcher.staging import Copy, Staging
 
 _PROGRESS_EVERY = 30.0
@@ -328,7 +327,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
     for number in range(trainers_here(config)):
         trainer = rank * each + number if isinstance(rank, int) else rank
         source = os.path.join(job, str(trainer), "data")
-        what = f"shard of {called(config.role, rank)}" if each == 1 else f"shard of trainer {trainer}"
+        what = f"shard of {member_name(config.role, rank)}" if each == 1 else f"shard of trainer {trainer}"
         wanted.append(Copy(source, config.data_folder(number), what, job, config.trainers))
     return wanted
 

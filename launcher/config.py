@@ -16,7 +16,7 @@ from typing import Any
 
 from launcher.base.host import device_address, device_names, visible_gpus
 from launcher.errors import ConfigProblems, Exit, Failure
-from launcher.roles import BOTH, PSERVER, TRAINER, Shape
+from launcher.model import BOTH, PSERVER, TRAINER, Shape
 from launcher.variables import BY_ROLE, EACH_GPU, SERVICE_ACCOUNT, TERMINATION_LOG, VARIABLES, Variable
 
 _ALIKE = 0.87  # of 1: a letter or two of a name

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from launcher import report
-from launcher.model import Cause
-from launcher.roles import Shape
+from launcher.model import Cause, Shape
 
 _KEPT = 100  # generations; the numbers of older ones are still known by those that follow
 

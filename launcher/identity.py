@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from launcher.base.host import sort_key
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Roster
-from launcher.roles import PSERVER, Shape
+from launcher.model import PSERVER, Member, Roster, Shape
 
 
 def are_numbered(members: Collection[Member]) -> bool:

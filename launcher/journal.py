@@ -6,11 +6,11 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
-from launcher import report, roles
+from launcher import report
 from launcher.errors import Exit
 from launcher.history import History
 from launcher.latest import LatestFile
-from launcher.model import Member, Outcome, Roster, Start
+from launcher.model import Member, Outcome, Roster, Shape, Start, member_folder
 
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
 
@@ -31,11 +31,11 @@ class Journal:
         me: Member,
         history: History | None,
         attempts_file: str | None,
-        shape: roles.Shape,
+        shape: Shape,
         say: Callable[[str], None],
     ) -> None:
         assert me.rank is not None
-        self.folder = os.path.join(output, roles.folder(me.role, shape.number(me.rank)))
+        self.folder = os.path.join(output, member_folder(me.role, shape.number(me.rank)))
         self._job = job
         self._roster = roster
         self._me = me

@@ -8,13 +8,13 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher import alive, paddle, roles, tolerance
+from launcher import alive, paddle, tolerance
 from launcher.base.log import Say
 from launcher.base.spawn import become_subreaper, heed_all_signals
 from launcher.conduct import Conductor
 from launcher.config import JobConfig
 from launcher.errors import Exit
-from launcher.model import Outcome
+from launcher.model import Outcome, member_name
 from launcher.supervise.guardian import Guardian
 from launcher.supervise.proctable import tagged_environment
 
@@ -27,7 +27,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
     heed_all_signals()
     tag = secrets.token_hex(8)
     guardian = None if os.getpid() == 1 else Guardian(tag)
-    say = Say(name=roles.called(config.role, "?") if config.rank is None else config.shape.name(config.rank))
+    say = Say(name=member_name(config.role, "?") if config.rank is None else config.shape.name(config.rank))
     for warning in (*config.warnings, *paddle.warnings(flags, command)):
         say(f"warning: {warning}")
     if attempts := tolerance.said(config):

@@ -1,9 +1,63 @@
-"""The words of the project as data: frozen, without behaviour, known to every room."""
+"""The words of the project as data: frozen, and known to every room."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+BOTH, TRAINER, PSERVER = "both", "trainer", "pserver"
+OTHER_ROLE = {TRAINER: PSERVER, PSERVER: TRAINER}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many members a job has: those that train, and those that only serve. Trainers have the first ranks."""
+
+    trainers: int
+    pservers: int = 0  # 0: there are no roles, each member does both
+
+    @property
+    def size(self) -> int:
+        """All members."""
+        return self.trainers + self.pservers
+
+    def count(self, role: str) -> int:
+        """The members of one role."""
+        return self.pservers if role == PSERVER else self.trainers
+
+    def rank(self, role: str, number: int) -> int:
+        """The rank in the gang of a member with this number within its role."""
+        return self.trainers + number if role == PSERVER else number
+
+    def role(self, rank: int) -> str:
+        """What the member with this rank does."""
+        if not self.pservers:
+            return BOTH
+        return TRAINER if rank < self.trainers else PSERVER
+
+    def number(self, rank: int) -> int:
+        """The member's number within its role."""
+        return rank if rank < self.trainers or not self.pservers else rank - self.trainers
+
+    def name(self, rank: int) -> str:
+        """The member with this rank, for people."""
+        return member_name(self.role(rank), self.number(rank))
+
+    def names(self, ranks: Sequence[int]) -> str:
+        """Several members: `rank 1, 2`, or `trainer 1, pserver 0`."""
+        if not self.pservers:
+            return member_name(BOTH, ", ".join(map(str, ranks)))
+        return ", ".join(map(self.name, ranks))
+
+
+def member_name(role: str, number: object) -> str:
+    """`rank 1` where all do the same, else `trainer 1` or `pserver 0`."""
+    return f"{'rank' if role == BOTH else role} {number}"
+
+
+def member_folder(role: str, number: object) -> str:
+    """Where the member's logs and status go, below the job's output."""
+    return f"{'pserver' if role == PSERVER else 'node'}_{number}"
 
 
 @dataclass(frozen=True)
@@ -15,7 +69,7 @@ class Member:
     address: str
     training_address: str
     rank: int | None = None
-    role: str = "both"
+    role: str = BOTH
     trainers: int = 1  # that it runs
     controller: str = ""  # where each role has one of its own: its identity
 

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeVar
 from launcher.base.aio import off_loop
 from launcher.errors import Exit, Failure
 from launcher.failures import Failures, Sign
+from launcher.model import OTHER_ROLE
 from launcher.peers import Finder
-from launcher.roles import OTHER
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class OtherRole:
     """
 
     def __init__(self, role: str, finder: Finder, failures: Failures, say: Callable[[str], None]) -> None:
-        self._other = OTHER[role]
+        self._other = OTHER_ROLE[role]
         self._finder = finder
         self._failures = failures
         self._say = say

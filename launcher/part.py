@@ -19,9 +19,8 @@ from launcher.generations import Generations
 from launcher.history import History
 from launcher.journal import Journal
 from launcher.leases import Holder, Leases
-from launcher.model import FIRST, Cause, Member, Plan, Roster, Start
+from launcher.model import BOTH, FIRST, Cause, Member, Plan, Roster, Start
 from launcher.record import Record
-from launcher.roles import BOTH
 from launcher.tenure import Tenure
 
 T = TypeVar("T")

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from launcher import identity, paddle, peers, report, roles
+from launcher import identity, paddle, peers, report
 from launcher.bootstrap import copies, finder_settings
 from launcher.config import JobConfig
-from launcher.model import Member, Process, Roster
+from launcher.model import BOTH, Member, Process, Roster, member_folder, member_name
 
 # Variables that say how training runs. The rest of an environment may hold passwords: it is only counted.
 _SHOWN = ("JOB_", "TRAIN", "CONF_PADDLE_", "LAUNCHER_", "POD_", "PADDLE_", "FLAGS_", "GLOG_", "GLOO_", "NCCL_", "OMP_")
@@ -35,7 +35,7 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
         "roster": [_member(config, member) for member in roster.members] if roster else None,
         "work_directory": config.workdir,
         "copies": [asdict(copy) for copy in copies(config, shown_rank)],
-        "logs": os.path.join(config.output, roles.folder(config.role, shown_rank)),
+        "logs": os.path.join(config.output, member_folder(config.role, shown_rank)),
         "processes": [_process(process) for process in (*plan.servers, *plan.trainers)],
         "warnings": [*config.warnings, *paddle.warnings(flags, command)],
     }
@@ -89,7 +89,7 @@ def _process(process: Process) -> dict[str, Any]:
 
 def _text(content: Mapping[str, Any]) -> str:
     rank = "not known before peers are found, one" if content["rank"] is None else content["rank"]
-    alike = content["role"] == roles.BOTH
+    alike = content["role"] == BOTH
     own = f"{rank} of {content['nodes']}" if alike else f"{content['role']} {rank}, one of {content['nodes']} members"
     lines = [
         f"job        {content['job'] or '-'}, identity {content['identity'] or 'not known yet'}",
@@ -101,7 +101,7 @@ def _text(content: Mapping[str, Any]) -> str:
         f"copy       {copy['source']}/* to {copy['destination']}/  ({copy['what']})" for copy in content["copies"]
     ]
     for member in content["roster"] or []:
-        place = member["rank"] if alike else roles.called(member["role"], member["rank"])
+        place = member["rank"] if alike else member_name(member["role"], member["rank"])
         lines.append(f"member     {place}  {member['pod']}  {member['training_address']}")
     for process in content["processes"]:
         lines.append(f"{process['role']:<10} {shlex.join(process['argv'])}")

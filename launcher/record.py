@@ -18,8 +18,7 @@ from launcher.base import files
 from launcher.history import History
 from launcher.latest import as_bytes
 from launcher.leases import Leases
-from launcher.model import Cause, Roster
-from launcher.roles import Shape
+from launcher.model import Cause, Roster, Shape
 
 MAX_ATTEMPTS = 5  # without progress
 

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher.errors import Exit
-from launcher.model import Cause, Member, Outcome
-from launcher.roles import Shape
+from launcher.model import Cause, Member, Outcome, Shape
 
 _OWN_CODES = frozenset(int(code) for code in Exit)
 _STOPPED = "told to stop (SIGTERM) and stopped in order"

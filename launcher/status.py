@@ -11,8 +11,8 @@ from typing import Any
 from launcher.base.files import cannot_read
 from launcher.base.table import table
 from launcher.errors import Exit, Failure
+from launcher.model import BOTH, member_folder, member_name
 from launcher.report import whose
-from launcher.roles import BOTH, called, folder
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")
@@ -65,7 +65,7 @@ def _pods(job: Mapping[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:
     for place, member in enumerate(members if isinstance(members, list) else []):
         known = member if isinstance(member, dict) else {}
         rank, role = known.get("rank", place), known.get("role")
-        name, _, _ = folder(str(role), "").rpartition("_")
+        name, _, _ = member_folder(str(role), "").rpartition("_")
         found[name, rank if isinstance(rank, int) else place] = (role, known.get("pod"))
     return found
 
@@ -103,4 +103,4 @@ def _in_words(cause: object) -> str | None:
 
 
 def _called(somebody: Mapping[str, Any]) -> str:
-    return called(str(somebody.get("role") or BOTH), somebody.get("rank"))
+    return member_name(str(somebody.get("role") or BOTH), somebody.get("rank"))

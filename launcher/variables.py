@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.roles import BOTH, PSERVER, TRAINER
+from launcher.model import BOTH, PSERVER, TRAINER
 
 TERMINATION_LOG = "/dev/termination-log"
 BY_ROLE = f"{TRAINER}="  # how LAUNCHER_SERVICE begins where there are roles

@@ -18,8 +18,7 @@ from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import REPORTS, Gang
-from launcher.model import Cause, Roster
-from launcher.roles import Shape
+from launcher.model import Cause, Roster, Shape
 from launcher.supervise import evidence
 from launcher.supervise.evidence import Subject
 

@@ -18,8 +18,7 @@ from launcher.gang import Finish, HubLost, Lead, LookAgain, Next, Stop, Train, p
 from launcher.gang.connection import Connection, Pulse, settle
 from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
 from launcher.gang.words import Papers
-from launcher.model import Cause
-from launcher.roles import Shape
+from launcher.model import Cause, Shape
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
 # ---- joining and the good way ----------------------------------------------------------------------------------------

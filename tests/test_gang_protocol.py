@@ -12,8 +12,7 @@ from launcher.gang import Missing, Stop, protocol
 from launcher.gang.protocol import Malformed
 from launcher.gang.verdict import first_cause
 from launcher.gang.words import Papers
-from launcher.model import Cause, Member, Roster
-from launcher.roles import Shape
+from launcher.model import Cause, Member, Roster, Shape
 from tests.support.members import died
 
 ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)

@@ -14,8 +14,7 @@ import pytest
 
 from launcher.gang import Finish, LookAgain, Train, protocol
 from launcher.gang.words import Papers
-from launcher.model import Roster
-from launcher.roles import Shape
+from launcher.model import Roster, Shape
 from tests.support.members import SECRET, Node, Scene, in_loop, settings, until
 from tests.support.paths import REPOSITORY
 

@@ -31,8 +31,7 @@ from launcher.gang import (
 )
 from launcher.gang.protocol import Message, encode
 from launcher.gang.words import Papers
-from launcher.model import CHILDREN, FIRST, Cause, Start
-from launcher.roles import Shape
+from launcher.model import CHILDREN, FIRST, Cause, Shape, Start
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
 KILLED = died("trainer", 1, 137, "killed")

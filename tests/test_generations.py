@@ -18,9 +18,8 @@ from launcher.errors import Exit, Failure
 from launcher.gang import AlreadyComplete, Next, NotAgain
 from launcher.generations import Generations
 from launcher.history import History
-from launcher.model import Cause, Member, Roster, Saves, Start
+from launcher.model import Cause, Member, Roster, Saves, Shape, Start
 from launcher.record import MAX_ATTEMPTS, Record
-from launcher.roles import Shape
 
 T = TypeVar("T")
 

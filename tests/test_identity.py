@@ -8,8 +8,7 @@ import pytest
 
 from launcher.errors import Exit, Failure
 from launcher.identity import joint, roster, settled
-from launcher.model import Member
-from launcher.roles import Shape
+from launcher.model import Member, Shape
 
 
 def member(address: str, rank: int | None = None) -> Member:

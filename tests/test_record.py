@@ -12,9 +12,8 @@ import pytest
 
 from launcher.base import files
 from launcher.errors import Failure
-from launcher.model import Cause
+from launcher.model import Cause, Shape
 from launcher.record import Record
-from launcher.roles import Shape
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"failed": 3}', '{"without_progress": null}', "\udcff", None])

@@ -8,8 +8,7 @@ import pytest
 
 from launcher import report
 from launcher.errors import Exit
-from launcher.model import Cause, Outcome
-from launcher.roles import Shape
+from launcher.model import Cause, Outcome, Shape
 
 
 def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: object) -> Cause:

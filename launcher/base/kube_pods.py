@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.roles import BOTH
+from launcher.model import BOTH
 
 Json = dict[str, Any]
 

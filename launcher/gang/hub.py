@@ -19,8 +19,7 @@ from launcher.gang.stall import Stall
 from launcher.gang.strangers import Refusal
 from launcher.gang.verdict import first_cause, handicap
 from launcher.gang.words import AlreadyComplete, Missing, Next, NotAgain, Papers, Settings
-from launcher.model import Cause, Roster, Start
-from launcher.roles import Shape
+from launcher.model import Cause, Roster, Shape, Start
 
 
 @dataclass(eq=False)

@@ -12,8 +12,7 @@ from launcher.gang.connection import Connection
 from launcher.gang.protocol import Hello, Malformed
 from launcher.gang.strangers import Refusal
 from launcher.gang.words import LookAgain, Missing, Papers, Settings
-from launcher.model import Member
-from launcher.roles import PSERVER
+from launcher.model import PSERVER, Member
 
 _MISSING_SHOWN = 20
 

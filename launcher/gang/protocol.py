@@ -70,8 +70,7 @@ from functools import lru_cache
 from typing import Any
 
 from launcher.gang.words import Begin, Missing, Papers, Restart, Stop, Train
-from launcher.model import Cause, Member, Roster, Start
-from launcher.roles import Shape
+from launcher.model import Cause, Member, Roster, Shape, Start
 
 VERSION = 6
 UNKNOWN_LIMIT = 64 * 1024

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from launcher.model import Cause, Member, Start
-from launcher.roles import Shape
+from launcher.model import Cause, Member, Shape, Start
 
 REPORTS = 4  # of progress, at most, in the time that a job may be silent: each tells of what was printed since the last
 

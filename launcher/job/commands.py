@@ -14,7 +14,7 @@ from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.gang import INJECTED, Gang
 from launcher.job.operator import Asked
-from launcher.roles import PSERVER, TRAINER
+from launcher.model import PSERVER, TRAINER
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.job.gang import COLLECTIVE, PS, SINGLE, Gang, Json, Role, Secret
-from launcher.roles import BOTH
+from launcher.model import BOTH
 
 SECRET_FOLDER = "/var/run/paddle-launcher"
 SECRET_KEY = "secret"

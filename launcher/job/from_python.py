@@ -10,7 +10,7 @@ from launcher.job import env
 from launcher.job.gang import COLLECTIVE, Gang, Group, Json, Role, mode
 from launcher.job.parameters import all_volumes, as_kubernetes_spells_it, cpus, gpus, job_of, words
 from launcher.job.volumes import mounted
-from launcher.roles import BOTH, PSERVER, TRAINER
+from launcher.model import BOTH, PSERVER, TRAINER
 
 if TYPE_CHECKING:
     from launcher.job.paddlejob import PaddleJob

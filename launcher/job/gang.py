@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.roles import PSERVER, TRAINER
+from launcher.model import PSERVER, TRAINER
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ _BACKOFF_LIMIT = 4
 class Role:
     """Pods that all do the same, each with a number: one Indexed Job. The template is the user's, and never changed."""
 
-    kind: str  # of launcher.roles
+    kind: str  # of launcher.model
     job: str  # the Job's name
     replicas: int
     template: Mapping[str, Any]

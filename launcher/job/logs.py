@@ -12,7 +12,7 @@ from launcher.errors import Exit, Failure
 from launcher.job.access import Access, Refused
 from launcher.job.patience import Patience
 from launcher.job.state import HALFWAY, SUBMITTED, SUSPENDED, WAITING, JobState, MemberState, look
-from launcher.roles import PSERVER
+from launcher.model import PSERVER
 
 _POLL = 1.0
 _AWAY = 60.0  # seconds that the API server may be away

@@ -10,7 +10,7 @@ from launcher.job.fields import Fields, Found, meant
 from launcher.job.gang import PS, Gang, Group, Json, Role, Secret, mode, name_problems
 from launcher.job.pods import GROUP_NAME, VOLCANO
 from launcher.job.rehearsal import rehearse_all
-from launcher.roles import BOTH, PSERVER, TRAINER
+from launcher.model import BOTH, PSERVER, TRAINER
 
 API = "batch.paddlepaddle.org/v1"
 KIND = "PaddleJob"

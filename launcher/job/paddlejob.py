@@ -13,7 +13,7 @@ from launcher.job import from_python, parameters
 from launcher.job.fields import Found
 from launcher.job.gang import Gang, Json
 from launcher.job.volumes import AnyVolume, CephFSVolume
-from launcher.roles import TRAINER
+from launcher.model import TRAINER
 
 if TYPE_CHECKING:
     from launcher.job.access import Access

@@ -12,7 +12,7 @@ from launcher.job import volumes
 from launcher.job.fields import Fields, Found
 from launcher.job.gang import name_problems
 from launcher.job.volumes import AnyVolume
-from launcher.roles import PSERVER, TRAINER
+from launcher.model import PSERVER, TRAINER
 
 if TYPE_CHECKING:
     from launcher.job.paddlejob import PaddleJob

@@ -6,7 +6,7 @@ import copy
 
 from launcher.job.env import SECRET_FOLDER, set_by_user, variables
 from launcher.job.gang import PS, Gang, Json, Role
-from launcher.roles import BOTH, PSERVER
+from launcher.model import BOTH, PSERVER
 
 JOB, ROLE = "paddle-launcher/job", "paddle-launcher/role"
 MANAGED_BY = "app.kubernetes.io/managed-by"

@@ -11,7 +11,7 @@ from launcher.errors import Exit, Failure
 from launcher.job.access import Access
 from launcher.job.gang import Json
 from launcher.job.pods import JOB, ROLE
-from launcher.roles import PSERVER, called
+from launcher.model import PSERVER, member_name
 
 WAITING, RUNNING, COMPLETE, FAILED, SUSPENDED = "waiting", "running", "complete", "failed", "suspended"
 
@@ -40,7 +40,7 @@ class MemberState:
     @property
     def name(self) -> str:
         """For people: `rank 1`, `trainer 1`, `pserver 0`."""
-        return called(self.role, self.rank)
+        return member_name(self.role, self.rank)
 
     @property
     def trains(self) -> bool:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import FIRST, Plan, Roster, Saves, Start
+from launcher.model import BOTH, FIRST, Plan, Roster, Saves, Start
 from launcher.paddle import fleet, v0
 from launcher.paddle.advice import advice
-from launcher.roles import BOTH
 
 __all__ = ["advice", "mode", "plan", "programs", "replaced", "saves", "true_code", "warnings", "without_environment"]
 

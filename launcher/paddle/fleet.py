@@ -15,8 +15,7 @@ from launcher import checkpoints
 from launcher.base.host import host_port
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import FIRST, Member, Plan, Process, Roster, Saves, Start
-from launcher.roles import BOTH, PSERVER, called
+from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Start, member_name
 
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
@@ -164,7 +163,7 @@ def _refuse_other_numbers(config: JobConfig, members: Sequence[Member]) -> None:
         if config.role != PSERVER and member.trainers != config.trainers_per_node:
             raise Failure(
                 Exit.CONFIG,
-                f"LAUNCHER_TRAINERS_PER_NODE: {called(member.role, member.rank)} (pod {member.pod}) runs "
+                f"LAUNCHER_TRAINERS_PER_NODE: {member_name(member.role, member.rank)} (pod {member.pod}) runs "
                 f"{member.trainers} trainers, this member {config.trainers_per_node}: expected the same number on all "
                 "nodes",
             )

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
-from launcher.model import Member, Peers
-from launcher.roles import Shape
+from launcher.model import Member, Peers, Shape
 from launcher.variables import SERVICE_ACCOUNT
 
 WAYS = {

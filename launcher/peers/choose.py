@@ -8,10 +8,9 @@ from dataclasses import replace
 from launcher.base.kube_pods import ENDED, LEAVING, LIVE, Pod
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.identity import are_numbered, roster
-from launcher.model import Member, Peers
+from launcher.model import BOTH, OTHER_ROLE, PSERVER, TRAINER, Member, Peers
 from launcher.peers import Settings
 from launcher.peers.pods import View
-from launcher.roles import BOTH, OTHER, PSERVER, TRAINER
 
 _SHOWN = 5  # pods that one message names
 
@@ -41,7 +40,7 @@ def other_job(view: View, settings: Settings) -> str | None:
         return None
     jobs: dict[str, list[Pod]] = {}
     for pod in view.pods.values():
-        if pod.role == OTHER[settings.role] and pod.job:
+        if pod.role == OTHER_ROLE[settings.role] and pod.job:
             jobs.setdefault(pod.job, []).append(pod)
 
     def age(job: str) -> tuple[bool, str]:
@@ -110,7 +109,7 @@ def _of_the_job(view: View, settings: Settings, me: Pod) -> list[Pod]:
     """The pods of this very job: not those of an older one of the same name, nor of another revision."""
     jobs = {settings.role: me.job}
     if settings.role != BOTH:
-        jobs[OTHER[settings.role]] = other_job(view, settings)
+        jobs[OTHER_ROLE[settings.role]] = other_job(view, settings)
     found = []
     for pod in view.pods.values():
         role = settings.role if pod.uid == me.uid or settings.role == BOTH else pod.role

@@ -11,12 +11,11 @@ from launcher.base.aio import bounded
 from launcher.base.helper import Helper
 from launcher.base.kube_pods import Pod
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Peers
+from launcher.model import BOTH, Member, Peers
 from launcher.peers import Settings
 from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
 from launcher.peers.pods import View
 from launcher.peers.waiting import Waiting
-from launcher.roles import BOTH
 
 _CHILD = "launcher.peers.kubernetes"
 _ASK = 5.0  # seconds for the whole of one question

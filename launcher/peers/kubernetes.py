@@ -17,7 +17,7 @@ from launcher.base.helper_child import Answers, request
 from launcher.base.host import held_here, is_held, parsed
 from launcher.base.kube_pods import LIVE, Pod
 from launcher.errors import Exit, Failure
-from launcher.roles import BOTH
+from launcher.model import BOTH
 
 gc.disable()  # it would look through the client's 700 modules again and again while they load: a quarter of the time
 from launcher.peers.api import Api, Expired, Passing  # noqa: E402

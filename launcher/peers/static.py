@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection
 
 from launcher.base.host import held_here, is_address, is_held, parsed
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Peers
+from launcher.model import BOTH, Member, Peers
 from launcher.peers import Settings
 from launcher.peers.own import own_member
-from launcher.roles import BOTH
 
 
 class Static:

@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from launcher.errors import Failure
+from launcher.model import BOTH, Shape
 from launcher.peers import Settings, finder
-from launcher.roles import BOTH, Shape
 
 
 def settings() -> Settings:

@@ -13,9 +13,8 @@ from launcher.errors import Exit, Failure
 from launcher.gang import Next, NotAgain
 from launcher.generations import Generations
 from launcher.history import History
-from launcher.model import Cause, Member, Roster, Saves, Start
+from launcher.model import Cause, Member, Roster, Saves, Shape, Start
 from launcher.record import Record
-from launcher.roles import Shape
 from tests.simulation.schedule import Schedule
 
 T = TypeVar("T")

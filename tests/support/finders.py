@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from launcher.model import BOTH, Shape
 from launcher.peers import Settings
-from launcher.roles import BOTH, Shape
 
 
 def settings(**more: Any) -> Settings:
