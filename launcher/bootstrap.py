@@ -23,13 +23,13 @@ from launcher import identity, peers
 from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.failures import Failures, name_of
 from launcher.gang import Gang, LookAgain
-from launcher.history import History
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
 from launcher.other_role import OtherRole
-from launcher.record import MAX_ATTEMPTS, Record
 from launcher.staging import Copy, Staging
+from launcher.store.failure_marks import Failures, name_of
+from launcher.store.history import History
+from launcher.store.record import MAX_ATTEMPTS, Record
 
 _PROGRESS_EVERY = 30.0
 _LOOK_EVERY = 1.0

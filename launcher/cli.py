@@ -124,7 +124,7 @@ def _shard(arguments: list[str], received: list[int]) -> int:
 
 
 def _status(arguments: list[str], received: list[int]) -> int:
-    from launcher import status
+    from launcher.store import status
 
     as_json = take(arguments, "--json")
     given = namespace(arguments)
@@ -265,7 +265,7 @@ def _complain(failure: Failure, received: Sequence[int]) -> int:
 
 def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> None:
     """With one role a pod the members of the other role would wait for this one, which never comes."""
-    from launcher import failures
+    from launcher.store import failure_marks
 
     try:
         own = parse_run(arguments).own
@@ -273,7 +273,7 @@ def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> N
         own = {}
     if member := config.role_member(config.environment(), own):
         what = "; ".join(failure.message.splitlines())
-        failures.tell_before_launch(member, f"exit code {int(code)}: {what}")
+        failure_marks.tell_before_launch(member, f"exit code {int(code)}: {what}")
 
 
 def _end(code: int) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from launcher import checkpoints
 from launcher.base.files import FromVolume
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.gang import AlreadyComplete, Next, NotAgain
-from launcher.history import History
 from launcher.model import AGAIN, CHILDREN, Cause, Roster, Saves, Start
-from launcher.record import MAX_ATTEMPTS, Record
-from launcher.tenure import Tenure
+from launcher.store import checkpoints
+from launcher.store.history import History
+from launcher.store.lease_holder import Tenure
+from launcher.store.record import MAX_ATTEMPTS, Record
 
 _BUGS = (*CHILDREN, "stalled")  # kinds of causes that may be bugs of the program
 GONE = ("lost", "stopped")  # kinds of causes after which a member is not there any more

@@ -10,9 +10,9 @@ from typing import Any, NoReturn, TypeVar
 
 from launcher.base.aio import off_loop
 from launcher.errors import Exit, Failure
-from launcher.failures import Failures, Sign
 from launcher.model import OTHER_ROLE
 from launcher.peers import Finder
+from launcher.store.failure_marks import Failures, Sign
 
 T = TypeVar("T")
 

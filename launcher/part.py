@@ -16,12 +16,12 @@ from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import Settings
 from launcher.generations import Generations
-from launcher.history import History
-from launcher.journal import Journal
-from launcher.leases import Holder, Leases
 from launcher.model import BOTH, FIRST, Cause, Member, Plan, Roster, Start
-from launcher.record import Record
-from launcher.tenure import Tenure
+from launcher.store.history import History
+from launcher.store.journal import Journal
+from launcher.store.lease import Holder, Leases
+from launcher.store.lease_holder import Tenure
+from launcher.store.record import Record
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from launcher import generations
 from launcher.errors import Exit, Failure
 from launcher.gang import AlreadyComplete, Next, NotAgain
 from launcher.generations import Generations
-from launcher.history import History
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
-from launcher.record import MAX_ATTEMPTS, Record
+from launcher.store.history import History
+from launcher.store.record import MAX_ATTEMPTS, Record
 
 T = TypeVar("T")
 

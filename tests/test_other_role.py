@@ -11,9 +11,9 @@ import pytest
 
 from launcher import other_role
 from launcher.errors import Exit, Failure
-from launcher.failures import Failures, Sign
 from launcher.other_role import OtherRole
 from launcher.peers.alone import Alone
+from launcher.store.failure_marks import Failures, Sign
 from tests.support import finders
 from tests.support.members import until
 

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher import checkpoints
 from launcher.base.host import host_port
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Start, member_name
+from launcher.store import checkpoints
 
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")

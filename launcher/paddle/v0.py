@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from launcher import checkpoints
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import Plan, Process, Roster, Saves
+from launcher.store import checkpoints
 
 PROGRAMS = ("paddle",)
 _COMMENT = "paddle_process_by_paddle"

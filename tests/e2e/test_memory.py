@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from launcher.status import describe
+from launcher.store.status import describe
 from tests.e2e.cluster import SIZE, Json, until
 from tests.e2e.test_going_on import PASSES, until_saved, went_on
 from tests.e2e.training import Training

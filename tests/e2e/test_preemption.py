@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.status import describe
+from launcher.store.status import describe
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
 from tests.e2e.pods import kill, name_of
 from tests.e2e.test_going_on import PASSES, until_saved, went_on

@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Callable
 from typing import TypeVar
 
-from launcher import checkpoints
 from launcher.errors import Exit, Failure
 from launcher.gang import Next, NotAgain
 from launcher.generations import Generations
-from launcher.history import History
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
-from launcher.record import Record
+from launcher.store import checkpoints
+from launcher.store.history import History
+from launcher.store.record import Record
 from tests.simulation.schedule import Schedule
 
 T = TypeVar("T")

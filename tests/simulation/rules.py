@@ -20,7 +20,7 @@ from launcher.gang import (
 )
 from launcher.gang.verdict import handicap
 from launcher.model import CHILDREN, Cause, Start
-from launcher.record import MAX_ATTEMPTS
+from launcher.store.record import MAX_ATTEMPTS
 from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.simulation.story import (
     END_WITHIN,

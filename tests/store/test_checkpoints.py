@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from launcher import checkpoints
 from launcher.errors import Exit, Failure
+from launcher.store import checkpoints
 
 
 def save(folder: Path, number: int, *, done: bool = True, content: str = "w") -> Path:
@@ -115,7 +115,7 @@ def test_a_pass_that_cannot_be_looked_at_is_not_taken_for_half_written(
             raise OSError(error, os.strerror(error))
         return stat(path, **more)
 
-    monkeypatch.setattr("launcher.checkpoints.os.stat", fails)
+    monkeypatch.setattr("launcher.store.checkpoints.os.stat", fails)
     for look in (checkpoints.newest, checkpoints.half_written):
         with pytest.raises(Failure, match=f"cannot read {made}") as caught:
             look(str(tmp_path))
@@ -168,7 +168,7 @@ def test_a_move_that_is_refused_is_said_with_its_place(tmp_path: Path, monkeypat
         raise OSError(30, "Read-only file system")
 
     made = save(tmp_path, 1)
-    monkeypatch.setattr("launcher.checkpoints.os.rename", read_only)
+    monkeypatch.setattr("launcher.store.checkpoints.os.rename", read_only)
     with pytest.raises(Failure, match=f"cannot write {made}: Read-only") as caught:
         checkpoints.set_aside(str(tmp_path), [1], str(tmp_path / "aside"))
     assert caught.value.code == Exit.CANNOT_WRITE

@@ -13,8 +13,8 @@ from functools import partial
 from launcher.base.aio import bounded, off_loop
 from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
-from launcher.leases import Holder, Lease, Leases
 from launcher.model import Cause
+from launcher.store.lease import Holder, Lease, Leases
 
 _SAY_EVERY = 30.0
 _LOOK_EVERY = 1.0

@@ -16,9 +16,9 @@ import pytest
 
 from launcher.base.aio import off_loop
 from launcher.errors import Exit, Failure
-from launcher.leases import Holder, Leases
 from launcher.model import Cause
-from launcher.tenure import Tenure
+from launcher.store.lease import Holder, Leases
+from launcher.store.lease_holder import Tenure
 from tests.support.members import in_loop, until
 
 T = TypeVar("T")

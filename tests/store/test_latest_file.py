@@ -9,7 +9,7 @@ import pytest
 
 from launcher.base import files
 from launcher.errors import Exit, Failure
-from launcher.latest import LatestFile
+from launcher.store.latest_file import LatestFile
 
 
 def put(file: LatestFile, version: int) -> None:

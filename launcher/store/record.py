@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.base import files
-from launcher.history import History
-from launcher.latest import as_bytes
-from launcher.leases import Leases
 from launcher.model import Cause, Roster, Shape
+from launcher.store.history import History
+from launcher.store.latest_file import as_bytes
+from launcher.store.lease import Leases
 
 MAX_ATTEMPTS = 5  # without progress
 

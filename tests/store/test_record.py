@@ -13,7 +13,7 @@ import pytest
 from launcher.base import files
 from launcher.errors import Failure
 from launcher.model import Cause, Shape
-from launcher.record import Record
+from launcher.store.record import Record
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"failed": 3}', '{"without_progress": null}', "\udcff", None])

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 from launcher import report
 from launcher.errors import Exit
-from launcher.history import History
-from launcher.latest import LatestFile
 from launcher.model import Member, Outcome, Roster, Shape, Start, member_folder
+from launcher.store.history import History
+from launcher.store.latest_file import LatestFile
 
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
 

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from launcher.failures import Failures
+from launcher.store.failure_marks import Failures
 
 
 def member(folder: Path, identity: str, me: str) -> Failures:
