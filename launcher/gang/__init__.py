@@ -1,7 +1,6 @@
 """The gang: N launchers that start together, fail together with the first cause named, and end together."""
 
-from launcher.gang.gang import Gang
-from launcher.gang.words import (
+from launcher.gang.events import (
     REPORTS,
     AlreadyComplete,
     Begin,
@@ -19,6 +18,7 @@ from launcher.gang.words import (
     Stop,
     Train,
 )
+from launcher.gang.gang import Gang
 
 __all__ = [
     "REPORTS",

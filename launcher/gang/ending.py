@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from launcher.gang.joining import Seat
-from launcher.gang.words import Settings
+from launcher.gang.events import Settings
+from launcher.gang.seats import Seat
 
 END_WITHIN = 2.0  # seconds for children that need not save any more, as after a failure
 

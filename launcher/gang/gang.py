@@ -11,14 +11,8 @@ from launcher.base.aio import bounded
 from launcher.errors import Exit
 from launcher.gang import protocol
 from launcher.gang.connection import Connection
-from launcher.gang.door import Door
 from launcher.gang.ending import END_WITHIN
-from launcher.gang.hub import Hub
-from launcher.gang.member import Link, pause
-from launcher.gang.protocol import Malformed, Message
-from launcher.gang.strangers import Refusal, Strangers
-from launcher.gang.verdict import first_cause, handicap
-from launcher.gang.words import (
+from launcher.gang.events import (
     Begin,
     Collect,
     Event,
@@ -34,6 +28,12 @@ from launcher.gang.words import (
     Stop,
     Train,
 )
+from launcher.gang.first_cause import first_cause, handicap
+from launcher.gang.hub import Hub
+from launcher.gang.link import Link, pause
+from launcher.gang.listener import Door
+from launcher.gang.protocol import Malformed, Message
+from launcher.gang.refusals import Refusal, Strangers
 from launcher.model import AGAIN, Cause, Member, Roster, Start
 
 _CLOSE_WITHIN = 0.9

@@ -13,12 +13,12 @@ from functools import partial
 from launcher.errors import Exit
 from launcher.gang import ending, protocol
 from launcher.gang.connection import Connection, Pulse, settle
-from launcher.gang.joining import Joining, Seat
+from launcher.gang.events import AlreadyComplete, Missing, Next, NotAgain, Papers, Settings
+from launcher.gang.first_cause import first_cause, handicap
 from launcher.gang.protocol import Hello, Malformed, Message
+from launcher.gang.refusals import Refusal
+from launcher.gang.seats import Joining, Seat
 from launcher.gang.stall import Stall
-from launcher.gang.strangers import Refusal
-from launcher.gang.verdict import first_cause, handicap
-from launcher.gang.words import AlreadyComplete, Missing, Next, NotAgain, Papers, Settings
 from launcher.model import Cause, Roster, Shape, Start
 
 

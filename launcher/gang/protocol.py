@@ -69,7 +69,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from launcher.gang.words import Begin, Missing, Papers, Restart, Stop, Train
+from launcher.gang.events import Begin, Missing, Papers, Restart, Stop, Train
 from launcher.model import Cause, Member, Roster, Shape, Start
 
 VERSION = 6

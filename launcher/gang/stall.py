@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from launcher.errors import Exit
 from launcher.gang import protocol
+from launcher.gang.events import REPORTS, Settings
 from launcher.gang.protocol import Message
-from launcher.gang.words import REPORTS, Settings
 from launcher.model import Cause
 
 _MOST_NAMED = 8

@@ -18,7 +18,7 @@ from launcher.gang import (
     Stop,
     Train,
 )
-from launcher.gang.verdict import handicap
+from launcher.gang.first_cause import handicap
 from launcher.model import CHILDREN, Cause, Start
 from launcher.store.record import MAX_ATTEMPTS
 from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told

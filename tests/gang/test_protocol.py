@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from launcher.gang import Missing, Stop, protocol
+from launcher.gang.events import Papers
+from launcher.gang.first_cause import first_cause
 from launcher.gang.protocol import Malformed
-from launcher.gang.verdict import first_cause
-from launcher.gang.words import Papers
 from launcher.model import Cause, Member, Roster, Shape
 from tests.support.members import died
 

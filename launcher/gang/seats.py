@@ -9,9 +9,9 @@ from itertools import islice
 
 from launcher.base.host import sort_key
 from launcher.gang.connection import Connection
+from launcher.gang.events import LookAgain, Missing, Papers, Settings
 from launcher.gang.protocol import Hello, Malformed
-from launcher.gang.strangers import Refusal
-from launcher.gang.words import LookAgain, Missing, Papers, Settings
+from launcher.gang.refusals import Refusal
 from launcher.model import PSERVER, Member
 
 _MISSING_SHOWN = 20

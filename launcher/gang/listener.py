@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from launcher.errors import Exit, Failure
 from launcher.gang.connection import Connection
+from launcher.gang.events import Settings
 from launcher.gang.protocol import Message, again, challenge, encode, new_nonce
-from launcher.gang.strangers import Refusal, Strangers
-from launcher.gang.words import Settings
+from launcher.gang.refusals import Refusal, Strangers
 
 NO_HELLO = "no hello in time"
 TOO_MANY = "too many connections without a hello"

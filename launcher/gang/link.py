@@ -14,8 +14,8 @@ from launcher.base.aio import bounded, off_loop
 from launcher.base.host import host_port
 from launcher.gang import protocol
 from launcher.gang.connection import MALFORMED, Connection, Pulse, settle
+from launcher.gang.events import LookAgain, Missing, Papers, Settings
 from launcher.gang.protocol import Malformed, Message, Welcome
-from launcher.gang.words import LookAgain, Missing, Papers, Settings
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launcher.gang import Finish, LookAgain, Train, protocol
-from launcher.gang.words import Papers
+from launcher.gang.events import Papers
 from launcher.model import Roster, Shape
 from tests.support.members import SECRET, Node, Scene, in_loop, settings, until
 from tests.support.paths import REPOSITORY

@@ -29,8 +29,8 @@ from launcher.gang import (
     Train,
     protocol,
 )
+from launcher.gang.events import Papers
 from launcher.gang.protocol import Message, encode
-from launcher.gang.words import Papers
 from launcher.model import CHILDREN, FIRST, Cause, Shape, Start
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 

@@ -16,8 +16,8 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.gang import Finish, HubLost, Lead, LookAgain, Next, Stop, Train, protocol
 from launcher.gang.connection import Connection, Pulse, settle
+from launcher.gang.events import Papers
 from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
-from launcher.gang.words import Papers
 from launcher.model import Cause, Shape
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
