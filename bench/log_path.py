@@ -19,7 +19,7 @@ from pathlib import Path
 
 from launcher.base.spawn import become_subreaper, reap_orphans
 from launcher.model import Process
-from launcher.supervise.supervisor import Died, Event, PassDone, Supervisor
+from launcher.processes.supervisor import Died, Event, PassDone, Supervisor
 
 ROUNDS = 5
 MEBIBYTE = 1024 * 1024

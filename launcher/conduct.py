@@ -22,8 +22,8 @@ from launcher.gang import Begin, Collect, Finish, HubLost, Lead, Restart, Stop, 
 from launcher.membership import Left, Membership, TurnEnded
 from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start
 from launcher.part import Part
-from launcher.supervise.guardian import Guardian
-from launcher.supervise.supervisor import Died, PassDone, Serving
+from launcher.processes.guardian import Guardian
+from launcher.processes.supervisor import Died, PassDone, Serving
 from launcher.turn import Due, Turn
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save

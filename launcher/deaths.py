@@ -6,8 +6,8 @@ import signal
 
 from launcher import paddle
 from launcher.model import Cause, Process
-from launcher.supervise.proctable import program
-from launcher.supervise.supervisor import Died
+from launcher.processes.proc import program
+from launcher.processes.supervisor import Died
 
 
 def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:

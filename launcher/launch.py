@@ -15,8 +15,8 @@ from launcher.conduct import Conductor
 from launcher.config import JobConfig
 from launcher.errors import Exit
 from launcher.model import Outcome, member_name
-from launcher.supervise.guardian import Guardian
-from launcher.supervise.proctable import tagged_environment
+from launcher.processes.guardian import Guardian
+from launcher.processes.proc import tagged_environment
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ from launcher.gang import Begin, Gang, Next, Settings
 from launcher.generations import GONE, Generations
 from launcher.model import Cause, Process, Start
 from launcher.part import Part
-from launcher.supervise.guardian import Guardian
+from launcher.processes.guardian import Guardian
 from launcher.turn import Turn
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together

@@ -10,8 +10,8 @@ from launcher.ear import Ear
 from launcher.gang import Gang
 from launcher.model import Process
 from launcher.order import Order
-from launcher.supervise.guardian import Guardian
-from launcher.supervise.supervisor import Supervisor
+from launcher.processes.guardian import Guardian
+from launcher.processes.supervisor import Supervisor
 from launcher.watchdog import Watchdog
 
 

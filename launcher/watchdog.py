@@ -19,8 +19,8 @@ from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import REPORTS, Gang
 from launcher.model import Cause, Roster, Shape
-from launcher.supervise import evidence
-from launcher.supervise.evidence import Subject
+from launcher.processes import evidence
+from launcher.processes.evidence import Subject
 
 _LOOK_WITHIN = 6.0
 _WRITE_WITHIN = 3.0

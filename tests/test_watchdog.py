@@ -23,8 +23,8 @@ from launcher.gang import Collect, Finish, Next, Restart, Settings, Stop, Train,
 from launcher.gang import stall as clock
 from launcher.gang.protocol import Message
 from launcher.model import Cause
-from launcher.supervise import evidence, stacks
-from launcher.supervise.proctable import program as program_of
+from launcher.processes import evidence, stacks
+from launcher.processes.proc import program as program_of
 from launcher.watchdog import Watchdog
 from tests.support.jobs import Job, until
 from tests.support.members import Node, Scene, died, in_loop, settings

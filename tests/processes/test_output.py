@@ -15,8 +15,8 @@ import pytest
 
 from launcher.base.log import Say
 from launcher.model import Process
-from launcher.supervise.output import TAIL_BYTES, TAIL_LINES, WORDS_BYTES, Output, PassMarks, Tail
-from launcher.supervise.sinks import Limits
+from launcher.processes.output import TAIL_BYTES, TAIL_LINES, WORDS_BYTES, Output, PassMarks, Tail
+from launcher.processes.sinks import Limits
 from tests.support.supervising import (
     eventually,
     freezing_volume,

@@ -16,9 +16,9 @@ import pytest
 
 from launcher.base.spawn import ended, spawn
 from launcher.model import Process
-from launcher.supervise.listening import listens
-from launcher.supervise.sinks import Limits
-from launcher.supervise.supervisor import Died, Event, PassDone, Serving, Supervisor
+from launcher.processes.ports import listens
+from launcher.processes.sinks import Limits
+from launcher.processes.supervisor import Died, Event, PassDone, Serving, Supervisor
 from tests.support.supervising import (
     alive,
     free_port,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from launcher.base.spawn import adopt
-from launcher.supervise.proctable import read_entry, tagged
+from launcher.processes.proc import read_entry, tagged
 
 _LOOK = 1.0  # seconds between looks at the launcher: a thread on a stalled volume keeps a dead launcher's pipe open
 _SWEEP = 5.0  # seconds for which killed processes are looked for again: what hangs on a volume dies when that lets go

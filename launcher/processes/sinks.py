@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launcher.supervise.backlog import CHUNK, Backlog
+from launcher.processes.buffer import CHUNK, Backlog
 
 _PIPEFUL = 64 * 1024  # a blocking write is over only when all of it is taken: small ones show progress
 

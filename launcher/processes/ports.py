@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable
 
-from launcher.supervise.proctable import tree
+from launcher.processes.proc import tree
 
 _LISTEN = b"0A"
 _PACE = ((1.0, 0.02), (10.0, 0.05), (float("inf"), 0.2))  # until so many seconds have passed, look this often

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from launcher.base.aio import bounded, off_loop
 from launcher.model import Process
-from launcher.supervise.backlog import Backlog
-from launcher.supervise.sinks import Limits, LogFile, Sink, StandardOutput
+from launcher.processes.buffer import Backlog
+from launcher.processes.sinks import Limits, LogFile, Sink, StandardOutput
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048

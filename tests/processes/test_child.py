@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.model import Process
-from launcher.supervise.child import Child, StartFailed
+from launcher.processes.child import Child, StartFailed
 from tests.support.supervising import (
     alive,
     freezing_volume,

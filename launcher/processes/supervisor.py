@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from launcher.base.aio import bounded, off_loop
 from launcher.base.spawn import is_own, reap_orphans
 from launcher.model import Process
-from launcher.supervise import memory, stacks
-from launcher.supervise.child import KILL_WAIT, Child, Death, StartFailed
-from launcher.supervise.evidence import Subject
-from launcher.supervise.guardian import Guardian
-from launcher.supervise.listening import wait_until_listening
-from launcher.supervise.output import Output
-from launcher.supervise.proctable import descendants, read_entry, table, tagged, tagged_environment
-from launcher.supervise.sinks import Limits
+from launcher.processes import oom, stacks
+from launcher.processes.child import KILL_WAIT, Child, Death, StartFailed
+from launcher.processes.evidence import Subject
+from launcher.processes.guardian import Guardian
+from launcher.processes.output import Output
+from launcher.processes.ports import wait_until_listening
+from launcher.processes.proc import descendants, read_entry, table, tagged, tagged_environment
+from launcher.processes.sinks import Limits
 
 _REST_GRACE = 1.0  # for what is left of a group when its process has died
 _SETTLE = 0.1  # for the last words of a dead process to be read
@@ -175,7 +175,7 @@ class Supervisor:
         for attempt in range(1, process.tries + 1):
             if run.ending:
                 return
-            shortage = memory.watch()
+            shortage = oom.watch()
             child = run.child = Child(process, self._environment(process), self._watch)
             try:
                 await child.start(run.output.attach())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.supervise import memory
-from launcher.supervise.supervisor import Died, Event, Supervisor
+from launcher.processes import oom
+from launcher.processes.supervisor import Died, Event, Supervisor
 from tests.support.supervising import run, shell, until
 
 LIMIT = 128 << 20
@@ -39,7 +39,7 @@ def write(folder: Path, files: dict[str, str], kills: int, limit: object = LIMIT
 
 @versions
 def test_a_kill_since_the_watch_began_is_told_with_the_limit(tmp_path: Path, files: dict[str, str]) -> None:
-    said = memory.watch(write(tmp_path, files, 1))
+    said = oom.watch(write(tmp_path, files, 1))
     assert said() == ""  # what was killed before is another story
     write(tmp_path, files, 2)
     assert said() == KILLED
@@ -49,20 +49,20 @@ def test_a_kill_since_the_watch_began_is_told_with_the_limit(tmp_path: Path, fil
 def test_without_a_limit_it_is_the_node_that_had_no_more(
     tmp_path: Path, files: dict[str, str], unlimited: object
 ) -> None:
-    said = memory.watch(write(tmp_path, files, 0, unlimited))
+    said = oom.watch(write(tmp_path, files, 0, unlimited))
     write(tmp_path, files, 1, unlimited)
     assert said().endswith("the container has no limit: its node has no more")
 
 
 @pytest.mark.parametrize("files", [{}, V1_BEFORE_4_13], ids=["no files", "v1 before Linux 4.13"])
 def test_where_nobody_counts_nothing_is_said(tmp_path: Path, files: dict[str, str]) -> None:
-    said = memory.watch(write(tmp_path, files, 0))
+    said = oom.watch(write(tmp_path, files, 0))
     write(tmp_path, files, 1)
     assert said() == ""
 
 
 def test_a_death_is_told_with_a_kill_since_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "watch", partial(memory.watch, write(tmp_path, V1, 0)))
+    monkeypatch.setattr(oom, "watch", partial(oom.watch, write(tmp_path, V1, 0)))
 
     async def killed(*, by_the_kernel: bool) -> str:
         events: list[Event] = []

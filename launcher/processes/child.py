@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from launcher.base.aio import off_loop
 from launcher.base.spawn import ended, spawn
 from launcher.model import Process
-from launcher.supervise.proctable import group_lives
+from launcher.processes.proc import group_lives
 
 KILL_WAIT = 1.0  # after SIGKILL: a healthy kernel needs milliseconds, one that waits for a stalled volume has no end
 

@@ -17,8 +17,8 @@ _DRIVER = """
 import asyncio, os, secrets, signal, sys
 from launcher.model import Process
 from launcher.base.spawn import become_subreaper, reap_orphans
-from launcher.supervise.guardian import Guardian
-from launcher.supervise.supervisor import Supervisor
+from launcher.processes.guardian import Guardian
+from launcher.processes.supervisor import Supervisor
 
 FAMILY = '''
 import os, sys, time
@@ -150,7 +150,7 @@ def test_an_orderly_end_is_no_business_of_the_guardians(tmp_path: Path, stranger
 def test_after_the_goodbye_the_guardian_kills_nobody() -> None:
     script = """
 import os, subprocess, sys, time
-from launcher.supervise.guardian import Guardian
+from launcher.processes.guardian import Guardian
 guardian = Guardian("no-child-has-this-tag")
 child = subprocess.Popen(["/bin/sleep", "1000"], env={}, start_new_session=True, stdout=subprocess.DEVNULL)
 guardian.watch(child.pid)

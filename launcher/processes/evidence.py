@@ -18,8 +18,8 @@ import psutil
 
 from launcher.base.aio import bounded, off_loop
 from launcher.base.host import host_port
-from launcher.supervise import stacks
-from launcher.supervise.proctable import program, tree
+from launcher.processes import stacks
+from launcher.processes.proc import program, tree
 
 T = TypeVar("T")
 
