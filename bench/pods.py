@@ -134,7 +134,7 @@ def _start(story: Story, processes: list[Process]) -> Times:
     seen = {
         "first launcher is created": min(one.born for one in launchers),
         "last launcher's program runs": max(one.ran or 0 for one in launchers),
-        "last discovery child is created": max(born("launcher.peers.kubernetes"), default=None),
+        "last discovery child is created": max(born("launcher.discovery.kubernetes_child"), default=None),
         "last pserver is created": max(born("paddle", "pserver")),
         "last pserver listens": max(story.serving.values()),
         "last pod's address is at the API server": max(story.addressed.values()),

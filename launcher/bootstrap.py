@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from launcher import identity, peers
 from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
+from launcher.discovery import ranks
+from launcher.discovery.finder import FinderSettings, make_finder
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, LookAgain
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
@@ -87,7 +88,7 @@ class Way:
         self._gang = gang
         self._say = say
         self._events = events
-        self._finder = peers.finder(finder_settings(config, rejoin=rejoin), say)
+        self._finder = make_finder(finder_settings(config, rejoin=rejoin), say)
         self._deadline = 0.0
         self._staging: Staging | None = None
         self._controller: str | None = None  # of the own role, where the identity is agreed at the join
@@ -135,7 +136,7 @@ class Way:
         way = self._find_and_join(record)
         roster, rank = await (self._other_role.unless_it_fails(way) if self._other_role else way)
         if self._controller:
-            record = record.agreed(identity.joint(roster))
+            record = record.agreed(ranks.joint(roster))
         history = await from_volume(self._config, partial(record.history, self._config.shape))
         self._events(Joined(roster, rank, self._gang.identity, record, history))
         await self._finder.close()
@@ -153,7 +154,7 @@ class Way:
         members = self._finder.members()
         if found.rank is not None or not kept or len(members) != self._config.members:
             return found
-        roster = identity.settled(members, kept, self._config.shape)
+        roster = ranks.settled(members, kept, self._config.shape)
         rank = next(member.rank for member in roster.members if member.uid == found.me.uid)
         hub = roster.members[0].address if rank else None
         return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
@@ -283,10 +284,10 @@ def patience(config: JobConfig, *, rejoin: bool) -> tuple[float, str]:
     return config.peer_timeout, "LAUNCHER_PEER_TIMEOUT"
 
 
-def finder_settings(config: JobConfig, *, rejoin: bool = False) -> peers.Settings:
+def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSettings:
     """What finding peers needs of the configuration."""
     seconds, variable = patience(config, rejoin=rejoin)
-    return peers.Settings(
+    return FinderSettings(
         discovery=config.discovery,
         role=config.role,
         shape=config.shape,

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from launcher.base.aio import off_loop
+from launcher.discovery.finder import Finder
 from launcher.errors import Exit, Failure
 from launcher.model import OTHER_ROLE
-from launcher.peers import Finder
 from launcher.store.failure_marks import Failures, Sign
 
 T = TypeVar("T")

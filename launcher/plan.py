@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from launcher import identity, paddle, peers, report
+from launcher import paddle, report
 from launcher.bootstrap import copies, finder_settings
 from launcher.config import JobConfig
+from launcher.discovery.finder import make_finder
+from launcher.discovery.ranks import roster as roster_of
 from launcher.model import BOTH, Member, Process, Roster, member_folder, member_name
 
 # Variables that say how training runs. The rest of an environment may hold passwords: it is only counted.
@@ -62,13 +64,13 @@ def _member(config: JobConfig, member: Member) -> dict[str, Any]:
 
 async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
     """What the peers tell, as soon as it would be enough to join."""
-    finder = peers.finder(finder_settings(config), lambda text: None)
+    finder = make_finder(finder_settings(config), lambda text: None)
     try:
         found = await finder.find()
         members = finder.members()
     finally:
         await finder.close()
-    roster = identity.roster(members) if len(members) == config.members else None
+    roster = roster_of(members) if len(members) == config.members else None
     ranks = [member.rank for member in roster.members if member.pod == found.me.pod] if roster else []
     return (ranks[0] if ranks else found.rank), roster, found.identity
 

@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from launcher import config, peers
+from launcher import bootstrap, config
 from launcher.bootstrap import Already, Joined, Way
+from launcher.discovery.finder import Finder, FinderSettings
+from launcher.discovery.own_pod import own_member
+from launcher.discovery.single import Alone
 from launcher.gang import Gang, Next
 from launcher.gang import Settings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
-from launcher.peers.alone import Alone
-from launcher.peers.own import own_member
 from tests.support.members import until
 
 
 class Lingering(Alone):
     """Goes on asking until it is closed, as one does that had to look again."""
 
-    def __init__(self, settings: peers.Settings) -> None:
+    def __init__(self, settings: FinderSettings) -> None:
         super().__init__(settings)
         self.asks = True
 
@@ -34,7 +35,7 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
 ) -> None:
     made: list[Lingering] = []
 
-    def finder(settings: peers.Settings, say: Callable[[str], None]) -> peers.Finder:
+    def make(settings: FinderSettings, say: Callable[[str], None]) -> Finder:
         made.append(Lingering(settings))
         return made[0]
 
@@ -51,14 +52,14 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
         await way.end()
         await gang.close()
 
-    monkeypatch.setattr(peers, "finder", finder)
+    monkeypatch.setattr(bootstrap, "make_finder", make)
     asyncio.run(test())
 
 
 class OfARole(Alone):
     """A member whose own role's controller is known, and where the hub is."""
 
-    def __init__(self, settings: peers.Settings) -> None:
+    def __init__(self, settings: FinderSettings) -> None:
         super().__init__(settings)
         self._settings = settings
 
@@ -106,7 +107,7 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         records[0].mark_complete()
         await both(Already)
 
-    monkeypatch.setattr(peers, "finder", lambda settings, say: OfARole(settings))
+    monkeypatch.setattr(bootstrap, "make_finder", lambda settings, say: OfARole(settings))
     asyncio.run(test())
 
 

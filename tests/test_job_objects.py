@@ -16,12 +16,12 @@ import yaml
 from launcher import config, paddle
 from launcher.bootstrap import finder_settings
 from launcher.config import JobConfig
+from launcher.discovery import dns
 from launcher.errors import FOR_GOOD
 from launcher.job.env import TOLD
 from launcher.job.operator import Asked
 from launcher.model import Member, Roster
 from launcher.paddle.fleet import PROXIES
-from launcher.peers import dns
 from tests.support.jobs import until
 from tests.support.nodes import Nodes
 from tests.support.paths import K8S, REPOSITORY

@@ -8,15 +8,15 @@ import sys
 import time
 from typing import Any
 
+from launcher.discovery.finder import FinderSettings, make_finder
 from launcher.errors import Failure
 from launcher.model import BOTH, Shape
-from launcher.peers import Settings, finder
 
 
-def settings() -> Settings:
+def settings() -> FinderSettings:
     """What this pod was told; the rest as in a pod without any downward API."""
     rank = os.environ.get("JOB_COMPLETION_INDEX")
-    return Settings(
+    return FinderSettings(
         discovery=os.environ["DISCOVERY"],
         role=BOTH,
         shape=Shape(int(os.environ["SIZE"])),
@@ -41,7 +41,7 @@ def settings() -> Settings:
 
 async def search() -> dict[str, Any]:
     """Find, or ask about one pod until something is known."""
-    way = finder(settings(), lambda line: print(line, file=sys.stderr, flush=True))
+    way = make_finder(settings(), lambda line: print(line, file=sys.stderr, flush=True))
     started = time.monotonic()
     try:
         if "ASK" in os.environ:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from launcher.discovery.finder import FinderSettings
 from launcher.model import BOTH, Shape
-from launcher.peers import Settings
 
 
-def settings(**more: Any) -> Settings:
+def settings(**more: Any) -> FinderSettings:
     """A job of three called x in namespace ns; what is given here goes first, `size` and `pservers` for its shape."""
     given: dict[str, Any] = {
         "role": BOTH,
@@ -30,4 +30,4 @@ def settings(**more: Any) -> Settings:
         "deadline": "LAUNCHER_PEER_TIMEOUT",
         "env": {},
     }
-    return Settings(**(given | more))
+    return FinderSettings(**(given | more))

@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
+from launcher.discovery.finder import Finder, FinderSettings, make_finder
 from launcher.errors import Exit, Failure
 from launcher.model import Peers
-from launcher.peers import Finder, Settings, finder
 from tests.support import finders
 from tests.support.fake_api import Authority, FakeApi, ended, member_of_set, pod
 from tests.support.paths import REPOSITORY
@@ -38,10 +38,10 @@ def api(authority: Authority) -> Iterator[FakeApi]:
 
 
 @pytest.fixture
-def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[..., Settings]:
+def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[..., FinderSettings]:
     """Settings of pod `host_name`, with its own service account's files."""
 
-    def make(host_name: str, **more: Any) -> Settings:
+    def make(host_name: str, **more: Any) -> FinderSettings:
         account = tmp_path / host_name
         account.mkdir(exist_ok=True)
         (account / "token").write_text(api.token)
@@ -73,9 +73,9 @@ def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[...
 class Searching:
     """A finder at work, and the lines that it said."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FinderSettings) -> None:
         self.said: list[str] = []
-        self.finder: Finder = finder(settings, self.said.append)
+        self.finder: Finder = make_finder(settings, self.said.append)
         self.task = asyncio.create_task(self.finder.find())
 
     async def said_with(self, *parts: str) -> None:
@@ -83,7 +83,7 @@ class Searching:
 
 
 @asynccontextmanager
-async def searching(settings: Settings) -> AsyncIterator[Searching]:
+async def searching(settings: FinderSettings) -> AsyncIterator[Searching]:
     search = Searching(settings)
     try:
         yield search
@@ -100,14 +100,14 @@ async def until(holds: Callable[[], object], shown: object = "") -> None:
         await asyncio.sleep(0.02)
 
 
-async def found(settings: Settings) -> Peers:
+async def found(settings: FinderSettings) -> Peers:
     async with searching(settings) as search:
         return await search.task
 
 
-async def timed_out(settings: Settings, *said: str) -> str:
+async def timed_out(settings: FinderSettings, *said: str) -> str:
     """What is said at the deadline, which comes only once the finder knows all of these parts."""
-    way = finder(replace(settings, timeout=0.2), print)
+    way = make_finder(replace(settings, timeout=0.2), print)
     try:
         await way.start()
         await until(lambda: all(part in way.missing(()) for part in said), said)
@@ -119,7 +119,7 @@ async def timed_out(settings: Settings, *said: str) -> str:
     return caught.value.message
 
 
-async def failure(settings: Settings) -> Failure:
+async def failure(settings: FinderSettings) -> Failure:
     with pytest.raises(Failure) as caught:
         await found(settings)
     return caught.value
@@ -128,7 +128,9 @@ async def failure(settings: Settings) -> Failure:
 def children() -> list[psutil.Process]:
     """The discovery processes of this test process."""
     mine = psutil.Process().children()
-    return [p for p in mine if p.status() != psutil.STATUS_ZOMBIE and "launcher.peers.kubernetes" in p.cmdline()]
+    return [
+        p for p in mine if p.status() != psutil.STATUS_ZOMBIE and "launcher.discovery.kubernetes_child" in p.cmdline()
+    ]
 
 
 def run(test: Awaitable[None]) -> None:
@@ -138,7 +140,7 @@ def run(test: Awaitable[None]) -> None:
     asyncio.run(bounded())
 
 
-Make = Callable[..., Settings]
+Make = Callable[..., FinderSettings]
 
 
 def test_pods_of_a_plain_job_agree_on_the_lowest_address_with_one_list_and_one_watch_each(
@@ -416,7 +418,7 @@ def test_past_the_deadline_looking_again_tells_what_was_seen_last(
     async def test() -> None:
         async with searching(settings("x-b")) as search:
             await search.task
-            monkeypatch.setattr("launcher.peers.waiting.monotonic", lambda: time.monotonic() + 1000)
+            monkeypatch.setattr("launcher.discovery.deadline.monotonic", lambda: time.monotonic() + 1000)
             with pytest.raises(Failure, match=r"waited 100 s .*: 3 of 3\. Look at"):
                 await search.finder.find()
 
@@ -588,7 +590,7 @@ def test_two_thousand_pods_are_one_list_and_few_words(api: FakeApi, settings: Ma
 
 def test_the_launcher_never_loads_the_client() -> None:
     code = (
-        "import sys; from launcher.peers import cluster, dns, static, alone;"
+        "import sys; from launcher.discovery.finder import cluster, dns, static, alone;"
         "print([m for m in ('kubernetes', 'tenacity', 'urllib3', 'multiprocessing') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY).stdout == "[]\n"
@@ -599,7 +601,7 @@ def test_the_identity_is_known_though_the_hubs_pod_has_ended(api: FakeApi, setti
     api.put(ended(pod("x-a", "10.0.0.7", index=0), 0), pod("x-b", "10.0.0.8", index=1))
 
     async def test() -> None:
-        way = finder(settings("x-b"), print)
+        way = make_finder(settings("x-b"), print)
         try:
             assert await way.identity() == "job-uid"
         finally:

@@ -11,14 +11,14 @@ from launcher.model import Member, Peers, Shape
 from launcher.variables import SERVICE_ACCOUNT
 
 WAYS = {
-    "kubernetes": "launcher.peers.cluster",
-    "dns": "launcher.peers.dns",
-    "static": "launcher.peers.static",
+    "kubernetes": "launcher.discovery.kubernetes",
+    "dns": "launcher.discovery.dns",
+    "static": "launcher.discovery.static",
 }
 
 
 @dataclass(frozen=True)
-class Settings:
+class FinderSettings:
     """What finding peers needs to know. `rank` is a number given from outside, `env` is for a child process."""
 
     discovery: str
@@ -82,8 +82,8 @@ class Finder(Protocol):
         """End everything that runs in the background."""
 
 
-def finder(settings: Settings, say: Callable[[str], None]) -> Finder:
+def make_finder(settings: FinderSettings, say: Callable[[str], None]) -> Finder:
     """The way to find peers that the settings name. `say` gets progress lines. A job of one asks nobody."""
-    way = "launcher.peers.alone" if settings.size == 1 else WAYS[settings.discovery]
+    way = "launcher.discovery.single" if settings.size == 1 else WAYS[settings.discovery]
     made: Finder = import_module(way).make(settings, say)
     return made

@@ -1,4 +1,4 @@
-"""Peers by the API server: this side asks a child process (launcher.peers.kubernetes) and never loads its client."""
+"""Find peers by the API server. A child process asks it, so that this one never loads its client."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from launcher.base.aio import bounded
 from launcher.base.helper import Helper
 from launcher.base.kube_pods import Pod
+from launcher.discovery.choose import choose, complete, failed_for_good, missing, other_job, there
+from launcher.discovery.deadline import Waiting
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
-from launcher.peers import Settings
-from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
-from launcher.peers.pods import View
-from launcher.peers.waiting import Waiting
 
-_CHILD = "launcher.peers.kubernetes"
+_CHILD = "launcher.discovery.kubernetes_child"
 _ASK = 5.0  # seconds for the whole of one question
 _COALESCE = 0.05  # seconds: pods of a big job change in bursts
 _LONGEST = 30.0  # seconds between two starts of a child that crashes
@@ -26,7 +26,7 @@ _LONGEST = 30.0  # seconds between two starts of a child that crashes
 class Cluster:
     """Keeps a view of the pods by what the child tells, as long as that is needed."""
 
-    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: FinderSettings, say: Callable[[str], None]) -> None:
         self._settings = settings
         self._waiting = Waiting(settings.timeout, settings.deadline, say)
         self._view = View()
@@ -200,6 +200,6 @@ class Cluster:
         return f"Look at `kubectl -n {settings.namespace} get pods -l {settings.selector}` and `kubectl describe pod`"
 
 
-def make(settings: Settings, say: Callable[[str], None]) -> Cluster:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> Cluster:
     """This way of finding peers."""
     return Cluster(settings, say)

@@ -8,15 +8,15 @@ import pytest
 
 from launcher.base import kube_pods
 from launcher.base.kube_pods import ENDED, LEAVING, LIVE
+from launcher.discovery.choose import choose, complete, failed_for_good, missing, other_job, there
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
-from launcher.peers import Settings
-from launcher.peers.choose import choose, complete, failed_for_good, missing, other_job, there
-from launcher.peers.pods import View
 from tests.support import finders
 from tests.support.fake_api import Json, ended, member_of_set, pod
 
 
-def settings(**more: Any) -> Settings:
+def settings(**more: Any) -> FinderSettings:
     return finders.settings(**({"discovery": "kubernetes", "selector": "job-name=x"} | more))
 
 
@@ -278,7 +278,7 @@ TRAINERS = [pod(f"t-{i}", f"10.0.0.{20 + i}", index=i, owner="t-uid", role="trai
 SERVERS = [pod(f"s-{i}", f"10.0.0.{10 + i}", index=i, owner="s-uid", role="pserver") for i in range(2)]
 
 
-def of_role(role: str, **more: Any) -> Settings:
+def of_role(role: str, **more: Any) -> FinderSettings:
     return settings(role=role, pservers=2, **more)
 
 

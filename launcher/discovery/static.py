@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from launcher.base.host import held_here, is_address, is_held, parsed
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.own_pod import own_member
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
-from launcher.peers import Settings
-from launcher.peers.own import own_member
 
 
 class Static:
     """Knows everything at once, except which of the peers this member is, unless it is told."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FinderSettings) -> None:
         self._settings = settings
 
     async def start(self) -> None:
@@ -94,6 +94,6 @@ class Static:
         return peer in own or peer.split(".")[0] in own
 
 
-def make(settings: Settings, say: Callable[[str], None]) -> Static:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> Static:
     """This way of finding peers."""
     return Static(settings)

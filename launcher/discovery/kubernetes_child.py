@@ -1,4 +1,4 @@
-"""The child that talks to the API server: `python -m launcher.peers.kubernetes`, asked by launcher.peers.cluster.
+"""The child of launcher.discovery.kubernetes, which talks to the API server.
 
 Its answers, a line each: {"me": uid}, {"whole": bool}, {"pod": {...}}, {"gone": uid}, {"listed": true},
 {"again": true} before a new list, {"trouble": text}, {"failure": {...}}, {"became": text}.
@@ -20,7 +20,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import BOTH
 
 gc.disable()  # it would look through the client's 700 modules again and again while they load: a quarter of the time
-from launcher.peers.api import Api, Expired, Passing  # noqa: E402
+from launcher.discovery.pods_api import Api, Expired, Passing  # noqa: E402
 
 gc.enable()
 

@@ -11,11 +11,11 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
 from launcher.base.aio import bounded, off_loop
 from launcher.base.host import sort_key
+from launcher.discovery.deadline import Waiting
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.own_pod import ordinal, own_member
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers
-from launcher.peers import Settings
-from launcher.peers.own import ordinal, own_member
-from launcher.peers.waiting import Waiting
 from launcher.variables import BY_ROLE
 
 _RESOLVER = "/etc/resolv.conf"
@@ -27,7 +27,7 @@ _PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds; a failure is cached for 5 s in many c
 class Dns:
     """Asks for `<name>-0.<service>`, seldom and by full name: failed look-ups are cached, and search lists are slow."""
 
-    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: FinderSettings, say: Callable[[str], None]) -> None:
         self._settings = settings
         self._waiting = Waiting(settings.timeout, settings.deadline, say)
         self._started: float | None = None
@@ -121,12 +121,12 @@ class Dns:
         )
 
 
-def make(settings: Settings, say: Callable[[str], None]) -> Dns:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> Dns:
     """This way of finding peers."""
     return Dns(settings, say)
 
 
-def hub_name(settings: Settings, rank: int) -> str:
+def hub_name(settings: FinderSettings, rank: int) -> str:
     """The name of pod 0; with a final dot wherever the full name is known."""
     base, service = _workload(settings, rank)
     if not base or not service:
@@ -140,7 +140,7 @@ def hub_name(settings: Settings, rank: int) -> str:
     return f"{name}.{domain}." if domain else name
 
 
-def _workload(settings: Settings, rank: int) -> tuple[str | None, str]:
+def _workload(settings: FinderSettings, rank: int) -> tuple[str | None, str]:
     """The name of the Job or StatefulSet that the hub is of, and its Service. With roles both are told."""
     service = settings.service or ""
     if service.startswith(BY_ROLE):

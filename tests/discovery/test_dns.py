@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from launcher.discovery.dns import hub_name, process_age
+from launcher.discovery.finder import FinderSettings, make_finder
 from launcher.errors import Exit, Failure
-from launcher.peers import Settings, finder
-from launcher.peers.dns import hub_name, process_age
 from tests.support import finders
 from tests.support.paths import REPOSITORY
 
 
-def settings(**more: Any) -> Settings:
+def settings(**more: Any) -> FinderSettings:
     return finders.settings(
         **({"discovery": "dns", "service": "svc", "pod_ip": "10.0.0.9", "host_name": "x-2", "timeout": 60.0} | more)
     )
@@ -54,7 +54,7 @@ def test_a_name_that_never_comes_ends_with_what_to_look_at() -> None:
 
 
 def test_number_zero_is_the_hub_and_asks_nobody() -> None:
-    asking = finder(settings(host_name="x-0"), print)
+    asking = make_finder(settings(host_name="x-0"), print)
     peers = asyncio.run(asking.find())
     assert (peers.rank, peers.hub, peers.me.address) == (0, None, "10.0.0.9")
     assert "kubectl get pods" in asking.missing([])
@@ -63,7 +63,7 @@ def test_number_zero_is_the_hub_and_asks_nobody() -> None:
 def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_pod() -> None:
     roles: dict[str, Any] = {"role": "pserver", "pservers": 2, "service": "trainer=worker.paddle"}
     with pytest.raises(Failure, match="2 is not a number from 0 to 1"):
-        asyncio.run(finder(settings(host_name="server-2", **roles), print).find())
+        asyncio.run(make_finder(settings(host_name="server-2", **roles), print).find())
     asked = resolve([["10.0.0.7"]], "ns.svc.cluster.test", host_name="server-1", **roles)
     assert (asked["hub"], asked["rank"]) == ("10.0.0.7", 4)
     assert set(asked["names"]) == {"worker-0.paddle.ns.svc.cluster.test"}
@@ -72,7 +72,7 @@ def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_po
 @pytest.mark.parametrize("more", [{"host_name": "x-abcde"}, {"host_name": "x-24567"}, {"rank": 3}])
 def test_without_a_number_below_n_it_says_how_to_give_one(more: dict[str, Any]) -> None:
     with pytest.raises(Failure, match="LAUNCHER_RANK") as caught:
-        asyncio.run(finder(settings(**more), print).find())
+        asyncio.run(make_finder(settings(**more), print).find())
     assert caught.value.code is Exit.CONFIG
 
 
@@ -95,7 +95,7 @@ def test_the_hubs_name_comes_from_the_own_one_or_else_from_the_job(more: dict[st
 
 def test_the_time_that_names_need_counts_from_the_creation_of_the_process() -> None:
     begin = time.monotonic()
-    code = "import time; time.sleep(0.5); from launcher.peers.dns import process_age; print(process_age())"
+    code = "import time; time.sleep(0.5); from launcher.discovery.dns import process_age; print(process_age())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)
     tick = 0.02  # the kernel counts creations in hundredths of a second
     assert 0.5 - tick < float(done.stdout) < time.monotonic() - begin + tick

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.own_pod import own_member
 from launcher.model import Member, Peers
-from launcher.peers import Settings
-from launcher.peers.own import own_member
 
 
 class Alone:
     """The only member is number 0 and the hub."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FinderSettings) -> None:
         self._settings = settings
 
     async def start(self) -> None:
@@ -46,6 +46,6 @@ class Alone:
         """Nothing runs."""
 
 
-def make(settings: Settings, say: Callable[[str], None]) -> Alone:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> Alone:
     """This way of finding peers."""
     return Alone(settings)

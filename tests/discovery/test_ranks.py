@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from launcher.discovery.ranks import joint, roster, settled
 from launcher.errors import Exit, Failure
-from launcher.identity import joint, roster, settled
 from launcher.model import Member, Shape
 
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from launcher.base.kube_pods import ENDED, LEAVING, LIVE, Pod
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.ranks import are_numbered, roster
+from launcher.discovery.view import View
 from launcher.errors import FOR_GOOD, Exit, Failure
-from launcher.identity import are_numbered, roster
 from launcher.model import BOTH, OTHER_ROLE, PSERVER, TRAINER, Member, Peers
-from launcher.peers import Settings
-from launcher.peers.pods import View
 
 _SHOWN = 5  # pods that one message names
 
 
-def choose(view: View, settings: Settings) -> Peers | None:
+def choose(view: View, settings: FinderSettings) -> Peers | None:
     """Enough to join, or None: not yet."""
     me = _own(view, settings)
     if me is None or not view.listed:
@@ -34,7 +34,7 @@ def choose(view: View, settings: Settings) -> Peers | None:
     )
 
 
-def other_job(view: View, settings: Settings) -> str | None:
+def other_job(view: View, settings: FinderSettings) -> str | None:
     """What controls the pods of the other role: of several the newest that has live pods; an older one is leaving."""
     if settings.role == BOTH:
         return None
@@ -49,7 +49,7 @@ def other_job(view: View, settings: Settings) -> str | None:
     return max(jobs, key=age, default=None)
 
 
-def failed_for_good(view: View, settings: Settings) -> str:
+def failed_for_good(view: View, settings: FinderSettings) -> str:
     """Whether a pod of the other role has ended so that no new attempt would mend it, in words."""
     me = _own(view, settings)
     everybody = _of_the_job(view, settings, me) if me and view.listed else []
@@ -60,18 +60,18 @@ def failed_for_good(view: View, settings: Settings) -> str:
     return f"pod {over[0].name} has ended: {over[0].why}" if over else ""
 
 
-def there(view: View, settings: Settings) -> list[Member]:
+def there(view: View, settings: FinderSettings) -> list[Member]:
     """The members whose pods live and have an address, one for each number."""
     return [_member(pod, settings, view.me) for pod in _there(view, settings)]
 
 
-def complete(view: View, settings: Settings) -> bool:
+def complete(view: View, settings: FinderSettings) -> bool:
     """Whether all N are there and run: nothing more to be learnt for joining."""
     pods = _there(view, settings)
     return len(pods) == settings.size and all(map(_runs, pods))
 
 
-def missing(view: View, settings: Settings, joined: Collection[str] | None = None) -> str:
+def missing(view: View, settings: FinderSettings, joined: Collection[str] | None = None) -> str:
     """Who is not there and why. `joined` has names or uids; without it running is enough, and how many is told."""
     me = _own(view, settings)
     if not view.listed or me is None:
@@ -93,7 +93,7 @@ def missing(view: View, settings: Settings, joined: Collection[str] | None = Non
     return "; ".join(part for part in [*_shortened(said), view.trouble] if part)
 
 
-def _own(view: View, settings: Settings) -> Pod | None:
+def _own(view: View, settings: FinderSettings) -> Pod | None:
     """The own pod. It runs, whatever the API server has heard so far, and may know its address before it."""
     me = view.pods.get(view.me or "")
     if me is None:
@@ -105,7 +105,7 @@ def _own(view: View, settings: Settings) -> Pod | None:
     return replace(me, address=address, state=LEAVING if me.state == LEAVING else LIVE, why="")
 
 
-def _of_the_job(view: View, settings: Settings, me: Pod) -> list[Pod]:
+def _of_the_job(view: View, settings: FinderSettings, me: Pod) -> list[Pod]:
     """The pods of this very job: not those of an older one of the same name, nor of another revision."""
     jobs = {settings.role: me.job}
     if settings.role != BOTH:
@@ -120,12 +120,12 @@ def _of_the_job(view: View, settings: Settings, me: Pod) -> list[Pod]:
     return found
 
 
-def _placed(pod: Pod, settings: Settings, role: str) -> Pod:
+def _placed(pod: Pod, settings: FinderSettings, role: str) -> Pod:
     """With the rank in the gang as its number: a pod's own counts within its role."""
     return replace(pod, role=role, number=None if pod.number is None else settings.shape.rank(role, pod.number))
 
 
-def _said_number(number: int, settings: Settings) -> str:
+def _said_number(number: int, settings: FinderSettings) -> str:
     role, within = settings.shape.role(number), settings.shape.number(number)
     return f"number {within}" if role == BOTH else f"number {within} of the {role}s"
 
@@ -139,17 +139,17 @@ def _runs(pod: Pod) -> bool:
     return _counts(pod) and not pod.why
 
 
-def _there(view: View, settings: Settings) -> list[Pod]:
+def _there(view: View, settings: FinderSettings) -> list[Pod]:
     me = _own(view, settings)
     return _winners(pod for pod in _of_the_job(view, settings, me) if _counts(pod)) if me else []
 
 
-def _member(pod: Pod, settings: Settings, me: str | None = None) -> Member:
+def _member(pod: Pod, settings: FinderSettings, me: str | None = None) -> Member:
     training = settings.training_address if pod.uid == me else ""
     return Member(pod.name, pod.uid, pod.address, training or pod.address, pod.number, pod.role)
 
 
-def _check_number(me: Pod, number: int | None, settings: Settings) -> None:
+def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None:
     count = settings.shape.count(settings.role)
     if number is not None and number >= count:
         members = "members" if settings.role == BOTH else f"{settings.role}s"
@@ -181,19 +181,19 @@ def _numbered_hub(pods: list[Pod], me: Pod) -> str | None:
     return winners.get(0) if winners.get(me.number) == me.uid else None
 
 
-def _first_of_all(pods: list[Pod], settings: Settings) -> str | None:
+def _first_of_all(pods: list[Pod], settings: FinderSettings) -> str | None:
     if any(len(of_role) != count for of_role, count in _by_role(pods, settings).values()):
         return None
     return roster([_member(pod, settings) for pod in pods]).members[0].uid
 
 
-def _by_role(pods: list[Pod], settings: Settings) -> dict[str, tuple[list[Pod], int]]:
+def _by_role(pods: list[Pod], settings: FinderSettings) -> dict[str, tuple[list[Pod], int]]:
     """The pods of each role, and how many there should be."""
     roles = [BOTH] if settings.role == BOTH else [TRAINER, PSERVER]
     return {role: ([pod for pod in pods if pod.role == role], settings.shape.count(role)) for role in roles}
 
 
-def _unknown(view: View, settings: Settings) -> str:
+def _unknown(view: View, settings: FinderSettings) -> str:
     where = f"{settings.selector} in namespace {settings.namespace}"
     if not view.listed:
         return "" if view.trouble else "the API server has not answered yet"
@@ -206,7 +206,9 @@ def _unknown(view: View, settings: Settings) -> str:
     )
 
 
-def _by_number(pods: list[Pod], me: Pod, settings: Settings, is_there: Callable[[Pod], bool], whole: bool) -> list[str]:
+def _by_number(
+    pods: list[Pod], me: Pod, settings: FinderSettings, is_there: Callable[[Pod], bool], whole: bool
+) -> list[str]:
     known = {pod.number: pod for pod in _winners(pods)}
     newer = known[me.number]
     if newer.uid != me.uid:
@@ -226,7 +228,7 @@ def _by_number(pods: list[Pod], me: Pod, settings: Settings, is_there: Callable[
     return said
 
 
-def _by_count(pods: list[Pod], settings: Settings, is_there: Callable[[Pod], bool]) -> list[str]:
+def _by_count(pods: list[Pod], settings: FinderSettings, is_there: Callable[[Pod], bool]) -> list[str]:
     live = _by_role([pod for pod in pods if pod.state == LIVE], settings)
     for role, (found, count) in live.items():
         if len(found) > count:
