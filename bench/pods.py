@@ -130,7 +130,7 @@ def _start(story: Story, processes: list[Process]) -> Times:
     def born(*words: str) -> list[float]:
         return [one.born for one in processes if one.runs(*words)]
 
-    copied = [one.ended or now() for one in processes if one.runs("launcher.copying")]
+    copied = [one.ended or now() for one in processes if one.runs("launcher.data.stage_child")]
     seen = {
         "first launcher is created": min(one.born for one in launchers),
         "last launcher's program runs": max(one.ran or 0 for one in launchers),
@@ -139,7 +139,7 @@ def _start(story: Story, processes: list[Process]) -> Times:
         "last pserver listens": max(story.serving.values()),
         "last pod's address is at the API server": max(story.addressed.values()),
         "hub's address is in the Service": story.hub_named,
-        "last copying child is created": max(born("launcher.copying")),
+        "last copying child is created": max(born("launcher.data.stage_child")),
         "last copying child has ended": max(copied),
         "gang is complete (folder on the volume)": max(story.joined.values()),
         TRAINS: min(born("paddle_trainer")),

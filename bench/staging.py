@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from launcher.staging import Copy, Staging
+from launcher.data.staging import Copy, Staging
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 MIB = 1024 * 1024

@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 
 from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
+from launcher.data.staging import Copy, Staging
 from launcher.discovery import ranks
 from launcher.discovery.finder import FinderSettings, make_finder
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, LookAgain
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
 from launcher.other_role import OtherRole
-from launcher.staging import Copy, Staging
 from launcher.store.failure_marks import Failures, name_of
 from launcher.store.history import History
 from launcher.store.record import MAX_ATTEMPTS, Record

@@ -118,7 +118,7 @@ def _local(arguments: list[str], received: list[int]) -> int:
 
 
 def _shard(arguments: list[str], received: list[int]) -> int:
-    from launcher import shard
+    from launcher.data import shard
 
     return shard.main(arguments, config.environment())
 

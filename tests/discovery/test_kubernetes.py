@@ -590,7 +590,7 @@ def test_two_thousand_pods_are_one_list_and_few_words(api: FakeApi, settings: Ma
 
 def test_the_launcher_never_loads_the_client() -> None:
     code = (
-        "import sys; from launcher.discovery.finder import cluster, dns, static, alone;"
+        "import sys; from launcher.discovery import dns, kubernetes, single, static;"
         "print([m for m in ('kubernetes', 'tenacity', 'urllib3', 'multiprocessing') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY).stdout == "[]\n"

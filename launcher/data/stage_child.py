@@ -13,8 +13,8 @@ import signal
 from typing import Any
 
 from launcher.base.helper_child import request
-from launcher.copying.pool import Pool
-from launcher.copying.stage import Staging
+from launcher.data.pool import Pool
+from launcher.data.stage import Staging
 from launcher.errors import Failure
 
 _CLEANING = 5  # seconds for removing what is half made; the next start removes the rest

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from launcher.base.files import make_folder, shown
-from launcher.copying import lines, looking, making, notes, space, tree
-from launcher.copying.looking import File
-from launcher.copying.making import PART
-from launcher.copying.pool import Pool
-from launcher.copying.tree import Tree
-from launcher.copying.words import Progress, files, names, size
+from launcher.data import creation, inspection, lines, notes, space, tree
+from launcher.data.creation import PART
+from launcher.data.inspection import File
+from launcher.data.pool import Pool
+from launcher.data.progress import Progress, files, names, size
+from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
 
 MARK = ".paddle-launcher-shard.json"
@@ -76,9 +76,9 @@ class Split:
 
     def _walk(self, what: str, folder: str) -> Tree:
         root = os.fsencode(folder)
-        state = self._pool.call(looking.exists, root)
+        state = self._pool.call(inspection.exists, root)
         if state != "folder":
-            above, found = self._pool.call(looking.around, root)
+            above, found = self._pool.call(inspection.around, root)
             is_not = "is not a folder" if state else "does not exist"
             holds = f"{shown(above)} holds: {names(found) or 'nothing'}"
             raise Failure(Exit.NO_INPUT, f"{what}: {shown(root)} {is_not}; {holds}")
@@ -123,7 +123,7 @@ class Split:
         """Shards of an earlier split for more trainers."""
         numbers = (int(name) for name in self._pool.call(notes.list_folder, self._out) if name.isdigit())
         places = (os.path.join(self._out, str(number), "data") for number in sorted(numbers) if number >= count)
-        return [place for place in places if self._pool.call(looking.exists, os.fsencode(place))]
+        return [place for place in places if self._pool.call(inspection.exists, os.fsencode(place))]
 
     def _refuse_others(self, places: Iterable[str]) -> None:
         others = [place for place in places if self._is_foreign(place)]
@@ -132,7 +132,7 @@ class Split:
             raise Failure(Exit.CONFIG, f"{text}: remove or rename them, or choose another OUT_DIR")
 
     def _is_foreign(self, place: str) -> bool:
-        state = self._pool.call(looking.exists, os.fsencode(place))
+        state = self._pool.call(inspection.exists, os.fsencode(place))
         if state != "folder":
             return bool(state)
         found = self._pool.call(notes.list_folder, place)
@@ -158,17 +158,17 @@ class Split:
         for target in todo:
             part = target.beside("new")
             make_folder(os.path.dirname(target.place))
-            self._pool.call(making.make_all_folders, part)
+            self._pool.call(creation.make_all_folders, part)
             tree.put(self._pool, target.tree, target.files, target.tree.links, part, fresh=True)
             self._pool.call(notes.write_file, os.path.join(os.fsdecode(part), MARK), target.mark())
         if todo:
-            self._pool.call(making.sync, os.fsencode(self._out))
+            self._pool.call(creation.sync, os.fsencode(self._out))
 
     def _swap(self, target: _Target) -> None:
         place = os.fsencode(target.place)
-        if self._pool.call(looking.exists, place):
-            self._pool.call(making.rename, place, target.beside("old"))
-        self._pool.call(making.rename, target.beside("new"), place)
+        if self._pool.call(inspection.exists, place):
+            self._pool.call(creation.rename, place, target.beside("old"))
+        self._pool.call(creation.rename, target.beside("new"), place)
         tree.clear(self._pool, target.beside("old"))
 
     def _clean(self, target: _Target) -> None:
@@ -179,7 +179,7 @@ class Split:
     def _remove(self, place: str) -> None:
         target = _Target("", place, Tree(b""), [])
         self._clean(target)
-        self._pool.call(making.rename, os.fsencode(place), target.beside("old"))
+        self._pool.call(creation.rename, os.fsencode(place), target.beside("old"))
         tree.clear(self._pool, target.beside("old"))
         tree.remove(self._pool, os.fsencode(os.path.dirname(place)), [b"/"])
         self._say(f"removed {shown(place)}: it is from an earlier split for more trainers")

@@ -10,9 +10,9 @@ import errno
 import os
 
 from launcher.base.files import cannot_read, cannot_write, shown
-from launcher.copying import meter
-from launcher.copying.content import move
-from launcher.copying.looking import File, Link
+from launcher.data import byte_counter
+from launcher.data.content import move
+from launcher.data.inspection import File, Link
 from launcher.errors import Exit, Failure
 
 PART = b".paddle-part-"  # begins the name of a file or folder that is not complete yet
@@ -97,7 +97,7 @@ def _copy(
     try:
         writing = os.open(made, flags, mode & 0o777 | 0o600)
         try:
-            copied = move(reading, writing, offset + start, length, start, meter.add)
+            copied = move(reading, writing, offset + start, length, start, byte_counter.add)
             about = os.fstat(reading)
             if copied < length or (about.st_size, about.st_mtime_ns) != (size, mtime):
                 raise _changed(origin)

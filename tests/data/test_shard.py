@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher import shard as command
-from launcher.copying import lines, lock, mounts
-from launcher.copying.lock import Lock
+from launcher.data import lines, lock, mounts
+from launcher.data import shard as command
+from launcher.data.lock import Lock
+from launcher.data.shard import main, shard
 from launcher.errors import Exit, Failure
-from launcher.shard import main, shard
 from tests.support.paths import REPOSITORY
 from tests.support.supervising import needs_root
 
@@ -310,7 +310,7 @@ def test_in_a_real_container_the_slip_is_refused_and_the_volume_taken(data: Path
     """
     argv = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c"]
     argv.append(
-        "import sys; from launcher.shard import main; from launcher.errors import Failure\n"
+        "import sys; from launcher.data.shard import main; from launcher.errors import Failure\n"
         "try: main(sys.argv[1:], {'SPLIT_COUNT': '2'})\n"
         "except Failure as failure: print(failure.message); sys.exit(failure.code)"
     )

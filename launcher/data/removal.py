@@ -6,7 +6,7 @@ import errno
 import os
 
 from launcher.base.files import cannot_write
-from launcher.copying.making import PART
+from launcher.data.creation import PART
 
 
 def remove_files(root: bytes, paths: list[bytes]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from launcher.base.files import shown
-from launcher.copying import looking
-from launcher.copying.looking import File
-from launcher.copying.pool import Pool
-from launcher.copying.words import size
+from launcher.data import inspection
+from launcher.data.inspection import File
+from launcher.data.pool import Pool
+from launcher.data.progress import size
 from launcher.errors import Exit, Failure
 
 
@@ -28,7 +28,7 @@ def check(pool: Pool, needs: Iterable[Need]) -> None:
     by_device: dict[int, list[Need]] = {}
     rooms: dict[int, tuple[int, int, int, bytes]] = {}
     for need in needs:
-        device, block, free, inodes, where = pool.call(looking.room, need.place)
+        device, block, free, inodes, where = pool.call(inspection.room, need.place)
         by_device.setdefault(device, []).append(need)
         rooms[device] = block, free, inodes, where
     for device, those in by_device.items():

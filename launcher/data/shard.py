@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from launcher.base.files import shown
-from launcher.copying import mounts
-from launcher.copying.lock import Lock
-from launcher.copying.pool import Pool
-from launcher.copying.split import Split
+from launcher.data import mounts
+from launcher.data.lock import Lock
+from launcher.data.pool import Pool
+from launcher.data.split import Split
 from launcher.errors import Exit, Failure
 
 _LINES = ("train.txt",)

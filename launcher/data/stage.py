@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launcher.base.files import shown
-from launcher.copying import looking, making, removing, space, tree
-from launcher.copying.looking import File, Link
-from launcher.copying.making import PART
-from launcher.copying.pool import Pool
-from launcher.copying.record import Record
-from launcher.copying.tree import Tree
-from launcher.copying.words import Progress, files, names, size
+from launcher.data import creation, inspection, removal, space, tree
+from launcher.data.creation import PART
+from launcher.data.inspection import File, Link
+from launcher.data.pool import Pool
+from launcher.data.progress import Progress, files, names, size
+from launcher.data.stage_record import Record
+from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
 
 Say = Callable[[str], None]
@@ -62,7 +62,7 @@ class Staging:
         """Copy what is not there yet, or raise the Failure that says why not."""
         for copy in self._copies:
             self._look(copy)
-        self._pool.call(making.make_all_folders, os.fsencode(os.path.dirname(self._record_path)))
+        self._pool.call(creation.make_all_folders, os.fsencode(os.path.dirname(self._record_path)))
         record = Record(self._pool, self._record_path)
         space.check(self._pool, [self._need(copy, record) for copy in self._copies])
         for copy in self._copies:
@@ -76,7 +76,7 @@ class Staging:
 
     def _look(self, copy: _Copy) -> None:
         source = os.fsencode(copy.source)
-        state = self._pool.call(looking.exists, source)
+        state = self._pool.call(inspection.exists, source)
         if state != "folder":
             raise self._missing(copy, "is not a folder" if state else "does not exist", source)
         self._progress.begin(f"{copy.what}: looking through {shown(source)}")
@@ -86,11 +86,11 @@ class Staging:
             raise self._missing(copy, "is empty", os.fsencode(os.path.join(copy.job, "")))
         self._remark(copy)
         self._remark_unseen_shards(copy)
-        copy.place = self._pool.call(looking.real, os.fsencode(copy.destination))
+        copy.place = self._pool.call(inspection.real, os.fsencode(copy.destination))
         self._refuse_nested(copy)
 
     def _missing(self, copy: _Copy, state: str, below: bytes) -> Failure:
-        above, found = self._pool.call(looking.around, below)
+        above, found = self._pool.call(inspection.around, below)
         text = f"{copy.what}: {shown(copy.source)} {state}; {shown(above)} holds: {names(found) or 'nothing'}"
         return Failure(Exit.NO_INPUT, f"{text}: {_advice(copy, os.fsdecode(above), found)}")
 
@@ -106,14 +106,14 @@ class Staging:
     def _remark_unseen_shards(self, copy: _Copy) -> None:
         """More shards than trainers: fine for a quick try, but that a part of the data is not seen must be known."""
         unseen = os.path.join(copy.job, str(copy.trainers), "data")
-        if copy.trainers is not None and self._pool.call(looking.exists, os.fsencode(unseen)):
+        if copy.trainers is not None and self._pool.call(inspection.exists, os.fsencode(unseen)):
             self._say(
                 f"warning: {shown(unseen)} is a shard that no trainer of this job sees: the data set was split for "
                 f"more than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
             )
 
     def _refuse_nested(self, copy: _Copy) -> None:
-        source = self._pool.call(looking.real, os.fsencode(copy.source))
+        source = self._pool.call(inspection.real, os.fsencode(copy.source))
         below = os.path.relpath(source, copy.place).split(b"/")[0]
         onto_source = below != b".." and any(path.split(b"/")[0] == below for path in copy.tree.folders if path)
         if (copy.place + b"/").startswith(source + b"/") or onto_source:
@@ -122,7 +122,7 @@ class Staging:
 
     def _need(self, copy: _Copy, record: Record) -> space.Need:
         """Decide what is to be done for a copy; gives the room that it takes."""
-        there = self._pool.call(looking.exists, copy.place)
+        there = self._pool.call(inspection.exists, copy.place)
         if there == "something else":
             raise Failure(Exit.CANNOT_WRITE, f"{shown(copy.destination)} is not a folder: remove it or rename it")
         copy.fresh = not there
@@ -153,9 +153,9 @@ class Staging:
         self._progress.begin(copy.what, total)
         self._pool.tick = lambda: self._progress.at(self._pool.copied() - before)
         if copy.fresh:
-            self._pool.call(making.make_all_folders, copy.part)
+            self._pool.call(creation.make_all_folders, copy.part)
             tree.put(self._pool, copy.tree, copy.files, copy.links, copy.part, fresh=True)
-            self._pool.call(making.rename, copy.part, copy.place)
+            self._pool.call(creation.rename, copy.part, copy.place)
         else:
             tree.put(self._pool, copy.tree, copy.files, copy.links, copy.place, fresh=False)
         seconds = self._progress.seconds()
@@ -166,7 +166,7 @@ class Staging:
 
     def _clean(self, copy: _Copy) -> None:
         tree.clear(self._pool, copy.part)
-        self._pool.call(removing.remove_leftovers, copy.place, list(copy.tree.folders))
+        self._pool.call(removal.remove_leftovers, copy.place, list(copy.tree.folders))
 
 
 def _advice(copy: _Copy, above: str, found: list[bytes]) -> str:

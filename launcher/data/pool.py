@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from launcher.copying import meter
+from launcher.data import byte_counter
 from launcher.errors import Exit, Failure
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
 
-MOST = meter.SLOTS  # workers: enough to hide a slow volume's answers, few enough for N pods not to drown it
+MOST = byte_counter.SLOTS  # workers: enough to hide a slow volume's answers, few enough for N pods not to drown it
 _WAITING = 0.25  # a worker that computes, or wants to, for less than this part of its time waits for a file system
 _TICK = 1.0  # seconds between calls of the holder's `tick`
 _PR_SET_PDEATHSIG = 1
@@ -48,7 +48,7 @@ class Pool:
         self._first = max(2, len(os.sched_getaffinity(0)))
         self.waits = False  # whether the last task that was done mostly waited for a file system
         self._wall = self._busy = 0.0
-        self._before = meter.total()
+        self._before = byte_counter.total()
         self._poll = select.poll()
         if watch is not None:
             self._poll.register(watch, 0)
@@ -82,7 +82,7 @@ class Pool:
 
     def copied(self) -> int:
         """Bytes copied so far, by all workers of this pool."""
-        return meter.total() - self._before
+        return byte_counter.total() - self._before
 
     def close(self) -> None:
         """Kill the workers. One that a stalled volume holds ends when the volume lets go."""
@@ -162,7 +162,7 @@ class Pool:
             gc.disable()  # it would touch, and so copy, memory shared with the holder
             os.umask(0)
             os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-            meter.use(slot)
+            byte_counter.use(slot)
             while (task := _receive(tasks)) is not None:
                 _send(results, _do(task))
         except BaseException:

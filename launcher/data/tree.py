@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 
-from launcher.copying import looking, making, removing
-from launcher.copying.looking import File, Link, Unlike
-from launcher.copying.pool import Pool, Task, batches
+from launcher.data import creation, inspection, removal
+from launcher.data.inspection import File, Link, Unlike
+from launcher.data.pool import Pool, Task, batches
 
 _RANGE = 64 * 1024 * 1024  # larger files are copied by ranges
 
@@ -43,18 +43,18 @@ def walk(pool: Pool, tree: Tree) -> None:
         if not path:
             folders, others = _visible(folders), _visible(others)
         for folder in folders:
-            yield looking.list_folder, tree.root, folder
+            yield inspection.list_folder, tree.root, folder
         for batch in batches(others):
-            yield looking.look_at, tree.root, batch
+            yield inspection.look_at, tree.root, batch
 
-    def done(result: tuple[bytes, int, int, list[bytes], list[bytes]] | list[looking.Look]) -> Iterable[Task]:
+    def done(result: tuple[bytes, int, int, list[bytes], list[bytes]] | list[inspection.Look]) -> Iterable[Task]:
         if isinstance(result, tuple):
             return found(result)
         for look in result:
             _take(tree, look)
         return ()
 
-    pool.run([(looking.list_folder, tree.root, b"")], done)
+    pool.run([(inspection.list_folder, tree.root, b"")], done)
     tree.files.sort()
     tree.links.sort()
 
@@ -63,7 +63,7 @@ def _visible(paths: list[bytes]) -> list[bytes]:
     return [path for path in paths if not path.startswith(b".")]
 
 
-def _take(tree: Tree, look: looking.Look) -> None:
+def _take(tree: Tree, look: inspection.Look) -> None:
     path, kind, size, mtime, mode, leads = look
     if kind == "file":
         tree.files.append((path, 0, size, size, mtime, mode))
@@ -89,10 +89,10 @@ def compare(
         there, freed = there + result[2], freed + result[3]
         return ()
 
-    tasks: list[Task] = [(looking.differing, root, [], batch, True) for batch in batches(wanted_links)]
+    tasks: list[Task] = [(inspection.differing, root, [], batch, True) for batch in batches(wanted_links)]
     for trusted in (True, False):
         those = [file for file in wanted if (file[0] in ours) is trusted]
-        tasks += [(looking.differing, root, batch, [], trusted) for batch in batches(those)]
+        tasks += [(inspection.differing, root, batch, [], trusted) for batch in batches(those)]
     pool.run(tasks, done)
     return files, links, there, freed
 
@@ -109,7 +109,7 @@ def put(pool: Pool, tree: Tree, files: list[File], links: list[Link], root: byte
         return ()
 
     for level in _levels(path for path in tree.folders if path):
-        pool.run([(making.make_folders, root, batch) for batch in batches(level)], done)
+        pool.run([(creation.make_folders, root, batch) for batch in batches(level)], done)
     numbered = list(enumerate(files))
     large = [item for item in numbered if item[1][2] > 2 * _RANGE]
     small = [item for item in numbered if item[1][2] <= 2 * _RANGE]
@@ -123,30 +123,30 @@ def put(pool: Pool, tree: Tree, files: list[File], links: list[Link], root: byte
         return () if number is None else islice(ranges[number], 1 + pool.waits)
 
     tasks: list[Task] = [task for those in ranges.values() for task in islice(those, 1)]
-    tasks += [(making.copy_files, tree.root, root, batch, fresh) for batch in batches(small, lambda item: item[1][2])]
-    tasks += [(making.make_links, root, batch) for batch in batches(list(enumerate(links, len(files))))]
+    tasks += [(creation.copy_files, tree.root, root, batch, fresh) for batch in batches(small, lambda item: item[1][2])]
+    tasks += [(creation.make_links, root, batch) for batch in batches(list(enumerate(links, len(files))))]
     pool.run(tasks, more)
-    pool.run([(making.finish_file, tree.root, root, number, file, fresh) for number, file in large])
+    pool.run([(creation.finish_file, tree.root, root, number, file, fresh) for number, file in large])
     dresses = [(path, *dress) for path, dress in tree.folders.items() if path in made]
-    pool.run([(making.dress_folders, root, batch) for batch in batches(dresses)])
+    pool.run([(creation.dress_folders, root, batch) for batch in batches(dresses)])
 
 
 def _ranges(tree: Tree, root: bytes, number: int, file: File, fresh: bool) -> Iterator[Task]:
     for start in range(0, file[2], _RANGE):
-        yield making.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), fresh
+        yield creation.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), fresh
 
 
 def remove(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
     """Remove these below root; folders (they end with a slash) only where nothing else is in them."""
     names = list(names)
-    pool.run([(removing.remove_files, root, batch) for batch in batches([n for n in names if not n.endswith(b"/")])])
+    pool.run([(removal.remove_files, root, batch) for batch in batches([n for n in names if not n.endswith(b"/")])])
     for level in reversed(list(_levels(n[:-1] for n in names if n.endswith(b"/")))):
-        pool.run([(removing.remove_folders, root, batch) for batch in batches(level)])
+        pool.run([(removal.remove_folders, root, batch) for batch in batches(level)])
 
 
 def clear(pool: Pool, root: bytes) -> None:
     """Remove a folder with all that is in it, hidden or not. None there is fine."""
-    if not pool.call(looking.exists, root):
+    if not pool.call(inspection.exists, root):
         return
     names: list[bytes] = [b"/"]
 
@@ -154,9 +154,9 @@ def clear(pool: Pool, root: bytes) -> None:
         names.extend(folder + b"/" for folder in result[3])
         names.extend(result[4])
         for folder in result[3]:
-            yield looking.list_folder, root, folder
+            yield inspection.list_folder, root, folder
 
-    pool.run([(looking.list_folder, root, b"")], done)
+    pool.run([(inspection.list_folder, root, b"")], done)
     remove(pool, root, names)
 
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from launcher.copying import notes
-from launcher.copying.pool import Pool
+from launcher.data import notes
+from launcher.data.pool import Pool
 
 _VERSION = 1
 

@@ -17,13 +17,13 @@ from typing import NoReturn
 
 import pytest
 
-from launcher.copying import content, space, tree
-from launcher.copying.pool import Pool
-from launcher.copying.stage import Staging as ChildStaging
-from launcher.copying.tree import Tree
-from launcher.copying.words import Progress
+from launcher.data import content, space, tree
+from launcher.data.pool import Pool
+from launcher.data.progress import Progress
+from launcher.data.stage import Staging as ChildStaging
+from launcher.data.staging import Copy, Staging
+from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
-from launcher.staging import Copy, Staging
 from tests.support.paths import REPOSITORY
 from tests.support.supervising import needs_root
 
@@ -427,7 +427,7 @@ def test_the_childs_death_is_heard_though_the_disk_holds_its_workers(job: Path, 
 def test_the_child_ends_with_its_reader_though_the_disk_stalls(job: Path, tmp_path: Path) -> None:
     with frozen(job, tmp_path) as target:
         child = subprocess.Popen(
-            [sys.executable, "-m", "launcher.copying"],
+            [sys.executable, "-m", "launcher.data.stage_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**ENV, "STUCK_IN": str(target)},
@@ -446,7 +446,7 @@ def test_the_child_ends_with_its_reader_though_the_disk_stalls(job: Path, tmp_pa
 def test_workers_do_not_outlive_the_child() -> None:
     code = (
         "import time\n"
-        "from launcher.copying.pool import Pool\n"
+        "from launcher.data.pool import Pool\n"
         "with Pool() as pool:\n"
         "    pool.tick = lambda: print(*(worker.pid for worker in pool._workers.values()), flush=True)\n"
         "    pool.run([(time.sleep, 60), (time.sleep, 60)])\n"

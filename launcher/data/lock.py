@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from launcher.base.files import shown
-from launcher.copying import notes
+from launcher.data import notes
 from launcher.errors import Exit, Failure
 
 BEAT = 2.0  # seconds between touches

@@ -1,4 +1,4 @@
-"""Volume to container: the configuration and this rank's shard. The copying is a child's work (`launcher.copying`)."""
+"""Volume to container: the configuration and this rank's shard. A child (launcher.data.stage_child) copies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Staging:
         self, copies: Sequence[Copy], workdir: str, say: Callable[[str], None], env: Mapping[str, str]
     ) -> None:
         request = {"copies": [asdict(copy) for copy in copies], "record": os.path.join(workdir, _RECORD)}
-        self._worker = Helper("launcher.copying", request, env)
+        self._worker = Helper("launcher.data.stage_child", request, env)
         self._say = say
 
     async def run(self) -> None:
