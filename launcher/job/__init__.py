@@ -4,9 +4,9 @@ What programs import is here; none of it needs Paddle, and only what talks to a 
 """
 
 from launcher.errors import ConfigProblems, Failure
+from launcher.job.dataset import dataset_from_reader, dist_reader
 from launcher.job.libraries import reach
 from launcher.job.paddlejob import PaddleJob, dist_train, inside_a_job
-from launcher.job.readers import dataset_from_reader, dist_reader
 from launcher.job.volumes import CephFSVolume, ClaimVolume, Volume
 
 __all__ = [

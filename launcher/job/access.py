@@ -19,7 +19,7 @@ from yaml import YAMLError
 
 from launcher.base.kube import CONNECT, READ, message, short, tried_once
 from launcher.errors import Exit, Failure
-from launcher.job.gang import Json
+from launcher.job.spec import Json
 from launcher.variables import SERVICE_ACCOUNT
 
 _KUBECONFIG = "~/.kube/config"

@@ -12,8 +12,8 @@ from launcher.arguments import namespace, no_flags, take, take_value
 from launcher.base.table import table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
-from launcher.job.gang import INJECTED, Gang
-from launcher.job.operator import Asked
+from launcher.job.from_yaml import Asked
+from launcher.job.spec import INJECTED, Gang
 from launcher.model import PSERVER, TRAINER
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
@@ -35,7 +35,7 @@ def submit(arguments: list[str]) -> int:
     if len(gangs) != 1:
         raise Failure(Exit.USAGE, f"{file}: has {len(gangs)} jobs: expected one: submit them one by one")
     from launcher.job.access import Access
-    from launcher.job.creating import create
+    from launcher.job.submit import create
 
     gang = _placed(gangs[0], given)
     access = Access(gang.namespace)
@@ -50,7 +50,7 @@ def submit(arguments: list[str]) -> int:
     if not watch:
         print(f"paddle-launcher status {where}; paddle-launcher logs --follow {where}", flush=True)
         return Exit.COMPLETE
-    from launcher.job.watching import wait
+    from launcher.job.watch import wait
 
     try:
         return wait(access, gang.name, timeout=None, quiet=False)
@@ -101,7 +101,7 @@ def delete(arguments: list[str]) -> str:
     if len(arguments) != 1:
         raise Failure(Exit.USAGE, f"delete: {' '.join(arguments) or 'nothing'}: expected one job")
     from launcher.job.access import Access
-    from launcher.job.creating import delete as delete_job
+    from launcher.job.submit import delete as delete_job
 
     delete_job(Access(given), arguments[0])
     return f"deleted {arguments[0]}"

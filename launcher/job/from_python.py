@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launcher.job import env
-from launcher.job.gang import COLLECTIVE, Gang, Group, Json, Role, mode
+from launcher.job import pod_env
 from launcher.job.parameters import all_volumes, as_kubernetes_spells_it, cpus, gpus, job_of, words
+from launcher.job.spec import COLLECTIVE, Gang, Group, Json, Role, mode
 from launcher.job.volumes import mounted
 from launcher.model import BOTH, PSERVER, TRAINER
 
@@ -40,7 +40,7 @@ def gang(job: PaddleJob, namespace: str | None) -> Gang:
         labels=dict(job.labels or {}),
         volumes=tuple(job.cephfs_volume.objects(job.job_name, namespace or "")) if job.cephfs_volume else (),
     )
-    return replace(described, secret=env.secret(described))
+    return replace(described, secret=pod_env.secret(described))
 
 
 def _trainers_by_gpu(job: PaddleJob) -> bool:

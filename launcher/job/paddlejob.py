@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.job import from_python, parameters
-from launcher.job.fields import Found
-from launcher.job.gang import Gang, Json
+from launcher.job.findings import Found
+from launcher.job.spec import Gang, Json
 from launcher.job.volumes import AnyVolume, CephFSVolume
 from launcher.model import TRAINER
 
@@ -91,19 +91,19 @@ class PaddleJob:
 
     def to_yaml(self) -> str:
         """Plain manifests, for `kubectl apply -f -`."""
-        from launcher.job.documents import written
+        from launcher.job.yaml_io import written
 
         return "---\n".join(map(written, self.objects()))
 
     def objects(self, namespace: str | None = None) -> list[Json]:
         """What the job is made of, as Kubernetes takes it; the gang's secret in it is another one each time."""
-        from launcher.job.objects import objects
+        from launcher.job.manifests import objects
 
         return objects(self.gang(namespace))
 
     def gang(self, namespace: str | None = None) -> Gang:
         """The same before it is Kubernetes' objects, checked as the launcher in the pods will check it."""
-        from launcher.job.rehearsal import rehearse_all
+        from launcher.job.preflight import rehearse_all
 
         described = from_python.gang(self, self.namespace or namespace)
         found = Found()
@@ -117,7 +117,7 @@ class PaddleJob:
 
     def submit(self) -> None:
         """Create the job, all of it or nothing."""
-        from launcher.job.creating import create
+        from launcher.job.submit import create
 
         if inside_a_job():
             raise Failure(
@@ -139,7 +139,7 @@ class PaddleJob:
 
         After `timeout` seconds a Failure says what is waited for; the job goes on.
         """
-        from launcher.job.watching import wait
+        from launcher.job.watch import wait
 
         return wait(self._access(), self.job_name, timeout=timeout, quiet=quiet)
 
@@ -154,7 +154,7 @@ class PaddleJob:
 
     def delete(self) -> None:
         """Delete the job with all that belongs to it, and wait until its pods are gone. Data on volumes stays."""
-        from launcher.job.creating import delete
+        from launcher.job.submit import delete
 
         delete(self._access(), self.job_name)
 

@@ -9,8 +9,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from launcher.job import volumes
-from launcher.job.fields import Fields, Found
-from launcher.job.gang import name_problems
+from launcher.job.findings import Fields, Found
+from launcher.job.spec import name_problems
 from launcher.job.volumes import AnyVolume
 from launcher.model import PSERVER, TRAINER
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from launcher.job.env import SECRET_FOLDER, set_by_user, variables
-from launcher.job.gang import PS, Gang, Json, Role
+from launcher.job.pod_env import SECRET_FOLDER, set_by_user, variables
+from launcher.job.spec import PS, Gang, Json, Role
 from launcher.model import BOTH, PSERVER
 
 JOB, ROLE = "paddle-launcher/job", "paddle-launcher/role"

@@ -7,30 +7,30 @@ import sys
 from collections.abc import Sequence
 
 from launcher.errors import Exit, Failure
-from launcher.job import documents, operator
-from launcher.job.documents import Document
-from launcher.job.fields import Found, Note
-from launcher.job.gang import Gang, Json
-from launcher.job.objects import objects
+from launcher.job import from_yaml, yaml_io
+from launcher.job.findings import Found, Note
+from launcher.job.manifests import objects
+from launcher.job.spec import Gang, Json
+from launcher.job.yaml_io import Document
 
 STANDARD_INPUT = "-"
 _DONE = {"render": "rendered", "submit": "submitted"}
 
 
-def render(file: str, asked: operator.Asked, *, strict: bool) -> str:
+def render(file: str, asked: from_yaml.Asked, *, strict: bool) -> str:
     """The manifests of a file."""
     parts: list[str] = []
     for document, gang in read("render", file, asked, strict=strict):
         if gang is None:
-            parts.append(document.text or documents.written(document.value))
+            parts.append(document.text or yaml_io.written(document.value))
         else:
-            parts += [documents.written(made) for made in objects(gang)]
+            parts += [yaml_io.written(made) for made in objects(gang)]
     return "---\n".join(parts).rstrip("\n")
 
 
-def read(command: str, file: str, asked: operator.Asked, *, strict: bool) -> list[tuple[Document, Gang | None]]:
+def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> list[tuple[Document, Gang | None]]:
     """Its objects in order, those that are jobs as gangs. When anything is wrong in it, all of that is told."""
-    given = documents.read(_content(file), _called(file))
+    given = yaml_io.read(_content(file), _called(file))
     jobs = [document for document in given if _is_job(document)]
     if not jobs:
         raise Failure(Exit.CONFIG, f"{_called(file)}: {_no_job(given)}")
@@ -43,7 +43,7 @@ def read(command: str, file: str, asked: operator.Asked, *, strict: bool) -> lis
             made.append((document, None))
             continue
         found = Found()
-        gang = operator.gang(document.value, others, asked, found)
+        gang = from_yaml.gang(document.value, others, asked, found)
         problems += _named(found.problems, document, jobs)
         notes += _named(found.notes, document, jobs)
         if gang is not None:
@@ -83,13 +83,13 @@ def _called(file: str) -> str:
 
 
 def _is_job(document: Document) -> bool:
-    return (document.value.get("apiVersion"), document.value.get("kind")) == (operator.API, operator.KIND)
+    return (document.value.get("apiVersion"), document.value.get("kind")) == (from_yaml.API, from_yaml.KIND)
 
 
 def _no_job(given: Sequence[Document]) -> str:
     """What is there in the place of a job."""
     there = [f"{_field(document.value, 'kind')} of {_field(document.value, 'apiVersion')}" for document in given]
-    return f"expected a {operator.KIND} of {operator.API}, found {', '.join(there) or 'nothing'}"
+    return f"expected a {from_yaml.KIND} of {from_yaml.API}, found {', '.join(there) or 'nothing'}"
 
 
 def _field(value: Json, name: str) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from launcher.base import kube_pods
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access
-from launcher.job.gang import Json
 from launcher.job.pods import JOB, ROLE
+from launcher.job.spec import Json
 from launcher.model import PSERVER, member_name
 
 WAITING, RUNNING, COMPLETE, FAILED, SUSPENDED = "waiting", "running", "complete", "failed", "suspended"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.job.fields import Found
-from launcher.job.gang import Json
+from launcher.job.findings import Found
+from launcher.job.spec import Json
 
 _DRIVER = "cephfs.csi.ceph.com"
 _SIZE = {"storage": "1Gi"}  # a claim must name one; CephFS as it is mounted here heeds none

@@ -21,10 +21,10 @@ from tests.e2e.cluster import Cluster, kubectl, until
 from tests.e2e.manifests import apply, rendered
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
+from tests.job.test_manifests import PROGRAM
+from tests.job.test_paddlejob import EVERYTHING
 from tests.paddle.outcome import PROGRAMS
 from tests.support.paths import K8S
-from tests.test_job_objects import PROGRAM
-from tests.test_paddlejob import EVERYTHING
 
 EXAMPLE = K8S.parent / "examples" / "paddlejob"
 LINES = 3000

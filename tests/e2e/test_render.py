@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher.job.operator import Asked
+from launcher.job.from_yaml import Asked
 from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.e2e.manifests import apply, pod_security
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
+from tests.job.test_manifests import PROGRAM
 from tests.paddle.outcome import PROGRAMS
 from tests.support.rendering import FILES, from_text, given, jobs, of_kind, pod
-from tests.test_job_objects import PROGRAM
 
 WAYS = ["brought along", "in the image"]
 

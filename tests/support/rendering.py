@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from kubernetes import client
 
-from launcher.job.operator import Asked
+from launcher.job.from_yaml import Asked
 from launcher.job.render import render
 from tests.support.paths import PADDLEJOBS
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.job.gang import COLLECTIVE, PS, SINGLE, Gang, Json, Role, Secret
+from launcher.job.spec import COLLECTIVE, PS, SINGLE, Gang, Json, Role, Secret
 from launcher.model import BOTH
 
 SECRET_FOLDER = "/var/run/paddle-launcher"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.job import env, templates
-from launcher.job.fields import Fields, Found, meant
-from launcher.job.gang import PS, Gang, Group, Json, Role, Secret, mode, name_problems
+from launcher.job import pod_env, pod_template
+from launcher.job.findings import Fields, Found, meant
 from launcher.job.pods import GROUP_NAME, VOLCANO
-from launcher.job.rehearsal import rehearse_all
+from launcher.job.preflight import rehearse_all
+from launcher.job.spec import PS, Gang, Group, Json, Role, Secret, mode, name_problems
 from launcher.model import BOTH, PSERVER, TRAINER
 
 API = "batch.paddlepaddle.org/v1"
@@ -124,7 +124,7 @@ def _role(fields: Fields, kind: str, called: str, name: str, found: Found, asked
     template = fields.mapping("template")
     if not fields.has("template"):
         found.problem(fields.path("template"), "missing: expected a pod template with the container that trains")
-    read = templates.read(template, found, asked.entrypoint) if template else None
+    read = pod_template.read(template, found, asked.entrypoint) if template else None
     if read is None or replicas is None:
         return None
     labels = read.pod["metadata"].get("labels") or {}
@@ -250,7 +250,7 @@ def _say_members(described: Gang, path: str, number: object, found: Found) -> No
 
 def _secret(described: Gang, others: Sequence[Json]) -> Secret | None:
     """On a volume that the launcher knows of it makes one itself; else one of the file, or a new one."""
-    fresh, given = env.secret(described), env.given_secret(described)
+    fresh, given = pod_env.secret(described), pod_env.given_secret(described)
     there = fresh and _beside(described, others, "Secret", given) is not None
     return Secret(given, None) if there else fresh
 
@@ -274,7 +274,7 @@ def _fields(other: Json, name: str) -> Json:
 def _say_of_pods(described: Gang, found: Found) -> None:
     rehearse_all(described, found, lambda role: f"{_container(role)}.")
     for role in described.roles:
-        if described.on_nodes(role) and not env.set_by_user(role, "CONF_PADDLE_NIC"):
+        if described.on_nodes(role) and not pod_env.set_by_user(role, "CONF_PADDLE_NIC"):
             found.note(
                 f"{_container(role)}.env",
                 "CONF_PADDLE_NIC: unset, and on the nodes' own network there may be no eth0: set it to the device that "

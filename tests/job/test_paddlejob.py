@@ -11,6 +11,7 @@ import yaml
 
 from launcher import paddle
 from launcher.job import CephFSVolume, ClaimVolume, ConfigProblems, Failure, PaddleJob, Volume, dist_train, inside_a_job
+from tests.job.test_manifests import read
 from tests.support.rendering import (
     Json,
     is_modelled,
@@ -23,7 +24,6 @@ from tests.support.rendering import (
     variables,
     with_quantities_as_text,
 )
-from tests.test_job_objects import read
 
 LEAST: dict[str, Any] = {
     "job_name": "words",

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from launcher.errors import Exit, Failure
 from launcher.job.access import KINDS, Access, Refused
-from launcher.job.gang import Gang, Json
-from launcher.job.objects import objects
+from launcher.job.manifests import objects
 from launcher.job.pods import JOB
+from launcher.job.spec import Gang, Json
 from launcher.job.state import no_such_job
 
 _BELONGS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # beside Jobs and pods

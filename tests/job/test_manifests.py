@@ -18,8 +18,8 @@ from launcher.bootstrap import finder_settings
 from launcher.config import JobConfig
 from launcher.discovery import dns
 from launcher.errors import FOR_GOOD
-from launcher.job.env import TOLD
-from launcher.job.operator import Asked
+from launcher.job.from_yaml import Asked
+from launcher.job.pod_env import TOLD
 from launcher.model import Member, Roster
 from launcher.paddle.fleet import PROXIES
 from tests.support.jobs import until

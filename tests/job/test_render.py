@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from launcher.errors import Exit
-from launcher.job import operator
-from launcher.job.fields import Found
-from launcher.job.objects import objects
+from launcher.job import from_yaml
+from launcher.job.findings import Found
+from launcher.job.manifests import objects
 from tests.support.paths import PADDLEJOBS, REPOSITORY
 from tests.support.rendering import INJECTED, given, missing
 
@@ -413,7 +413,7 @@ def test_whatever_is_wrong_in_a_file_is_told_by_its_field_and_breaks_nothing() -
                 if not isinstance(first, dict):
                     continue
                 found = Found()
-                made = operator.gang(first, [other for other in others if isinstance(other, dict)], INJECTED, found)
+                made = from_yaml.gang(first, [other for other in others if isinstance(other, dict)], INJECTED, found)
                 assert (made is None) == bool(found.problems)
                 if made:
                     objects(made)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from launcher.errors import Exit, Failure
-from launcher.job.gang import Json
+from launcher.job.spec import Json
 
 _MERGE = "tag:yaml.org,2002:merge"
 _LISTS = ("List", "PaddleJobList")

@@ -7,8 +7,8 @@ from typing import Any
 
 from launcher.errors import FOR_GOOD, Exit
 from launcher.job import pods
-from launcher.job.env import SECRET_KEY
-from launcher.job.gang import Gang, Group, Json, Role
+from launcher.job.pod_env import SECRET_KEY
+from launcher.job.spec import Gang, Group, Json, Role
 
 
 def objects(gang: Gang) -> list[Json]:

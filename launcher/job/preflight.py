@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from launcher import config, paddle
 from launcher.errors import Failure
-from launcher.job.env import clashes, variables
-from launcher.job.fields import Found
-from launcher.job.gang import Gang, Role
+from launcher.job.findings import Found
+from launcher.job.pod_env import clashes, variables
+from launcher.job.spec import Gang, Role
 
 
 def rehearse_all(gang: Gang, found: Found, where: Callable[[Role], str]) -> None:
