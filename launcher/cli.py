@@ -87,7 +87,7 @@ def parse_run(arguments: Sequence[str]) -> Request:
 
 def _run(arguments: list[str], received: list[int]) -> int:
     from launcher import paddle
-    from launcher.launch import launch
+    from launcher.run.launcher import launch
 
     request = parse_run(arguments)
     settings = config.read(config.environment(), request.own, programs=paddle.programs(request.command))
@@ -95,16 +95,16 @@ def _run(arguments: list[str], received: list[int]) -> int:
 
 
 def _plan(arguments: list[str], received: list[int]) -> int:
-    from launcher import plan
+    from launcher.run import dry_run
 
     as_json, discover = take(arguments, "--json"), take(arguments, "--discover")
     request = parse_run(arguments)
     settings = config.read(config.environment(), request.own, check_here=False)
-    return _print(plan.describe(settings, request.flags, request.command, discover=discover, as_json=as_json))
+    return _print(dry_run.describe(settings, request.flags, request.command, discover=discover, as_json=as_json))
 
 
 def _local(arguments: list[str], received: list[int]) -> int:
-    from launcher import local
+    from launcher.run import local
 
     nodes = take_value(arguments, "--nodes")
     if nodes is None:
@@ -164,9 +164,9 @@ def _delete(arguments: list[str], received: list[int]) -> int:
 
 
 def _alive(arguments: list[str], received: list[int]) -> int:
-    from launcher import alive
+    from launcher.run import endpoint
 
-    alive.ask(config.workdir(config.environment()))
+    endpoint.ask(config.workdir(config.environment()))
     return Exit.COMPLETE
 
 
@@ -255,11 +255,11 @@ def _open_missing_streams() -> None:
 
 
 def _complain(failure: Failure, received: Sequence[int]) -> int:
-    from launcher import report
+    from launcher.run import outcome
 
     message = "".join(f"paddle-launcher: {line}\n" for line in failure.message.splitlines())
     sys.stderr.write(message)
-    report.write_termination_message(config.termination_log(config.environment()), message.encode()[:4096])
+    outcome.write_termination_message(config.termination_log(config.environment()), message.encode()[:4096])
     return Exit.STOPPED if received else failure.code
 
 

@@ -175,3 +175,18 @@ class Outcome:
     code: int
     cause: Cause | None
     text: str
+
+    @property
+    def job_code(self) -> int:
+        """The exit code of the job: that of the first cause, whoever's it was."""
+        return int(self.cause.code if self.cause else self.code)
+
+
+def describe_cause(cause: Cause, shape: Shape) -> str:
+    """In a sentence: whose it was, and what happened."""
+    return f"{'' if cause.rank is None else name_and_pod(shape.name(cause.rank), cause.pod)}{cause.what}"
+
+
+def name_and_pod(name: str, pod: object) -> str:
+    """The beginning of a sentence about a cause that is somebody's in particular."""
+    return f"{name} ({pod}): "

@@ -10,10 +10,10 @@ import pytest
 
 from launcher import config, paddle
 from launcher.base.host import visible_gpus
-from launcher.bootstrap import copies
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import FIRST, Member, Plan, Roster, Saves, Start
+from launcher.run.join import copies
 
 COMMAND = ("python", "train.py", "--passes=3")
 GIVEN = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3", "LAUNCHER_WORKDIR": "/workdir", "PATH": "/bin"}

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher import report
+from launcher.base.clock import utc_now
 from launcher.model import Cause, Shape
+from launcher.store.json_fields import cause_fields
 
 _KEPT = 100  # generations; the numbers of older ones are still known by those that follow
 
@@ -41,7 +42,7 @@ class History:
     def begin(self, number: int, resume: int | None) -> None:
         """One that ended without a word of its hub keeps its end open."""
         self._generations.append(
-            {"number": number, "began": report.now(), "after_pass": resume, "ended": None, "first_cause": None}
+            {"number": number, "began": utc_now(), "after_pass": resume, "ended": None, "first_cause": None}
         )
         del self._generations[:-_KEPT]
 
@@ -49,8 +50,8 @@ class History:
         """The latest one is over; without a cause the job is complete. Said again where more is known of the cause."""
         if self._generations:
             latest = self._generations[-1]
-            words = report.cause_in_words(cause and replace(cause, tail=()), self._shape)
-            latest |= {"ended": latest.get("ended") or report.now(), "first_cause": words}
+            words = cause_fields(cause and replace(cause, tail=()), self._shape)
+            latest |= {"ended": latest.get("ended") or utc_now(), "first_cause": words}
 
     def explain(self, number: int, cause: Cause) -> bool:
         """By somebody who knows more of the end of a generation than its hub could say. False: it is known already."""

@@ -6,10 +6,11 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
-from launcher import report
+from launcher.base.clock import utc_now
 from launcher.errors import Exit
 from launcher.model import Member, Outcome, Roster, Shape, Start, member_folder
 from launcher.store.history import History
+from launcher.store.json_fields import cause_fields, member_status, place_fields
 from launcher.store.latest_file import LatestFile
 
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
@@ -40,7 +41,7 @@ class Journal:
         self._roster = roster
         self._me = me
         self._shape = shape
-        self._since = report.now()
+        self._since = utc_now()
         self._started = self._since
         self._phase = ""
         self._generation: int | None = None
@@ -53,7 +54,7 @@ class Journal:
         self.begun = False
 
     def phase(self, name: str) -> None:
-        self._phase, self._since = name, report.now()
+        self._phase, self._since = name, utc_now()
         self._write_status()
 
     def begin(self, start: Start) -> None:
@@ -86,14 +87,14 @@ class Journal:
             {
                 "job": self._job,
                 "members": [
-                    {**dataclasses.asdict(member), **report.place(member.rank, self._shape)}
+                    {**dataclasses.asdict(member), **place_fields(member.rank, self._shape)}
                     for member in self._roster.members
                 ],
                 "generations": history["generations"],
                 "started": self._started,
-                "ended": None if self._result is None else report.now(),
-                "exit_code": None if self._result is None else report.job_code(self._result),
-                "first_cause": report.cause_in_words(self._result.cause if self._result else None, self._shape),
+                "ended": None if self._result is None else utc_now(),
+                "exit_code": None if self._result is None else self._result.job_code,
+                "first_cause": cause_fields(self._result.cause if self._result else None, self._shape),
             }
         )
 
@@ -108,7 +109,7 @@ class Journal:
         if not self.begun:
             return
         self._status.put(
-            report.status(
+            member_status(
                 self._job,
                 self._me,
                 self._phase,

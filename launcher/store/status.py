@@ -11,8 +11,7 @@ from typing import Any
 from launcher.base.files import cannot_read
 from launcher.base.table import table
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, member_folder, member_name
-from launcher.report import whose
+from launcher.model import BOTH, member_folder, member_name, name_and_pod
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")
@@ -98,7 +97,7 @@ def _in_words(cause: object) -> str | None:
     """Whose it was, and what happened."""
     if not isinstance(cause, dict):
         return None
-    whose_it_was = "" if cause.get("rank") is None else whose(_called(cause), cause.get("pod"))
+    whose_it_was = "" if cause.get("rank") is None else name_and_pod(_called(cause), cause.get("pod"))
     return whose_it_was + str(cause.get("what"))
 
 

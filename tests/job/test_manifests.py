@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from launcher import config, paddle
-from launcher.bootstrap import finder_settings
 from launcher.config import JobConfig
 from launcher.discovery import dns
 from launcher.errors import FOR_GOOD
@@ -22,6 +21,7 @@ from launcher.job.from_yaml import Asked
 from launcher.job.pod_env import TOLD
 from launcher.model import Member, Roster
 from launcher.paddle.fleet import PROXIES
+from launcher.run.join import finder_settings
 from tests.support.jobs import until
 from tests.support.nodes import Nodes
 from tests.support.paths import K8S, REPOSITORY

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from launcher.errors import Exit, Failure
 from launcher.gang import Next, NotAgain
-from launcher.generations import Generations
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
+from launcher.run.restarts import Generations
 from launcher.store import checkpoints
 from launcher.store.history import History
 from launcher.store.record import Record

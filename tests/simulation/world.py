@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import pytest
 
-from launcher import generations
+from launcher.run import restarts
 
 Address = tuple[str, int]
 SOON = -math.inf
@@ -493,7 +493,7 @@ def move_in(patch: pytest.MonkeyPatch) -> None:
 
     The hub's decisions about generations see its time only: they write to a real folder.
     """
-    patch.setattr(generations, "time", _Time())
+    patch.setattr(restarts, "time", _Time())
     for name, module in list(sys.modules.items()):
         if name.startswith("launcher.gang"):
             for known, simulated in {"time": _Time(), "os": _Os(), "socket": _Sockets()}.items():

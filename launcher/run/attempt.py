@@ -6,13 +6,13 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from launcher.ear import Ear
 from launcher.gang import Gang
 from launcher.model import Process
-from launcher.order import Order
 from launcher.processes.guardian import Guardian
 from launcher.processes.supervisor import Supervisor
-from launcher.watchdog import Watchdog
+from launcher.run.event_source import Ear
+from launcher.run.stall import Watchdog
+from launcher.run.start_order import Order
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
 from launcher.errors import Exit
-from launcher.model import Cause, Member, Outcome, Shape
+from launcher.model import Cause, Outcome, Shape, describe_cause
 
 _OWN_CODES = frozenset(int(code) for code in Exit)
 _STOPPED = "told to stop (SIGTERM) and stopped in order"
 _TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts what is longer
 
 
-def outcome(
+def outcome_of(
     cause: Cause | None, rank: int | None, *, told_to_stop: bool, shape: Shape, alone: str | None = None
 ) -> Outcome:
     """How this launcher ends, from the first cause (None: the job is complete) and its own part in it.
@@ -25,13 +21,8 @@ def outcome(
     """
     code = _exit_code(cause, rank, told_to_stop)
     if alone and cause and code == Exit.PEER_FAILED:
-        return Outcome(code=Exit.GIVEN_UP, cause=cause, text=f"given up: {alone}: {first_cause(cause, shape)}")
+        return Outcome(code=Exit.GIVEN_UP, cause=cause, text=f"given up: {alone}: {describe_cause(cause, shape)}")
     return Outcome(code=code, cause=cause, text=_text(cause, rank, code, shape))
-
-
-def job_code(result: Outcome) -> int:
-    """How the job ended, in contrast to this member of it: the code of the first cause."""
-    return int(result.cause.code if result.cause else result.code)
 
 
 def stands_for(cause: Cause, rank: int | None) -> bool:
@@ -74,7 +65,7 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
 def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str:
     if cause is None:
         return "the job is complete" if code == Exit.COMPLETE else _STOPPED
-    first = first_cause(cause, shape)
+    first = describe_cause(cause, shape)
     if code == Exit.STOPPED and (cause.kind != "stopped" or cause.rank != rank):
         return f"{_STOPPED}; first cause: {first}"
     if code == Exit.STOPPED:
@@ -86,16 +77,6 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
             f"{first}; its exit code {cause.code} is shown as {code}, since {cause.code} is one of the launcher's own"
         )
     return first
-
-
-def first_cause(cause: Cause, shape: Shape) -> str:
-    """In a sentence: whose it was, and what happened."""
-    return f"{'' if cause.rank is None else whose(shape.name(cause.rank), cause.pod)}{cause.what}"
-
-
-def whose(name: str, pod: object) -> str:
-    """The beginning of a sentence about a cause that is somebody's in particular."""
-    return f"{name} ({pod}): "
 
 
 def termination_message(result: Outcome) -> bytes:
@@ -119,45 +100,3 @@ def write_termination_message(path: str, message: bytes) -> None:
         pass  # the same words are on standard error
     finally:
         os.close(descriptor)
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def status(
-    job: str,
-    member: Member,
-    phase: str,
-    since: str,
-    generation: int | None,
-    last_pass: int | None,
-    result: Outcome | None,
-    shape: Shape,
-) -> Mapping[str, Any]:
-    """One member's status file."""
-    return {
-        "job": job,
-        **place(member.rank, shape),
-        "pod": member.pod,
-        "uid": member.uid,
-        "phase": phase,
-        "since": since,
-        "generation": generation,
-        "last_pass": last_pass,
-        "exit_code": None if result is None else int(result.code),
-        "first_cause": cause_in_words(result.cause if result else None, shape),
-        "written": now(),
-    }
-
-
-def cause_in_words(cause: Cause | None, shape: Shape) -> Mapping[str, Any] | None:
-    """As files have it."""
-    return None if cause is None else {**asdict(cause), **place(cause.rank, shape)}
-
-
-def place(rank: int | None, shape: Shape) -> Mapping[str, Any]:
-    """A member's role and its rank within that, as files have them."""
-    if rank is None:
-        return {"role": None, "rank": None}
-    return {"role": shape.role(rank), "rank": shape.number(rank)}

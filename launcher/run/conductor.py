@@ -10,21 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from launcher import deaths, farewell, paddle, report, tolerance, watchdog
+from launcher import paddle
 from launcher.base.aio import bounded
+from launcher.base.clock import utc_now
 from launcher.base.log import Say
 from launcher.base.spawn import reap_orphans
-from launcher.bootstrap import Already, Broken, Joined, Staged
 from launcher.config import JobConfig
-from launcher.ear import Ear
 from launcher.errors import Exit, Failure
 from launcher.gang import Begin, Collect, Finish, HubLost, Lead, Restart, Stop, Train
-from launcher.membership import Left, Membership, TurnEnded
-from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start
-from launcher.part import Part
+from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start, describe_cause
 from launcher.processes.guardian import Guardian
 from launcher.processes.supervisor import Died, PassDone, Serving
-from launcher.turn import Due, Turn
+from launcher.run import backoff_limit, deaths, outcome, shutdown, stall
+from launcher.run.attempt import Due, Turn
+from launcher.run.event_source import Ear
+from launcher.run.join import Already, Broken, Joined, Staged
+from launcher.run.node import Part
+from launcher.run.session import Left, Membership, TurnEnded
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
 _FINISHED_EARLY = 5.0  # between the end of a server and the word that all have trained
@@ -173,7 +175,7 @@ class Conductor:
     def _mark(self, start: Start) -> str:
         """The line that parts this generation's logs from those before it."""
         after = "" if start.resume is None else f", after pass {start.resume}"
-        because = report.first_cause(self._because, self._config.shape) if self._because else ""
+        because = describe_cause(self._because, self._config.shape) if self._because else ""
         told = f", because {' '.join(because.split())}" if because else ""
         return f"generation {start.generation}, pod {self._part.name}{after}{told}"
 
@@ -201,9 +203,9 @@ class Conductor:
         name = self._config.shape.name(self._part.rank or 0)
         self._turn.watchdog.collect(
             self._turn.supervisor.subjects(),
-            watchdog.names(self._part.roster, self._config.shape),
-            os.path.join(self._part.journal.folder, watchdog.file_name(generation)),
-            f"{name} (pod {self._part.name}), generation {generation}, {report.now()}",
+            stall.names(self._part.roster, self._config.shape),
+            os.path.join(self._part.journal.folder, stall.file_name(generation)),
+            f"{name} (pod {self._part.name}), generation {generation}, {utc_now()}",
             show=not self._config.job_folder,
         )
 
@@ -261,7 +263,7 @@ class Conductor:
     def _restart(self, turn: int, cause: Cause) -> None:
         """End what runs here. The hub says begin once nothing runs anywhere."""
         self._because = cause
-        self._say(f"{report.first_cause(cause, self._config.shape)}: all processes of the job end, to start again")
+        self._say(f"{describe_cause(cause, self._config.shape)}: all processes of the job end, to start again")
         self._part.enter("restarting")
         self._membership.restart(turn, _FAILURE_GRACE)
 
@@ -291,7 +293,7 @@ class Conductor:
             return self._held_by_the_kernel(left)
         self._because = cause
         self._say(
-            f"{report.first_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
+            f"{describe_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
             f"{self._config.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for who takes its place"
         )
         if self._part.generations is not None:
@@ -308,7 +310,7 @@ class Conductor:
         self._part.enter("finishing")
         await self._membership.end_children(self._config.stop_grace)
         self._membership.gang.stopped()
-        return report.outcome(None, self._part.rank, told_to_stop=self.told.done(), shape=self._config.shape)
+        return outcome.outcome_of(None, self._part.rank, told_to_stop=self.told.done(), shape=self._config.shape)
 
     async def _stop(self, cause: Cause) -> Outcome:
         """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
@@ -320,14 +322,14 @@ class Conductor:
         self._membership.gang.stopped()
         if self._membership.joined and cause.rank != self._part.rank:
             await self._until_finish()
-        if not report.is_blamed(cause, self._part.rank):
+        if not outcome.is_blamed(cause, self._part.rank):
             await self._until_others_end()
-        return report.outcome(
+        return outcome.outcome_of(
             cause,
             self._part.rank,
             told_to_stop=self.told.done(),
             shape=self._config.shape,
-            alone=tolerance.left_alone(self._config, cause),
+            alone=backoff_limit.other_role_is_over(self._config, cause),
         )
 
     async def _until_finish(self) -> None:
@@ -350,7 +352,7 @@ class Conductor:
     async def leave(self, result: Outcome) -> None:
         """Tell everybody, and write down what is still to be written."""
         held = self._held[0] if self._held else None
-        await farewell.leave(result, self._config, self._part, self._membership, held, self._say)
+        await shutdown.leave(result, self._config, self._part, self._membership, held, self._say)
 
     # ---- signals -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@
     gang     joined: the hub's roster is the roster; the own rank
     staging  configuration and shard copied, as soon as the rank is known
 
-What happens on the way becomes events in a queue; `launcher.conduct` decides what follows from them.
+What happens on the way becomes events in a queue; `launcher.run.conductor` decides what follows from them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from launcher.discovery.finder import FinderSettings, make_finder
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, LookAgain
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
-from launcher.other_role import OtherRole
+from launcher.run.other_role import OtherRole
 from launcher.store.failure_marks import Failures, name_of
 from launcher.store.history import History
 from launcher.store.record import MAX_ATTEMPTS, Record

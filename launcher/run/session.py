@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launcher import report, watchdog
 from launcher.base.log import Say
-from launcher.bootstrap import Joined, Way
 from launcher.config import JobConfig
-from launcher.ear import Ear
 from launcher.gang import Begin, Gang, Next, Settings
-from launcher.generations import GONE, Generations
 from launcher.model import Cause, Process, Start
-from launcher.part import Part
 from launcher.processes.guardian import Guardian
-from launcher.turn import Turn
+from launcher.run import outcome, stall
+from launcher.run.attempt import Turn
+from launcher.run.event_source import Ear
+from launcher.run.join import Joined, Way
+from launcher.run.node import Part
+from launcher.run.restarts import GONE, Generations
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together
 
@@ -158,7 +158,7 @@ class Membership:
 
     async def explained(self, cause: Cause) -> Cause:
         """A peer that was lost, or told to stop, cannot say why: one member asks those who may know."""
-        if cause.kind not in GONE or not report.stands_for(cause, self._part.rank) or self._told.done():
+        if cause.kind not in GONE or not outcome.stands_for(cause, self._part.rank) or self._told.done():
             return cause
         asked = asyncio.ensure_future(self.way.what_became_of(cause.pod))
         either: list[asyncio.Future[Any]] = [asked, self._told]  # all may be told to stop, one after the other
@@ -173,7 +173,7 @@ class Membership:
 
     def _judge(self, cause: Cause) -> tuple[Cause, Next]:
         if cause.kind == "stalled" and self.begun:
-            cause = watchdog.with_place(cause, self._config, self.begun.start.generation)
+            cause = stall.with_place(cause, self._config, self.begun.start.generation)
         return self.generations.result().judge(cause) if self.generations.done() else (cause, Next.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:

@@ -25,7 +25,7 @@ from launcher.gang.protocol import Message
 from launcher.model import Cause
 from launcher.processes import evidence, stacks
 from launcher.processes.proc import program as program_of
-from launcher.watchdog import Watchdog
+from launcher.run.stall import Watchdog
 from tests.support.jobs import Job, until
 from tests.support.members import Node, Scene, died, in_loop, settings
 from tests.support.members import until as soon

@@ -15,10 +15,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from launcher import config, namespace, paddle
+from launcher import config, paddle
 from launcher.base.log import Say
 from launcher.base.spawn import own_module
 from launcher.errors import Exit
+from launcher.run import netns
 
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
@@ -37,7 +38,7 @@ def run(
     received: list[int],
 ) -> int:
     """Start one launcher a node, show their lines with the rank in front, and end with the job's exit code."""
-    places = [("lo", "127.0.0.1")] if nodes == 1 else namespace.enter(nodes)
+    places = [("lo", "127.0.0.1")] if nodes == 1 else netns.enter(nodes)
     with tempfile.TemporaryDirectory(prefix="paddle-launcher-") as folder:
         shared = _one_job({**environment, **own}, places, folder)
         told = [_one_node(shared, rank, *place, folder) for rank, place in enumerate(places)]

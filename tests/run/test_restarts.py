@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from launcher import generations
 from launcher.errors import Exit, Failure
 from launcher.gang import AlreadyComplete, Next, NotAgain
-from launcher.generations import Generations
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
+from launcher.run import restarts
+from launcher.run.restarts import Generations
 from launcher.store.history import History
 from launcher.store.record import MAX_ATTEMPTS, Record
 
@@ -52,8 +52,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     told = SimpleNamespace(monotonic=clock.monotonic, strftime=time.strftime, gmtime=time.gmtime)
-    monkeypatch.setattr(generations, "time", told)
-    monkeypatch.setattr(generations, "asyncio", SimpleNamespace(sleep=clock.sleep))
+    monkeypatch.setattr(restarts, "time", told)
+    monkeypatch.setattr(restarts, "asyncio", SimpleNamespace(sleep=clock.sleep))
     return clock
 
 
@@ -340,9 +340,9 @@ def test_a_loss_before_the_first_generation_changes_nothing(tmp_path: Path, cloc
 
 def test_what_is_learnt_of_a_loss_is_written_and_moves_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.begin()
-    monkeypatch.setattr("launcher.report.now", lambda: "when it ended")
+    monkeypatch.setattr("launcher.store.history.utc_now", lambda: "when it ended")
     world.judge(LOST)
-    monkeypatch.setattr("launcher.report.now", lambda: "after the fence")
+    monkeypatch.setattr("launcher.store.history.utc_now", lambda: "after the fence")
     world.explain(replace(LOST, what="was lost: its node is gone"))
     assert world.latest_cause() == "was lost: its node is gone"
     assert world.history.content()["generations"][-1]["ended"] == "when it ended"

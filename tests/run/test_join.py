@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher import bootstrap, config
-from launcher.bootstrap import Already, Joined, Way
+from launcher import config
 from launcher.discovery.finder import Finder, FinderSettings
 from launcher.discovery.own_pod import own_member
 from launcher.discovery.single import Alone
 from launcher.gang import Gang, Next
 from launcher.gang import Settings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
+from launcher.run import join
+from launcher.run.join import Already, Joined, Way
 from tests.support.members import until
 
 
@@ -52,7 +53,7 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
         await way.end()
         await gang.close()
 
-    monkeypatch.setattr(bootstrap, "make_finder", make)
+    monkeypatch.setattr(join, "make_finder", make)
     asyncio.run(test())
 
 
@@ -107,7 +108,7 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         records[0].mark_complete()
         await both(Already)
 
-    monkeypatch.setattr(bootstrap, "make_finder", lambda settings, say: OfARole(settings))
+    monkeypatch.setattr(join, "make_finder", lambda settings, say: OfARole(settings))
     asyncio.run(test())
 
 

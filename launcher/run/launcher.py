@@ -8,15 +8,16 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher import alive, paddle, tolerance
+from launcher import paddle
 from launcher.base.log import Say
 from launcher.base.spawn import become_subreaper, heed_all_signals
-from launcher.conduct import Conductor
 from launcher.config import JobConfig
 from launcher.errors import Exit
 from launcher.model import Outcome, member_name
 from launcher.processes.guardian import Guardian
 from launcher.processes.proc import tagged_environment
+from launcher.run import backoff_limit, endpoint
+from launcher.run.conductor import Conductor
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
@@ -30,7 +31,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
     say = Say(name=member_name(config.role, "?") if config.rank is None else config.shape.name(config.rank))
     for warning in (*config.warnings, *paddle.warnings(flags, command)):
         say(f"warning: {warning}")
-    if attempts := tolerance.said(config):
+    if attempts := backoff_limit.describe(config):
         say(attempts)
     become_subreaper()
     loop = asyncio.new_event_loop()
@@ -55,7 +56,7 @@ async def _conduct(
     conductor = Conductor(config, flags, command, say, guardian)
     conductor.watch_signals(received)
     try:
-        await alive.answer(config.workdir)
+        await endpoint.answer(config.workdir)
     except OSError as error:
         say(f"warning: `paddle-launcher alive` will not be answered: {error}")
     result = await conductor.conduct()

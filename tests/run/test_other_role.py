@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher import other_role
 from launcher.discovery.single import Alone
 from launcher.errors import Exit, Failure
-from launcher.other_role import OtherRole
+from launcher.run import other_role
+from launcher.run.other_role import OtherRole
 from launcher.store.failure_marks import Failures, Sign
 from tests.support import finders
 from tests.support.members import until

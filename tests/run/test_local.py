@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import local
+from launcher.run import local
 from tests.support.jobs import FLAGS, JOB, fresh, until
 from tests.support.paths import REPOSITORY, STANDIN
 

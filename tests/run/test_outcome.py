@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import report
 from launcher.errors import Exit
 from launcher.model import Cause, Outcome, Shape
+from launcher.run import outcome
 
 
 def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: object) -> Cause:
@@ -38,7 +38,7 @@ def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: ob
     ],
 )
 def test_each_member_ends_with_the_code_of_its_part(first: Cause | None, rank: int, code: int) -> None:
-    assert report.outcome(first, rank, told_to_stop=False, shape=Shape(3)).code == code
+    assert outcome.outcome_of(first, rank, told_to_stop=False, shape=Shape(3)).code == code
 
 
 @pytest.mark.parametrize(
@@ -54,27 +54,27 @@ def test_each_member_ends_with_the_code_of_its_part(first: Cause | None, rank: i
     ],
 )
 def test_who_is_blamed_by_kubernetes_is_whose_code_tells_the_cause(first: Cause, blamed: set[int]) -> None:
-    assert {rank for rank in range(3) if report.is_blamed(first, rank)} == blamed
+    assert {rank for rank in range(3) if outcome.is_blamed(first, rank)} == blamed
 
 
 def test_whoever_got_sigterm_ends_with_143_whatever_else_it_heard() -> None:
     for first in (None, cause(), cause("lost", 0, code=76), cause(final=True)):
-        assert report.outcome(first, 1, told_to_stop=True, shape=Shape(3)).code == Exit.STOPPED
+        assert outcome.outcome_of(first, 1, told_to_stop=True, shape=Shape(3)).code == Exit.STOPPED
 
 
 def test_a_masked_code_stands_in_the_message() -> None:
-    assert "exit code 69" in report.outcome(cause(code=69), 1, told_to_stop=False, shape=Shape(3)).text
+    assert "exit code 69" in outcome.outcome_of(cause(code=69), 1, told_to_stop=False, shape=Shape(3)).text
 
 
 def test_those_who_follow_name_rank_and_pod_of_the_first_cause() -> None:
-    text = report.outcome(cause(), 0, told_to_stop=False, shape=Shape(3)).text
+    text = outcome.outcome_of(cause(), 0, told_to_stop=False, shape=Shape(3)).text
     assert "rank 1" in text
     assert "pod-1" in text
 
 
 def test_the_termination_message_keeps_the_cause_and_the_newest_lines_within_4096_bytes() -> None:
     tail = tuple(f"line {number} {'é' * 200}" for number in range(40))
-    message = report.termination_message(Outcome(3, cause(tail=tail), "rank 1 (pod-1): it ended"))
+    message = outcome.termination_message(Outcome(3, cause(tail=tail), "rank 1 (pod-1): it ended"))
     assert len(message) <= 4096
     assert message.startswith(b"exit code 3: rank 1 (pod-1): it ended\n")
     assert b"line 39" in message
@@ -84,18 +84,17 @@ def test_the_termination_message_keeps_the_cause_and_the_newest_lines_within_409
 def test_the_termination_message_is_written_only_where_kubernetes_made_the_file(tmp_path: Path) -> None:
     made = tmp_path / "termination-log"
     made.write_text("old and longer than the new one")
-    report.write_termination_message(str(made), b"new")
+    outcome.write_termination_message(str(made), b"new")
     assert made.read_text() == "new"
-    report.write_termination_message(str(tmp_path / "absent"), b"new")
+    outcome.write_termination_message(str(tmp_path / "absent"), b"new")
     assert not (tmp_path / "absent").exists()
 
 
 def test_words_that_are_no_utf_8_can_be_told() -> None:
-    message = report.termination_message(Outcome(3, cause(tail=("\udcff",)), "`sh \udcff` ended"))
+    message = outcome.termination_message(Outcome(3, cause(tail=("\udcff",)), "`sh \udcff` ended"))
     assert message == b"exit code 3: `sh \\udcff` ended\n\\udcff\n"
 
 
 def test_a_fault_of_the_launcher_is_not_shown_as_a_masked_code() -> None:
-    assert (
-        "is shown as" not in report.outcome(cause("peers", None, code=70), 1, told_to_stop=False, shape=Shape(3)).text
-    )
+    fault = outcome.outcome_of(cause("peers", None, code=70), 1, told_to_stop=False, shape=Shape(3))
+    assert "is shown as" not in fault.text

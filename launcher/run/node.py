@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from launcher import paddle, report
+from launcher import paddle
 from launcher.base.aio import bounded, off_loop
 from launcher.base.log import Say
-from launcher.bootstrap import Joined, from_volume
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import Settings
-from launcher.generations import Generations
 from launcher.model import BOTH, FIRST, Cause, Member, Plan, Roster, Start
+from launcher.run import outcome
+from launcher.run.join import Joined, from_volume
+from launcher.run.restarts import Generations
 from launcher.store.history import History
 from launcher.store.journal import Journal
 from launcher.store.lease import Holder, Leases
@@ -115,7 +116,7 @@ class Part:
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
         """The hub is gone: whoever stands for it tells the next one."""
-        if self._record is None or cause.rank != 0 or not report.stands_for(cause, self.rank):
+        if self._record is None or cause.rank != 0 or not outcome.stands_for(cause, self.rank):
             return
         try:
             await self._from_volume(partial(self._record.explain, generation, cause, self._config.shape))

@@ -7,25 +7,25 @@ from launcher.errors import Exit
 from launcher.model import CHILDREN, Cause
 
 
-def said(config: JobConfig) -> str | None:
+def describe(config: JobConfig) -> str | None:
     """None where no Job of Kubernetes counts."""
     limit, pods = config.backoff_limit, 1 if config.failure_policy else config.shape.count(config.role)
-    counts = f"counts {pods} pods" if pods > 1 else "counts 1 pod"
+    counts_pod = f"counts {pods} pods" if pods > 1 else "counts 1 pod"
     if limit is None:
         if config.stay or config.members == 1 or config.discovery == "static":
             return None
-        return f"a failed attempt {counts} of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT"
+        return f"a failed attempt {counts_pod} of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT"
     taken = limit // pods
     times = "no failed attempt" if not taken else f"up to {taken} failed attempt{'s' if taken > 1 else ''}"
-    return f"the Job can take {times}: its backoffLimit is {limit}, and each {counts}"
+    return f"the Job can take {times}: its backoffLimit is {limit}, and each {counts_pod}"
 
 
-def counts(config: JobConfig, code: int) -> bool:
+def counts_pod(config: JobConfig, code: int) -> bool:
     """Whether the Job counts a pod that ends with this code: by our policy it does not count consequences."""
     return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.failure_policy else ()))
 
 
-def left_alone(config: JobConfig, cause: Cause) -> str | None:
+def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
     """Why the Job of the other role is over with this cause. Without a volume or rights nobody could see it later."""
     if config.backoff_limit != 0 or not config.failure_policy or cause.rank is None or cause.kind not in CHILDREN:
         return None

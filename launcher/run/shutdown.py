@@ -6,14 +6,14 @@ import asyncio
 import os
 from collections.abc import Awaitable
 
-from launcher import report, tolerance
 from launcher.base.aio import bounded, off_loop
 from launcher.base.log import Say
 from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD
-from launcher.membership import FAREWELL, Membership
 from launcher.model import Cause, Outcome
-from launcher.part import Part
+from launcher.run import backoff_limit, outcome
+from launcher.run.node import Part
+from launcher.run.session import FAREWELL, Membership
 
 
 async def leave(
@@ -32,18 +32,18 @@ async def leave(
     elif part.journal.begun or not await _is_soon(part.another_trains()):
         membership.place_early_logs()
         part.journal.ended(result)
-    message = report.termination_message(result)
+    message = outcome.termination_message(result)
     said = f"exit code {result.code}: {result.text}"
     others = []
     if result.code in FOR_GOOD:
         others.append(membership.way.tell_failed_for_good(said))
-    elif tolerance.counts(config, result.code):
+    elif backoff_limit.counts_pod(config, result.code):
         others.append(membership.way.tell_counted(said))
     farewells = [
         membership.gang.close(),
         *([membership.explain_end(result.cause)] if result.cause and result.cause.kind == "lost" else []),
         supervisor.close(FAREWELL),
-        off_loop(report.write_termination_message, config.termination_log, message),
+        off_loop(outcome.write_termination_message, config.termination_log, message),
         _leave_volume(part, leaving),
         *others,
     ]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pytest_mock import MockerFixture
 
-from launcher import alive
 from launcher.errors import Exit
+from launcher.run import endpoint
 from tests.support.jobs import Job, until
 
 
@@ -53,8 +53,8 @@ def test_a_probe_that_comes_before_its_launcher_gives_it_time(tmp_path: Path, mo
             launcher.listen()
             threading.Thread(target=lambda: launcher.accept()[0].sendall(b"alive\n")).start()
 
-        waits = mocker.patch("launcher.alive.time.sleep", side_effect=start)
-        alive.ask(str(tmp_path))
+        waits = mocker.patch("launcher.run.endpoint.time.sleep", side_effect=start)
+        endpoint.ask(str(tmp_path))
     waits.assert_called_once()
 
 

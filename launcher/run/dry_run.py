@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from launcher import paddle, report
-from launcher.bootstrap import copies, finder_settings
+from launcher import paddle
 from launcher.config import JobConfig
 from launcher.discovery.finder import make_finder
 from launcher.discovery.ranks import roster as roster_of
 from launcher.model import BOTH, Member, Process, Roster, member_folder, member_name
+from launcher.run.join import copies, finder_settings
+from launcher.store.json_fields import place_fields
 
 # Variables that say how training runs. The rest of an environment may hold passwords: it is only counted.
 _SHOWN = ("JOB_", "TRAIN", "CONF_PADDLE_", "LAUNCHER_", "POD_", "PADDLE_", "FLAGS_", "GLOG_", "GLOO_", "NCCL_", "OMP_")
@@ -59,7 +60,7 @@ def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
 
 
 def _member(config: JobConfig, member: Member) -> dict[str, Any]:
-    return {**asdict(member), **report.place(member.rank, config.shape)}
+    return {**asdict(member), **place_fields(member.rank, config.shape)}
 
 
 async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:

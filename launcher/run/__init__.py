@@ -1,0 +1,1 @@
+"""The life of one pod, from its first moment to its exit code."""

@@ -1,0 +1,48 @@
+"""Members, causes and outcomes as the files on the volume show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from launcher.base.clock import utc_now
+from launcher.model import Cause, Member, Outcome, Shape
+
+
+def member_status(
+    job: str,
+    member: Member,
+    phase: str,
+    since: str,
+    generation: int | None,
+    last_pass: int | None,
+    result: Outcome | None,
+    shape: Shape,
+) -> Mapping[str, Any]:
+    """One member's status file."""
+    return {
+        "job": job,
+        **place_fields(member.rank, shape),
+        "pod": member.pod,
+        "uid": member.uid,
+        "phase": phase,
+        "since": since,
+        "generation": generation,
+        "last_pass": last_pass,
+        "exit_code": None if result is None else int(result.code),
+        "first_cause": cause_fields(result.cause if result else None, shape),
+        "written": utc_now(),
+    }
+
+
+def cause_fields(cause: Cause | None, shape: Shape) -> Mapping[str, Any] | None:
+    """As files have it."""
+    return None if cause is None else {**asdict(cause), **place_fields(cause.rank, shape)}
+
+
+def place_fields(rank: int | None, shape: Shape) -> Mapping[str, Any]:
+    """A member's role and its rank within that, as files have them."""
+    if rank is None:
+        return {"role": None, "rank": None}
+    return {"role": shape.role(rank), "rank": shape.number(rank)}
