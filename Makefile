@@ -33,12 +33,12 @@ demo: $(VENV)-paddle-2.6.2/.installed
 	$(VENV)-paddle-2.6.2/bin/python examples/quick_start/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/paddle
+	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/wheels
 
 # With Paddle's own wheels for CPUs: two environments, a download of 330 MB, and 1.5 GB on the disk.
 test-paddle: $(INSTALLED) $(VENV)-paddle-2.6.2/.installed $(VENV)-paddle-3.3.1/.installed
 	PADDLE_2=$(abspath $(VENV)-paddle-2.6.2/bin/python) PADDLE_3=$(abspath $(VENV)-paddle-3.3.1/bin/python) \
-	  $(BIN)/python -m pytest tests/paddle
+	  $(BIN)/python -m pytest tests/wheels
 
 # On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)

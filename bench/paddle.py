@@ -37,7 +37,7 @@ TWO_WORKERS = {"LAUNCHER_MODE": "collective", "LAUNCHER_TRAINERS_PER_NODE": "2",
 PATIENCE = 60.0
 WITH_SERVERS, NEWER = "2.6.2", "3.3.1"
 VERSIONS = {WITH_SERVERS: "PADDLE_2", NEWER: "PADDLE_3"}
-SERVE_AND_TRAIN = Path(__file__).parents[1] / "tests/paddle/programs/server_and_trainer.py"
+SERVE_AND_TRAIN = Path(__file__).parents[1] / "tests/wheels/programs/server_and_trainer.py"
 BOTH: tuple[type[Side], ...] = (Peer, Side)
 
 

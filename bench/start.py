@@ -7,8 +7,8 @@ from statistics import median
 
 from bench.jobs import MANY, job, now, shown, started
 from tests.support.jobs import until
+from tests.support.nodes import listening
 from tests.support.paths import STANDIN
-from tests.test_standin import listening
 
 RUNS = 10
 

@@ -10,19 +10,8 @@ import pytest
 from launcher import config
 from launcher.errors import ConfigProblems, Exit
 from launcher.variables import VARIABLES
+from tests.support.environments import SEED_001
 from tests.support.paths import REPOSITORY
-
-SEED_001 = {
-    "JOB_NAME": "paddle-cluster-job",
-    "JOB_PATH": "/home/jobpath",
-    "JOB_NAMESPACE": "default",
-    "TRAIN_CONFIG_DIR": "recommendation",
-    "CONF_PADDLE_NIC": "eth0",
-    "CONF_PADDLE_PORT": "7164",
-    "CONF_PADDLE_PORTS_NUM": "2",
-    "CONF_PADDLE_PORTS_NUM_SPARSE": "2",
-    "CONF_PADDLE_GRADIENT_NUM": "3",
-}
 
 
 def read(environment: dict[str, str], **own: str) -> config.JobConfig:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.cluster import SIZE, Cluster, Json
 from tests.e2e.manifests import QUICK_START, apply, passes, pod_security, rendered
-from tests.paddle.outcome import PASSES, accuracy, assert_seen
+from tests.wheels.outcome import PASSES, accuracy, assert_seen
 
 IMAGE_PYTHON = "python3.11"  # of the pods' image; compiled packages fit no other
 # What a model of one shard of three is right about: 63 of 100 of the data image's reviews. Of none: 50.

@@ -21,10 +21,9 @@ from tests.e2e.cluster import Cluster, kubectl, until
 from tests.e2e.manifests import apply, rendered
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
-from tests.job.test_manifests import PROGRAM
-from tests.job.test_paddlejob import EVERYTHING
-from tests.paddle.outcome import PROGRAMS
 from tests.support.paths import K8S
+from tests.support.rendering import EVERYTHING, SERVERS_AND_TRAINERS
+from tests.wheels.outcome import PROGRAMS
 
 EXAMPLE = K8S.parent / "examples" / "paddlejob"
 LINES = 3000
@@ -175,7 +174,14 @@ def test_the_command_line_submits_a_paddle_job_and_ends_with_its_code(cluster: C
     text = (K8S.parent / "tests" / "paddlejobs" / "seed-1-wide-and-deep.yaml").read_text()
     text = text.replace("paddle-launcher:latest", cluster.image)
     command = [sys.executable, "-m", "launcher"]
-    flags = ["--namespace", cluster.namespace, "--no-inject", "--entrypoint", f"python3 -c {shlex.quote(PROGRAM)}", "-"]
+    flags = [
+        "--namespace",
+        cluster.namespace,
+        "--no-inject",
+        "--entrypoint",
+        f"python3 -c {shlex.quote(SERVERS_AND_TRAINERS)}",
+        "-",
+    ]
     done = subprocess.run(
         [*command, "submit", "--watch", *flags], input=text, capture_output=True, text=True, timeout=90, check=False
     )

@@ -18,9 +18,8 @@ from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.e2e.manifests import apply, pod_security
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
-from tests.job.test_manifests import PROGRAM
-from tests.paddle.outcome import PROGRAMS
-from tests.support.rendering import FILES, from_text, given, jobs, of_kind, pod
+from tests.support.rendering import FILES, SERVERS_AND_TRAINERS, from_text, given, jobs, of_kind, pod
+from tests.wheels.outcome import PROGRAMS
 
 WAYS = ["brought along", "in the image"]
 
@@ -55,7 +54,9 @@ def test_every_object_is_valid_to_the_api_server(cluster: Cluster, name: str, wa
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_image_of_the_first_example_runs_its_own_program(cluster: Cluster, way: str) -> None:
-    objects = from_text(text_of(cluster, "seed-1-wide-and-deep.yaml"), asked(way, "python3", "-c", PROGRAM))
+    objects = from_text(
+        text_of(cluster, "seed-1-wide-and-deep.yaml"), asked(way, "python3", "-c", SERVERS_AND_TRAINERS)
+    )
     said = complete(cluster, objects)
     for number in range(2):
         assert f"trainer {number} reached 2" in said
@@ -65,7 +66,7 @@ def test_the_image_of_the_first_example_runs_its_own_program(cluster: Cluster, w
 def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Cluster, claim: Path, way: str) -> None:
     pod_security(cluster, "privileged")  # the example says nothing of users, and the image's is root
     (claim / "wide_and_deep").mkdir()
-    (claim / "wide_and_deep" / "train.py").write_text(PROGRAM)
+    (claim / "wide_and_deep" / "train.py").write_text(SERVERS_AND_TRAINERS)
     text = text_of(cluster, "seed-5-volume.yaml").replace("nfs-pvc", "paddle")
     said = complete(cluster, from_text(text, asked(way)))
     for number in range(2):
@@ -74,7 +75,7 @@ def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Clust
 
 def test_the_fourth_example_is_scheduled_by_volcano(cluster: Cluster) -> None:
     volcano_is_there()
-    objects = from_text(text_of(cluster, "seed-4-volcano.yaml"), asked(WAYS[1], "python3", "-c", PROGRAM))
+    objects = from_text(text_of(cluster, "seed-4-volcano.yaml"), asked(WAYS[1], "python3", "-c", SERVERS_AND_TRAINERS))
     apply(cluster, *of_kind(objects, "PodGroup"))
     assert "trainer 1 reached 2" in complete(cluster, objects)
 

@@ -29,6 +29,7 @@ from tests.support.rendering import (
     AS_IT_IS,
     FILES,
     INJECTED,
+    SERVERS_AND_TRAINERS,
     Json,
     environment,
     from_text,
@@ -38,16 +39,13 @@ from tests.support.rendering import (
     missing,
     of_kind,
     pod,
+    read,
     rendered,
     through_the_client,
     trains,
     variables,
     with_quantities_as_text,
 )
-
-
-def read(job: Json, index: int = 0) -> JobConfig:
-    return config.read(environment(job, index), {}, check_here=False)
 
 
 @pytest.mark.parametrize("asked", [INJECTED, AS_IT_IS], ids=["injected", "as it is"])
@@ -305,33 +303,10 @@ def test_variables_of_the_user_may_refer_to_those_of_the_pod() -> None:
     assert len(names) == len(set(names))
 
 
-# What both roles of the seeds' fifth example run as train.py: servers that listen, trainers that reach all of them, and
-# try again as Paddle's do, since with gloo all start together.
-PROGRAM = """
-import os, signal, socket, time
-if os.environ["TRAINING_ROLE"] == "PSERVER":
-    host, _, port = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")
-    door = socket.create_server((host, int(port)))
-    signal.pause()
-servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
-for server in servers:
-    host, _, port = server.rpartition(":")
-    for tries in range(100, 0, -1):
-        try:
-            socket.create_connection((host, int(port)), 5)
-            break
-        except ConnectionRefusedError:
-            if tries == 1:
-                raise
-            time.sleep(0.1)
-print("trainer", os.environ["PADDLE_TRAINER_ID"], "reached", len(servers), flush=True)
-"""
-
-
 def test_the_pods_of_the_seeds_fifth_example_train_as_one_gang(tmp_path: Path) -> None:
     made = jobs(rendered("seed-5-volume.yaml"))
     (tmp_path / "wide_and_deep").mkdir()
-    (tmp_path / "wide_and_deep" / "train.py").write_text(PROGRAM)
+    (tmp_path / "wide_and_deep" / "train.py").write_text(SERVERS_AND_TRAINERS)
     (tmp_path / "secret").write_text("the gang's own")
     pods = [(made[f"paddlejob-demo-1-{role}"], index) for role in ("worker", "ps") for index in range(2)]
     with Nodes(len(pods)) as nodes:

@@ -11,50 +11,21 @@ import yaml
 
 from launcher import paddle
 from launcher.job import CephFSVolume, ClaimVolume, ConfigProblems, Failure, PaddleJob, Volume, dist_train, inside_a_job
-from tests.job.test_manifests import read
 from tests.support.rendering import (
+    EVERYTHING,
+    LEAST,
     Json,
     is_modelled,
     jobs,
     missing,
     of_kind,
     pod,
+    read,
     through_the_client,
     trains,
     variables,
     with_quantities_as_text,
 )
-
-LEAST: dict[str, Any] = {
-    "job_name": "words",
-    "entry_point": "python train.py",
-    "runtime_image": "paddle-launcher:latest",
-}
-EVERYTHING: dict[str, Any] = LEAST | {
-    "memory": "4G",
-    "cpu_nums": 2,
-    "pservers": 1,
-    "trainers": 2,
-    "gpu_nums": 1,
-    "namespace": "training",
-    "trainer_package_path": "/example",
-    "cephfs_volume": CephFSVolume("10.0.0.1:6789,10.0.0.2:6789", path="/data"),
-    "volumes": [
-        ClaimVolume("/claim", "paddle", read_only=True),
-        Volume("/nfs", {"nfs": {"server": "10.0.0.3", "path": "/"}}),
-    ],
-    "env": {"EPOCHS": 3, "TOKEN": {"secretKeyRef": {"name": "tokens", "key": "mine"}}},
-    "node_selector": {"disk": "ssd"},
-    "tolerations": [{"key": "gpu", "operator": "Exists"}],
-    "shared_memory": "512M",
-    "max_restarts": 1,
-    "gang_scheduling": True,
-    "queue": "research",
-    "labels": {"team": "words"},
-    "priority": "high",
-    "service_account": "trainer",
-    "launcher_image": "paddle-launcher-inject:latest",
-}
 
 
 def made(**parameters: Any) -> list[Json]:

@@ -55,7 +55,7 @@ def _answer(question: bytes, end: int, addresses: list[str] | None) -> bytes:
 
 def main() -> None:
     """Set up the world, find, print what was found as JSON."""
-    from tests.discovery.test_dns import settings
+    from tests.support.finders import dns_settings
 
     asked: dict[str, Any] = json.loads(sys.argv[1])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -69,7 +69,7 @@ def main() -> None:
     found: dict[str, Any] = {"names": server.names, "said": said}
 
     async def search() -> None:
-        way = make_finder(settings(**asked["settings"]), said.append)
+        way = make_finder(dns_settings(**asked["settings"]), said.append)
         hubs = []
         for _ in range(finds):
             peers = await way.find()

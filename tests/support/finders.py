@@ -31,3 +31,9 @@ def settings(**more: Any) -> FinderSettings:
         "env": {},
     }
     return FinderSettings(**(given | more))
+
+
+def dns_settings(**more: Any) -> FinderSettings:
+    return settings(
+        **({"discovery": "dns", "service": "svc", "pod_ip": "10.0.0.9", "host_name": "x-2", "timeout": 60.0} | more)
+    )

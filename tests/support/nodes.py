@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,8 +22,8 @@ from typing import Any
 
 _HOLDER = """
 import sys
-from launcher import namespace
-namespace.enter(int(sys.argv[1]))
+from launcher.run import netns
+netns.enter(int(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -97,3 +98,19 @@ class Nodes:
             return os.readlink(f"/proc/{pid}/ns/net") == self._namespace
         except OSError:
             return False  # ended meanwhile, or a zombie: those have no namespaces any more
+
+
+def listening(process: subprocess.Popen[Any]) -> set[tuple[str, int]]:
+    """The addresses and ports that listen in the network namespace of the process, once it has come there from ours."""
+    places: set[tuple[str, int]] = set()
+    try:
+        if os.readlink(f"/proc/{process.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+            return places
+        lines = Path(f"/proc/{process.pid}/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return places
+    for fields in (line.split() for line in lines):
+        address, port = fields[1].split(":")
+        if fields[3] == "0A":
+            places.add((socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)))
+    return places

@@ -11,6 +11,9 @@ from typing import Any
 import yaml
 from kubernetes import client
 
+from launcher import config
+from launcher.config import JobConfig
+from launcher.job import CephFSVolume, ClaimVolume, Volume
 from launcher.job.from_yaml import Asked
 from launcher.job.render import render
 from tests.support.paths import PADDLEJOBS
@@ -118,3 +121,64 @@ def missing(wanted: Any, found: Any, path: str = "") -> list[str]:
                 lacking.append(f"{path}[{number}]")
         return lacking
     return [] if wanted == found else [path]
+
+
+def read(job: Json, index: int = 0) -> JobConfig:
+    return config.read(environment(job, index), {}, check_here=False)
+
+
+# What both roles of the seeds' fifth example run as train.py: servers that listen, trainers that reach all of them, and
+# try again as Paddle's do, since with gloo all start together.
+SERVERS_AND_TRAINERS = """
+import os, signal, socket, time
+if os.environ["TRAINING_ROLE"] == "PSERVER":
+    host, _, port = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")
+    door = socket.create_server((host, int(port)))
+    signal.pause()
+servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
+for server in servers:
+    host, _, port = server.rpartition(":")
+    for tries in range(100, 0, -1):
+        try:
+            socket.create_connection((host, int(port)), 5)
+            break
+        except ConnectionRefusedError:
+            if tries == 1:
+                raise
+            time.sleep(0.1)
+print("trainer", os.environ["PADDLE_TRAINER_ID"], "reached", len(servers), flush=True)
+"""
+
+
+LEAST: dict[str, Any] = {
+    "job_name": "words",
+    "entry_point": "python train.py",
+    "runtime_image": "paddle-launcher:latest",
+}
+
+
+EVERYTHING: dict[str, Any] = LEAST | {
+    "memory": "4G",
+    "cpu_nums": 2,
+    "pservers": 1,
+    "trainers": 2,
+    "gpu_nums": 1,
+    "namespace": "training",
+    "trainer_package_path": "/example",
+    "cephfs_volume": CephFSVolume("10.0.0.1:6789,10.0.0.2:6789", path="/data"),
+    "volumes": [
+        ClaimVolume("/claim", "paddle", read_only=True),
+        Volume("/nfs", {"nfs": {"server": "10.0.0.3", "path": "/"}}),
+    ],
+    "env": {"EPOCHS": 3, "TOKEN": {"secretKeyRef": {"name": "tokens", "key": "mine"}}},
+    "node_selector": {"disk": "ssd"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "shared_memory": "512M",
+    "max_restarts": 1,
+    "gang_scheduling": True,
+    "queue": "research",
+    "labels": {"team": "words"},
+    "priority": "high",
+    "service_account": "trainer",
+    "launcher_image": "paddle-launcher-inject:latest",
+}

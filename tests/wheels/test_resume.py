@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.paddle.outcome import PASSES, PROGRAMS, WITHIN, accuracy, assert_models, log
 from tests.support.jobs import JOB, Job
-from tests.test_restarts import history
+from tests.support.passes import history
+from tests.wheels.outcome import PASSES, PROGRAMS, WITHIN, accuracy, assert_models, log
 
 DIES = str(PROGRAMS / "dies.py")
 EXACTLY, ABOUT = 0.00001, 0.03  # what the quick start's README says of collective.py, and of ps.py

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.paddle.outcome import (
+from tests.support.jobs import Job
+from tests.wheels.outcome import (
     FOR_EVER,
     PASSES,
     PROGRAMS,
@@ -16,7 +17,6 @@ from tests.paddle.outcome import (
     log,
     process,
 )
-from tests.support.jobs import Job
 
 TOLERANCE = 0.00001  # as the quick start's README says
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.nodes import Nodes
+from tests.support.nodes import Nodes, listening
 from tests.support.paths import MAKE_DATA, STANDIN
 
 PADDLE, TRAINER, PSERVER = STANDIN / "paddle", STANDIN / "paddle_trainer", STANDIN / "paddle_pserver_main"
@@ -37,22 +36,6 @@ def code(process: subprocess.Popen[Any]) -> int:
     """The exit code as a shell shows it, once the process has ended."""
     status = process.wait(timeout=15)
     return status if status >= 0 else 128 - status
-
-
-def listening(process: subprocess.Popen[Any]) -> set[tuple[str, int]]:
-    """The addresses and ports that listen in the network namespace of the process, once it has come there from ours."""
-    places: set[tuple[str, int]] = set()
-    try:
-        if os.readlink(f"/proc/{process.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
-            return places
-        lines = Path(f"/proc/{process.pid}/net/tcp").read_text().splitlines()[1:]
-    except OSError:
-        return places
-    for fields in (line.split() for line in lines):
-        address, port = fields[1].split(":")
-        if fields[3] == "0A":
-            places.add((socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)))
-    return places
 
 
 def children(pid: int) -> list[int]:

@@ -7,8 +7,8 @@ from functools import partial
 import psutil
 import pytest
 
-from tests.paddle.outcome import PASSES, PROGRAMS, WITHIN, accuracy, assert_each_shard_was_seen, assert_models, log
 from tests.support.jobs import Job, until
+from tests.wheels.outcome import PASSES, PROGRAMS, WITHIN, accuracy, assert_each_shard_was_seen, assert_models, log
 
 ENDS = str(PROGRAMS / "ends.py")
 

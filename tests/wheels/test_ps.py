@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import Exit
-from tests.paddle.outcome import (
+from tests.support.jobs import Job, fresh
+from tests.support.nodes import Nodes
+from tests.support.roles_job import PSERVER, PSERVERS, TRAINERS, RolesJob
+from tests.wheels.outcome import (
     FOR_EVER,
     PASSES,
     PROGRAMS,
@@ -21,9 +24,6 @@ from tests.paddle.outcome import (
     log,
     process,
 )
-from tests.support.jobs import Job, fresh
-from tests.support.nodes import Nodes
-from tests.test_roles import PSERVER, PSERVERS, TRAINERS, RolesJob
 
 TOLERANCE = 0.03  # as the quick start's README says
 

@@ -24,8 +24,8 @@ import pytest
 from launcher.base import files
 from tests.support.jobs import JOB, Job, until
 from tests.support.nodes import Nodes
+from tests.support.passes import SIX, TRAINER, until_saved
 from tests.support.supervising import needs_root
-from tests.test_restarts import SIX, TRAINER, until_saved
 
 pytestmark = needs_root
 

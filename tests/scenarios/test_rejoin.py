@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.jobs import Job, until
-from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
+from tests.support.passes import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
 
 
 @pytest.fixture

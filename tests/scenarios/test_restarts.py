@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.jobs import Job, fresh, until
-
-TRAINER, PSERVER = "paddle_trainer", "paddle_pserver_main"
-PASSES = 6
-SIX = ("--config=trainer_config.lr.py", f"--num_passes={PASSES}", "--log_period=1")
-MARK = re.compile(
-    r"^==== \S+ \S+ generation (\d+), pod pod-\d(?:, after pass (\d+))?(?:, because .*)? ====$", re.MULTILINE
-)
+from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, log, until_generation, until_saved
 
 
 @pytest.fixture
@@ -28,30 +20,9 @@ def going_on(job: Job) -> Job:
     return job
 
 
-def history(job: Job) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = json.loads((job.output / "job.json").read_text())["generations"]
-    return content
-
-
 def loss(job: Job) -> float:
     """Of the last model, on reviews that nobody trained on."""
     return float(re.findall(r" Test samples=\d+ cost=([0-9.e-]+)", log(job, 0))[-1])
-
-
-def log(job: Job, rank: int, name: str = "train.log") -> str:
-    return (job.output / f"node_{rank}" / name).read_text()
-
-
-def saved(job: Job, number: int) -> bool:
-    return (job.output / f"pass-{number:05d}" / "done").exists()
-
-
-def until_saved(job: Job, number: int) -> None:
-    until(lambda: saved(job, number), what=f"pass {number}\n{job.stderr()}")
-
-
-def until_generation(job: Job, number: int) -> None:
-    until(lambda: history(job)[-1]["number"] == number, what=f"generation {number}\n{job.stderr()}")
 
 
 def test_a_job_with_three_kills_ends_with_all_passes_and_a_model_as_good_as_an_undisturbed_one(

@@ -13,26 +13,7 @@ import pytest
 from tests.support.jobs import Job, until
 from tests.support.nodes import Nodes
 from tests.support.paths import REPOSITORY
-
-# A program as Paddle's are: what it is, its variables say. It leaves a line for everything that it does.
-PROGRAM = """
-    import os, signal, socket, sys, time
-    role, rank = os.environ["TRAINING_ROLE"].lower(), os.environ["PADDLE_TRAINER_ID"]
-    here = os.environ["PLACE"]
-
-    def leave(name):
-        open(f"{here}/{role}-{rank}-{name}", "w").close()
-
-    def others(name, count):
-        while sum(f.startswith(name) for f in os.listdir(here)) < count:
-            time.sleep(0.01)
-
-    def listen(variable):
-        host, _, port = os.environ[variable].rpartition(":")
-        door = socket.create_server((host, int(port)))
-        leave("listens")
-        return door
-"""
+from tests.support.programs import PROGRAM, left
 
 
 @pytest.fixture
@@ -46,10 +27,6 @@ def start(job: Job, body: str, **variables: str) -> Job:
     program.write_text(textwrap.dedent(PROGRAM) + textwrap.dedent(body))
     job.environment |= variables
     return job.start(flags=("--", sys.executable, str(program)))
-
-
-def left(job: Job) -> set[str]:
-    return {path.name for path in (job.folder / "place").iterdir()}
 
 
 PS = """

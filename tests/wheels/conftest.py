@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.paddle.outcome import EXAMPLES, PASSES, WITHIN, accuracy, log
 from tests.support.jobs import JOB, Job, fresh, make_volume
 from tests.support.nodes import Nodes
+from tests.wheels.outcome import EXAMPLES, PASSES, WITHIN, accuracy, log
 
 
 def _python(variable: str, version: str) -> str:

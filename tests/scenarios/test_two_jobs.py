@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.jobs import Job, until
 from tests.support.nodes import Nodes
-from tests.test_restarts import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
+from tests.support.passes import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
 
 WAITS = "for the end of another gang that trains into this folder"
 SHORT = {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1", "STANDIN_BATCH_SECONDS": "0.2"}  # to be waited out

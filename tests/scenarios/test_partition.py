@@ -12,9 +12,9 @@ import pytest
 
 from launcher.gang.connection import MISSED
 from tests.support.jobs import Job, make_volume, until
+from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, log, saved, until_saved
 from tests.support.supervising import needs_root
 from tests.support.switches import TwoSwitches
-from tests.test_restarts import MARK, PASSES, PSERVER, SIX, TRAINER, history, log, saved, until_saved
 
 pytestmark = needs_root
 

@@ -11,8 +11,7 @@ from launcher import config
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Plan, Roster, Saves
 from launcher.paddle import v0
-
-from .test_config import SEED_001
+from tests.support.environments import SEED_001
 
 ROSTER = Roster(
     tuple(Member(f"pod-{i}", f"uid-{i}", f"10.0.0.{9 + i}", f"10.0.0.{9 + i}", rank=i) for i in range(3)),

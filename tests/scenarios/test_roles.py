@@ -13,31 +13,14 @@ import pytest
 
 from tests.support.jobs import Job, until
 from tests.support.nodes import Nodes
-from tests.test_modes import PROGRAM, left
+from tests.support.programs import PROGRAM, left
+from tests.support.roles_job import PSERVER, PSERVERS, TRAINERS, RolesJob
 
-TRAINERS, PSERVERS = 3, 2
-PSERVER = TRAINERS  # the first one's launcher: trainers come first
 SERVE = """
     if role == "pserver":
         door = listen("PADDLE_CURRENT_ENDPOINT")
         signal.pause()
 """
-
-
-class RolesJob(Job):
-    """Three trainers, then two servers, by static peers. Numbers here count through all of them."""
-
-    def variables(self, rank: int) -> dict[str, str]:
-        addresses = self.nodes.addresses
-        role = "pserver" if rank >= TRAINERS else "trainer"
-        peers = f"trainer={','.join(addresses[:TRAINERS])};pserver={','.join(addresses[TRAINERS:])}"
-        return super().variables(rank) | {
-            "CONF_PADDLE_GRADIENT_NUM": str(TRAINERS),
-            "LAUNCHER_PSERVERS": str(PSERVERS),
-            "LAUNCHER_ROLE": role,
-            "LAUNCHER_PEERS": peers,
-            **self.environment,
-        }
 
 
 @pytest.fixture

@@ -1,0 +1,29 @@
+"""A program that serves or trains as its variables say, and leaves a file for each step."""
+
+from __future__ import annotations
+
+from tests.support.jobs import Job
+
+# A program as Paddle's are: what it is, its variables say. It leaves a line for everything that it does.
+PROGRAM = """
+    import os, signal, socket, sys, time
+    role, rank = os.environ["TRAINING_ROLE"].lower(), os.environ["PADDLE_TRAINER_ID"]
+    here = os.environ["PLACE"]
+
+    def leave(name):
+        open(f"{here}/{role}-{rank}-{name}", "w").close()
+
+    def others(name, count):
+        while sum(f.startswith(name) for f in os.listdir(here)) < count:
+            time.sleep(0.01)
+
+    def listen(variable):
+        host, _, port = os.environ[variable].rpartition(":")
+        door = socket.create_server((host, int(port)))
+        leave("listens")
+        return door
+"""
+
+
+def left(job: Job) -> set[str]:
+    return {path.name for path in (job.folder / "place").iterdir()}
