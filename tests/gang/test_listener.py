@@ -228,7 +228,7 @@ async def test_idle_strangers_cannot_keep_members_out() -> None:
 
 _FEW_DESCRIPTORS = """
 import asyncio, resource, sys
-from tests.gang_nodes import Node, Scene, settings, until
+from tests.support.members import Node, Scene, settings, until
 
 async def main():
     async with Scene() as scene:
