@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.base.host import host_port
+from launcher.base.passes import pass_folder
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Start, member_name
-from launcher.store import checkpoints
 
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
@@ -79,7 +79,7 @@ def saves(config: JobConfig) -> Saves | None:
 
 def _resume(config: JobConfig, start: Start) -> dict[str, str]:
     """Where the program goes on: empty at the beginning."""
-    model = "" if start.resume is None else checkpoints.folder(config.output, start.resume)
+    model = "" if start.resume is None else pass_folder(config.output, start.resume)
     return {"LAUNCHER_GENERATION": str(start.generation), "LAUNCHER_RESUME_DIR": model}
 
 

@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from launcher.base.passes import pass_folder, pass_number
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import Plan, Process, Roster, Saves
-from launcher.store import checkpoints
 
 PROGRAMS = ("paddle",)
 _COMMENT = "paddle_process_by_paddle"
@@ -63,7 +63,7 @@ def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
         return None
     first, wanted = _whole(_last(flags, "start_pass"), 0), _whole(_last(flags, "num_passes"), _NUM_PASSES)
     start = os.path.normpath(os.path.join(config.workdir, _last(flags, "init_model_path") or "."))
-    if (number := checkpoints.number_of(folder, start)) is not None and first <= number < first + wanted:
+    if (number := pass_number(folder, start)) is not None and first <= number < first + wanted:
         return None  # it would be taken for one of this job's own passes, and be written over by one
     return Saves(folder, first, wanted)
 
@@ -83,7 +83,7 @@ def _what_is_left(config: JobConfig, flags: Sequence[str], resume: int | None) -
     left = told.first + told.wanted - (resume + 1)
     if left <= 0:
         return None
-    model = checkpoints.folder(told.folder, resume)
+    model = pass_folder(told.folder, resume)
     return [f"--init_model_path={model}", f"--start_pass={resume + 1}", f"--num_passes={left}"]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from launcher.base.files import FromVolume
+from launcher.base.passes import pass_folder
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.gang import AlreadyComplete, Next, NotAgain
 from launcher.model import AGAIN, CHILDREN, Cause, Roster, Saves, Start
@@ -214,7 +215,7 @@ class Generations:
         resume = await self._newest(saves)
         await self._set_aside(saves, checkpoints.half_written, f"incomplete-{number}", "an unfinished attempt")
         if resume is not None:
-            self._say(f"goes on after pass {resume}, {checkpoints.folder(saves.folder, resume)}")
+            self._say(f"goes on after pass {resume}, {pass_folder(saves.folder, resume)}")
         return resume
 
     async def _set_aside(self, saves: Saves, which: Callable[[str, int], list[int]], name: str, whose: str) -> None:

@@ -7,26 +7,13 @@ blocks as long as the volume does: call it off the loop.
 from __future__ import annotations
 
 import os
-import re
 import struct
 from collections.abc import Iterable
 
 from launcher.base import files
+from launcher.base.passes import pass_folder, pass_number
 
-_PASS = re.compile(r"pass-(\d{5,})")
 _HEADER = struct.Struct("<iIQ")
-
-
-def folder(save_dir: str, number: int) -> str:
-    """Where a pass is saved."""
-    return os.path.join(save_dir, f"pass-{number:05d}")
-
-
-def number_of(save_dir: str, path: str) -> int | None:
-    """Which pass of this folder a path is."""
-    match = _PASS.fullmatch(os.path.basename(path))
-    number = int(match.group(1)) if match else None
-    return number if number is not None and path == folder(save_dir, number) else None
 
 
 def newest(save_dir: str, first: int = 0) -> int | None:
@@ -36,7 +23,7 @@ def newest(save_dir: str, first: int = 0) -> int | None:
 
 def is_whole(save_dir: str, number: int) -> bool:
     """Whether it has its `done`, and what it had saved by then."""
-    place = folder(save_dir, number)
+    place = pass_folder(save_dir, number)
     try:
         return files.is_there(os.path.join(place, "done")) and not _is_cut_short(place)
     except (FileNotFoundError, NotADirectoryError):
@@ -58,7 +45,7 @@ def all_from(save_dir: str, first: int = 0) -> list[int]:
 def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
     """Move passes to a folder of their own, where nobody takes them for this attempt's. Nothing is deleted."""
     for number in numbers:
-        source = folder(save_dir, number)
+        source = pass_folder(save_dir, number)
         files.make_folder(into)
         try:
             target = _unused(os.path.join(into, os.path.basename(source)))
@@ -101,8 +88,8 @@ def _passes(save_dir: str) -> list[int]:
         return []
     except OSError as error:
         raise files.cannot_read(save_dir, error) from None
-    numbers = (int(match.group(1)) for name in names if (match := _PASS.fullmatch(name)))
-    return sorted(number for number in numbers if os.path.basename(folder(save_dir, number)) in names)
+    numbers = (pass_number(save_dir, os.path.join(save_dir, name)) for name in names)
+    return sorted(number for number in numbers if number is not None)
 
 
 def _unused(path: str) -> str:

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Callable
 from typing import TypeVar
 
+from launcher.base.passes import pass_folder
 from launcher.errors import Exit, Failure
 from launcher.gang import Next, NotAgain
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
 from launcher.run.restarts import Generations
-from launcher.store import checkpoints
 from launcher.store.history import History
 from launcher.store.record import Record
 from tests.simulation.schedule import Schedule
@@ -65,7 +65,7 @@ class HubsGenerations:
     def passed(self, number: int) -> None:
         """Trainer 0 has saved a pass, and says so."""
         if self._schedule.saves:
-            place = checkpoints.folder(self._output, number)
+            place = pass_folder(self._output, number)
             os.makedirs(place, exist_ok=True)
             open(os.path.join(place, "done"), "w").close()
         self._generations.passed()

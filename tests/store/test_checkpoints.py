@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from launcher.base.passes import pass_folder
 from launcher.errors import Exit, Failure
 from launcher.store import checkpoints
 
@@ -24,8 +25,8 @@ def save(folder: Path, number: int, *, done: bool = True, content: str = "w") ->
 
 
 def test_a_pass_has_the_folder_that_paddle_gives_it() -> None:
-    assert checkpoints.folder("/mnt/job/output", 7) == "/mnt/job/output/pass-00007"
-    assert checkpoints.folder("/mnt/job/output", 123456) == "/mnt/job/output/pass-123456"
+    assert pass_folder("/mnt/job/output", 7) == "/mnt/job/output/pass-00007"
+    assert pass_folder("/mnt/job/output", 123456) == "/mnt/job/output/pass-123456"
 
 
 def test_the_newest_pass_is_the_last_one_that_is_whole(tmp_path: Path) -> None:
