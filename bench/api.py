@@ -24,7 +24,7 @@ from kubernetes import client, config
 
 from bench.cluster import batch, core, demand, told_of_itself
 from bench.counting import Count, Proxy
-from launcher.discovery.kubernetes import Cluster as Finder
+from launcher.discovery.kubernetes import KubernetesFinder as Finder
 from tests.e2e.cluster import Cluster, Json, kubectl, namespace, until
 from tests.e2e.training import Training
 from tests.support.finders import settings

@@ -23,7 +23,7 @@ from typing import Any
 REPOSITORY = str(Path(__file__).resolve().parents[1])
 sys.path.insert(0, REPOSITORY)
 
-from launcher.gang import Event, Finish, Gang, Next, Restart, Settings, Stop, Train  # noqa: E402
+from launcher.gang import Event, Finish, Gang, GangSettings, Next, Restart, Stop, Train  # noqa: E402
 from launcher.gang.connection import Connection  # noqa: E402
 from launcher.model import Cause, Member, Start  # noqa: E402
 
@@ -44,7 +44,7 @@ class One:
         self._told: dict[type[Event], int] = {}
         self._heard = asyncio.Event()
         self.gang = Gang(
-            Settings(size=size, port=0, listen=("127.0.0.1",), reach_within=60, verdict_within=60),
+            GangSettings(size=size, port=0, listen=("127.0.0.1",), reach_within=60, verdict_within=60),
             self._on_event,
             lambda line: None,
             complete=_nothing,

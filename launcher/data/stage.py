@@ -18,7 +18,7 @@ from launcher.data.creation import PART
 from launcher.data.inspection import File, Link
 from launcher.data.pool import Pool
 from launcher.data.progress import Progress, files, names, size
-from launcher.data.stage_record import Record
+from launcher.data.stage_record import StageRecord
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
 
@@ -48,7 +48,7 @@ class _Copy:
         return not (self.fresh or self.files or self.links)
 
 
-class Staging:
+class Stage:
     """All copies of one request, over one pool."""
 
     def __init__(self, request: Mapping[str, Any], pool: Pool, say: Say) -> None:
@@ -63,7 +63,7 @@ class Staging:
         for copy in self._copies:
             self._look(copy)
         self._pool.call(creation.make_all_folders, os.fsencode(os.path.dirname(self._record_path)))
-        record = Record(self._pool, self._record_path)
+        record = StageRecord(self._pool, self._record_path)
         space.check(self._pool, [self._need(copy, record) for copy in self._copies])
         for copy in self._copies:
             self._put(copy, record)
@@ -120,7 +120,7 @@ class Staging:
             text = f"{copy.what}: {shown(copy.source)} would be copied into itself, to {shown(copy.destination)}"
             raise Failure(Exit.CONFIG, f"{text}: set LAUNCHER_WORKDIR to a folder outside of the job's folder")
 
-    def _need(self, copy: _Copy, record: Record) -> space.Need:
+    def _need(self, copy: _Copy, record: StageRecord) -> space.Need:
         """Decide what is to be done for a copy; gives the room that it takes."""
         there = self._pool.call(inspection.exists, copy.place)
         if there == "something else":
@@ -138,7 +138,7 @@ class Staging:
         inodes = len(copy.files) + len(copy.links) - replaced + (len(copy.tree.folders) if copy.fresh else 0)
         return space.Need(copy.what, copy.place, copy.files, inodes, freed)
 
-    def _put(self, copy: _Copy, record: Record) -> None:
+    def _put(self, copy: _Copy, record: StageRecord) -> None:
         wanted, ours = copy.tree.names(), record.names(copy.destination)
         if copy.idle() and wanted == ours and record.complete(copy.destination):
             self._say(f"{copy.what}: {files(len(copy.tree.files))}, {size(copy.tree.size())}, all there already")

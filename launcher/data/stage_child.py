@@ -14,7 +14,7 @@ from typing import Any
 
 from launcher.base.helper_child import request
 from launcher.data.pool import Pool
-from launcher.data.stage import Staging
+from launcher.data.stage import Stage
 from launcher.errors import Failure
 
 _CLEANING = 5  # seconds for removing what is half made; the next start removes the rest
@@ -23,7 +23,7 @@ _CLEANING = 5  # seconds for removing what is half made; the next start removes 
 def main() -> None:
     """Do what the request says."""
     with Pool(watch=1) as pool:
-        staging = Staging(request(), pool, lambda text: _tell({"say": text}))
+        staging = Stage(request(), pool, lambda text: _tell({"say": text}))
         try:
             staging.run()
         except Failure as failure:

@@ -13,7 +13,7 @@ from launcher.data.pool import Pool
 _VERSION = 1
 
 
-class Record:
+class StageRecord:
     """One file for all destinations of a work directory. It says "incomplete" before anything there is touched."""
 
     def __init__(self, pool: Pool, path: str) -> None:

@@ -13,7 +13,7 @@ _REPEAT = 30.0  # seconds after which an unchanged line is said again
 _PAUSE = 1.0  # seconds between changes: thousands of pods come in a burst
 
 
-class Waiting:
+class Deadline:
     """Counts from the first `begin()`."""
 
     def __init__(self, timeout: float, variable: str, say: Callable[[str], None]) -> None:

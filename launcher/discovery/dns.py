@@ -11,7 +11,7 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
 from launcher.base.aio import bounded, off_loop
 from launcher.base.host import sort_key
-from launcher.discovery.deadline import Waiting
+from launcher.discovery.deadline import Deadline
 from launcher.discovery.finder import FinderSettings
 from launcher.discovery.own_pod import ordinal, own_member
 from launcher.errors import Exit, Failure
@@ -24,12 +24,12 @@ _FIRST = 1.2  # seconds of this process's life: until then come the names of pod
 _PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds; a failure is cached for 5 s in many clusters, and the last pause stays
 
 
-class Dns:
+class DnsFinder:
     """Asks for `<name>-0.<service>`, seldom and by full name: failed look-ups are cached, and search lists are slow."""
 
     def __init__(self, settings: FinderSettings, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._waiting = Waiting(settings.timeout, settings.deadline, say)
+        self._waiting = Deadline(settings.timeout, settings.deadline, say)
         self._started: float | None = None
         self._found = 0
         self._state = "the hub's name was not looked up yet"
@@ -121,9 +121,9 @@ class Dns:
         )
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> Dns:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> DnsFinder:
     """This way of finding peers."""
-    return Dns(settings, say)
+    return DnsFinder(settings, say)
 
 
 def hub_name(settings: FinderSettings, rank: int) -> str:

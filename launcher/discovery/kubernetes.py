@@ -11,7 +11,7 @@ from launcher.base.aio import bounded
 from launcher.base.helper import Helper
 from launcher.base.kube_pods import Pod
 from launcher.discovery.choose import choose, complete, failed_for_good, missing, other_job, there
-from launcher.discovery.deadline import Waiting
+from launcher.discovery.deadline import Deadline
 from launcher.discovery.finder import FinderSettings
 from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
@@ -23,12 +23,12 @@ _COALESCE = 0.05  # seconds: pods of a big job change in bursts
 _LONGEST = 30.0  # seconds between two starts of a child that crashes
 
 
-class Cluster:
+class KubernetesFinder:
     """Keeps a view of the pods by what the child tells, as long as that is needed."""
 
     def __init__(self, settings: FinderSettings, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._waiting = Waiting(settings.timeout, settings.deadline, say)
+        self._waiting = Deadline(settings.timeout, settings.deadline, say)
         self._view = View()
         self._failure: Failure | None = None
         self._changed = asyncio.Event()
@@ -200,6 +200,6 @@ class Cluster:
         return f"Look at `kubectl -n {settings.namespace} get pods -l {settings.selector}` and `kubectl describe pod`"
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> Cluster:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> KubernetesFinder:
     """This way of finding peers."""
-    return Cluster(settings, say)
+    return KubernetesFinder(settings, say)

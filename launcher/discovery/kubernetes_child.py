@@ -20,7 +20,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import BOTH
 
 gc.disable()  # it would look through the client's 700 modules again and again while they load: a quarter of the time
-from launcher.discovery.pods_api import Api, Expired, Passing  # noqa: E402
+from launcher.discovery.pods_api import Expired, PodsApi, TransientError  # noqa: E402
 
 gc.enable()
 
@@ -30,10 +30,10 @@ _LOOK = 3.0  # seconds in which a pod that died shows up as dead
 _AT_ONCE = 1.0  # a watch that ends sooner than this without an event was not a watch
 
 
-class Following:
+class PodWatcher:
     """One list and then one watch of the pods, told to the launcher as far as it matters to it."""
 
-    def __init__(self, asked: Json, api: Api, answers: Answers) -> None:
+    def __init__(self, asked: Json, api: PodsApi, answers: Answers) -> None:
         self._asked = asked
         self._api = api
         self._tell = answers.tell
@@ -96,12 +96,12 @@ class Following:
                 elif event["type"] != "BOOKMARK":
                     self._take(seen)
                     self._find_me()
-        except Passing:
+        except TransientError:
             if not moved:
                 raise
         else:
             if not moved and time.monotonic() - started < _AT_ONCE:
-                raise Passing("the watch ended at once")
+                raise TransientError("the watch ended at once")
         # A server that restarts cuts all watches at once: they must not all come back at once.
         time.sleep(random.uniform(0, 0.5))
 
@@ -161,7 +161,7 @@ def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
     return selector, True
 
 
-def look_after(asked: Json, api: Api) -> str:
+def look_after(asked: Json, api: PodsApi) -> str:
     """What became of a pod: asked for until it shows, since a death takes up to a second to get there."""
     until = time.monotonic() + _LOOK
     while True:
@@ -171,7 +171,7 @@ def look_after(asked: Json, api: Api) -> str:
         time.sleep(0.5)
 
 
-def _look(asked: Json, api: Api) -> str:
+def _look(asked: Json, api: PodsApi) -> str:
     name, uid = asked["name"], asked["uid"]
     if not name or not uid:
         found, _ = api.list(asked["selector"])
@@ -187,14 +187,14 @@ def main() -> None:
     """Do what the request says; a clean error is an answer, too."""
     asked, answers = request(), Answers()
     try:
-        api = Api(
+        api = PodsApi(
             asked["namespace"],
             asked["kubeconfig"],
             asked["service_account"],
             lambda text: answers.tell({"trouble": text}),
         )
         if asked["do"] == "follow":
-            Following(asked, api, answers).run()
+            PodWatcher(asked, api, answers).run()
         else:
             answers.tell({"became": look_after(asked, api)})
     except Failure as failure:

@@ -33,7 +33,7 @@ _BOUNDED: dict[str, Any] = {"_preload_content": False, "_request_timeout": (CONN
 _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 
 
-class Passing(Exception):
+class TransientError(Exception):
     """An error that time heals; `after` is how long the server asks to wait."""
 
     def __init__(self, text: str, after: float = 0) -> None:
@@ -45,7 +45,7 @@ class Expired(Exception):
     """The watch's version is too old: list again."""
 
 
-class Api:
+class PodsApi:
     """Pods of a namespace. `trouble` is told what the last error was, and an empty text when it is over."""
 
     def __init__(self, namespace: str, kubeconfig: str, service_account: str, trouble: Callable[[str], None]) -> None:
@@ -61,7 +61,7 @@ class Api:
     def patiently(self, step: Callable[[], T]) -> T:
         """Run the step again until it raises nothing that passes."""
         trying = Retrying(
-            retry=retry_if_exception_type(Passing), wait=_pause, before_sleep=self._say_trouble, reraise=True
+            retry=retry_if_exception_type(TransientError), wait=_pause, before_sleep=self._say_trouble, reraise=True
         )
         return trying(step)
 
@@ -101,7 +101,7 @@ class Api:
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from (self._checked(json.loads(line)) for line in lines if line)
         except (HTTPError, HTTPException, OSError, ValueError) as error:
-            raise Passing(f"the watch was cut: {short(error)}") from None
+            raise TransientError(f"the watch was cut: {short(error)}") from None
         finally:
             response.close()
 
@@ -140,7 +140,7 @@ class Api:
         except (HTTPError, HTTPException, OSError, ValueError) as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise self._untrusted(error) from None
-            raise Passing(f"{self._host}: {short(error)}") from None
+            raise TransientError(f"{self._host}: {short(error)}") from None
         self._refused = 0
         if self._troubled:
             self._troubled = False
@@ -154,14 +154,14 @@ class Api:
         if error.status == 403:
             # A server that has just started says this to everybody until it has read the roles.
             if (self._troubled or self._watched) and self._may_try_again():
-                return Passing(f"{self._host}: HTTP 403: {said}")
+                return TransientError(f"{self._host}: HTTP 403: {said}")
             return Failure(Exit.DENIED, denied(said, self.namespace))
         if error.status == 410:
             return Expired()
         if error.status in (400, 422):
             return Failure(Exit.CONFIG, f"the API server can't use this request (LAUNCHER_SELECTOR?): {said}")
         after = (error.headers or {}).get("Retry-After") or ""
-        return Passing(f"{self._host}: HTTP {error.status}: {said}", float(after) if after.isdigit() else 0)
+        return TransientError(f"{self._host}: HTTP {error.status}: {said}", float(after) if after.isdigit() else 0)
 
     def _checked(self, event: Json) -> Json:
         if event["type"] != "ERROR":
@@ -169,11 +169,11 @@ class Api:
         status = event["object"]
         if status.get("code") == 410:
             raise Expired
-        raise Passing(f"{self._host}: {status.get('code')}: {status.get('message')}")
+        raise TransientError(f"{self._host}: {status.get('code')}: {status.get('message')}")
 
     def _unauthorized(self, said: str) -> Exception:
         if self._may_try_again():
-            return Passing(f"{self._host}: HTTP 401: {said}; reading the token again")
+            return TransientError(f"{self._host}: HTTP 401: {said}; reading the token again")
         where = self._kubeconfig or f"{self._service_account}/token"
         return Failure(
             Exit.DENIED,
@@ -183,7 +183,7 @@ class Api:
 
     def _untrusted(self, error: Exception) -> Exception:
         if self._may_try_again():
-            return Passing(f"{self._host}: its certificate can't be trusted: {short(error)}")
+            return TransientError(f"{self._host}: its certificate can't be trusted: {short(error)}")
         where = self._kubeconfig or f"{self._service_account}/ca.crt"
         return Failure(
             Exit.CONFIG,
@@ -207,5 +207,5 @@ class Api:
 def _pause(state: RetryCallState) -> float:
     """Growing and random, and never before the server wants to be asked again."""
     error = state.outcome.exception() if state.outcome else None
-    after = error.after if isinstance(error, Passing) else 0
+    after = error.after if isinstance(error, TransientError) else 0
     return after + random.uniform(0, 1) if after else _backoff(state)

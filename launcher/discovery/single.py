@@ -9,7 +9,7 @@ from launcher.discovery.own_pod import own_member
 from launcher.model import Member, Peers
 
 
-class Alone:
+class SingleFinder:
     """The only member is number 0 and the hub."""
 
     def __init__(self, settings: FinderSettings) -> None:
@@ -46,6 +46,6 @@ class Alone:
         """Nothing runs."""
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> Alone:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> SingleFinder:
     """This way of finding peers."""
-    return Alone(settings)
+    return SingleFinder(settings)

@@ -11,7 +11,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
 
 
-class Static:
+class StaticFinder:
     """Knows everything at once, except which of the peers this member is, unless it is told."""
 
     def __init__(self, settings: FinderSettings) -> None:
@@ -94,6 +94,6 @@ class Static:
         return peer in own or peer.split(".")[0] in own
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> Static:
+def make(settings: FinderSettings, say: Callable[[str], None]) -> StaticFinder:
     """This way of finding peers."""
-    return Static(settings)
+    return StaticFinder(settings)

@@ -7,6 +7,7 @@ from launcher.gang.events import (
     Collect,
     Event,
     Finish,
+    GangSettings,
     HubLost,
     Lead,
     LookAgain,
@@ -14,7 +15,6 @@ from launcher.gang.events import (
     Next,
     NotAgain,
     Restart,
-    Settings,
     Stop,
     Train,
 )
@@ -28,6 +28,7 @@ __all__ = [
     "Event",
     "Finish",
     "Gang",
+    "GangSettings",
     "HubLost",
     "Lead",
     "LookAgain",
@@ -35,7 +36,6 @@ __all__ = [
     "Next",
     "NotAgain",
     "Restart",
-    "Settings",
     "Stop",
     "Train",
 ]

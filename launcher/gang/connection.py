@@ -150,7 +150,7 @@ async def settle(connections: Iterable[Connection], within: float) -> None:
         connection.fail("not ended in time")
 
 
-class Pulse:
+class Heartbeat:
     """One timer for any number of connections: says that this side lives, and ends those that are silent.
 
     `cut_off` is told at each beat of those on which so many beats were missed that they may soon be ended.

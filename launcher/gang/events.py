@@ -11,7 +11,7 @@ REPORTS = 4  # of progress, at most, in the time that a job may be silent: each 
 
 
 @dataclass(frozen=True)
-class Settings:
+class GangSettings:
     """How big the gang is, where it listens, and how long everything may take, in seconds."""
 
     size: int
@@ -51,7 +51,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Papers:
+class Credentials:
     """Who a launcher is, and which job it belongs to. `incarnation` is new with every start of a launcher."""
 
     me: Member

@@ -15,25 +15,25 @@ from launcher.gang.ending import END_WITHIN
 from launcher.gang.events import (
     Begin,
     Collect,
+    Credentials,
     Event,
     Finish,
+    GangSettings,
     HubLost,
     Lead,
     LookAgain,
     Missing,
     Next,
-    Papers,
     Restart,
-    Settings,
     Stop,
     Train,
 )
 from launcher.gang.first_cause import first_cause, handicap
 from launcher.gang.hub import Hub
 from launcher.gang.link import Link, pause
-from launcher.gang.listener import Door
+from launcher.gang.listener import Listener
 from launcher.gang.protocol import Malformed, Message
-from launcher.gang.refusals import Refusal, Strangers
+from launcher.gang.refusals import Refusal, RefusalLog
 from launcher.model import AGAIN, Cause, Member, Roster, Start
 
 _CLOSE_WITHIN = 0.9
@@ -58,7 +58,7 @@ class Gang:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: GangSettings,
         events: Callable[[Event], None],
         say: Callable[[str], None],
         *,
@@ -73,8 +73,8 @@ class Gang:
         self._judge = judge
         self._prepare = prepare
         self._incarnation = os.urandom(8).hex()
-        self._strangers = Strangers(say)
-        self._door = Door(settings, self._greet, self._strangers)
+        self._strangers = RefusalLog(say)
+        self._door = Listener(settings, self._greet, self._strangers)
         self._next_try = 0.0
         self._hub: Hub | None = None
         self._link: Link | None = None
@@ -120,7 +120,7 @@ class Gang:
         """
         await asyncio.sleep(max(self._next_try - time.monotonic(), 0))
         self._next_try = time.monotonic() + pause()
-        papers = Papers(me, self._incarnation, job, secret)
+        papers = Credentials(me, self._incarnation, job, secret)
         if hub is None:
             self._roster, self._rank, self.identity = await self._lead(papers)
         else:
@@ -128,7 +128,7 @@ class Gang:
         self._say_all()
         return self._roster, self._rank
 
-    async def _lead(self, papers: Papers) -> tuple[Roster, int, str]:
+    async def _lead(self, papers: Credentials) -> tuple[Roster, int, str]:
         hub = self._hub = Hub(
             papers,
             self._settings,
@@ -147,7 +147,7 @@ class Gang:
             raise
         return roster, hub.own.rank, hub.gang
 
-    async def _follow(self, papers: Papers, hub: tuple[str, int]) -> tuple[Roster, int, str]:
+    async def _follow(self, papers: Credentials, hub: tuple[str, int]) -> tuple[Roster, int, str]:
         link = self._link = Link(
             papers,
             self._settings,

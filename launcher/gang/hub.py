@@ -12,12 +12,12 @@ from functools import partial
 
 from launcher.errors import Exit
 from launcher.gang import ending, protocol
-from launcher.gang.connection import Connection, Pulse, settle
-from launcher.gang.events import AlreadyComplete, Missing, Next, NotAgain, Papers, Settings
+from launcher.gang.connection import Connection, Heartbeat, settle
+from launcher.gang.events import AlreadyComplete, Credentials, GangSettings, Missing, Next, NotAgain
 from launcher.gang.first_cause import first_cause, handicap
 from launcher.gang.protocol import Hello, Malformed, Message
 from launcher.gang.refusals import Refusal
-from launcher.gang.seats import Joining, Seat
+from launcher.gang.seats import RollCall, Seat
 from launcher.gang.stall import Stall
 from launcher.model import Cause, Roster, Shape, Start
 
@@ -44,8 +44,8 @@ class Hub:
 
     def __init__(
         self,
-        papers: Papers,
-        settings: Settings,
+        papers: Credentials,
+        settings: GangSettings,
         *,
         hear: Callable[[Message], None],
         say: Callable[[str], None],
@@ -60,8 +60,8 @@ class Hub:
         self._complete = complete
         self._judge = judge
         self._prepare = prepare
-        self._joining = Joining(papers, settings)
-        self._pulse = Pulse(
+        self._joining = RollCall(papers, settings)
+        self._pulse = Heartbeat(
             settings.alive_every, settings.silence, self._connections, self._pulse_line, self._say_unheard
         )
         self._pulse.start()

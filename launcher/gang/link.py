@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from launcher.base.aio import bounded, off_loop
 from launcher.base.host import host_port
 from launcher.gang import protocol
-from launcher.gang.connection import MALFORMED, Connection, Pulse, settle
-from launcher.gang.events import LookAgain, Missing, Papers, Settings
+from launcher.gang.connection import MALFORMED, Connection, Heartbeat, settle
+from launcher.gang.events import Credentials, GangSettings, LookAgain, Missing
 from launcher.gang.protocol import Malformed, Message, Welcome
 
 T = TypeVar("T")
@@ -46,8 +46,8 @@ class Link:
 
     def __init__(
         self,
-        papers: Papers,
-        settings: Settings,
+        papers: Credentials,
+        settings: GangSettings,
         hub: tuple[str, int],
         *,
         heard: Callable[[Message], None],
@@ -74,7 +74,7 @@ class Link:
         self._unheard_since = self._unheard_at = -math.inf  # by the hub's words of late
         self._returning: asyncio.Task[None] | None = None
         self._over = False
-        self._pulse = Pulse(
+        self._pulse = Heartbeat(
             settings.alive_every,
             settings.silence,
             lambda: filter(None, [self._knocking, self._connection]),

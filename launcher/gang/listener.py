@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from launcher.errors import Exit, Failure
 from launcher.gang.connection import Connection
-from launcher.gang.events import Settings
+from launcher.gang.events import GangSettings
 from launcher.gang.protocol import Message, again, challenge, encode, new_nonce
-from launcher.gang.refusals import Refusal, Strangers
+from launcher.gang.refusals import Refusal, RefusalLog
 
 NO_HELLO = "no hello in time"
 TOO_MANY = "too many connections without a hello"
@@ -26,10 +26,10 @@ _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 Greet = Callable[[Connection, str, Message], None]
 
 
-class Door:
+class Listener:
     """Challenges everybody; `greet` gets the first message of each, and takes the connection over or raises Refusal."""
 
-    def __init__(self, settings: Settings, greet: Greet, strangers: Strangers) -> None:
+    def __init__(self, settings: GangSettings, greet: Greet, strangers: RefusalLog) -> None:
         self.port = settings.port
         self._settings = settings
         self._greet = greet

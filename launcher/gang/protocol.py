@@ -69,7 +69,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from launcher.gang.events import Begin, Missing, Papers, Restart, Stop, Train
+from launcher.gang.events import Begin, Credentials, Missing, Restart, Stop, Train
 from launcher.model import Cause, Member, Roster, Shape, Start
 
 VERSION = 6
@@ -149,7 +149,7 @@ def read_challenge(message: Message) -> str:
     return _text(message, "nonce")
 
 
-def hello(papers: Papers, shape: Shape, gang: str | None, theirs: str, mine: str) -> Message:
+def hello(papers: Credentials, shape: Shape, gang: str | None, theirs: str, mine: str) -> Message:
     """`theirs` is the hub's nonce, `mine` the member's."""
     me = papers.me
     claims = {
@@ -203,7 +203,7 @@ def read_hello(message: Message) -> Hello:
 
 def answered(said: Hello, secret: bytes | None, nonce: str) -> bool:
     """Whether this hello answers the hub's challenge `nonce` with the job's secret."""
-    papers = Papers(said.member, said.incarnation, said.job, secret)
+    papers = Credentials(said.member, said.incarnation, said.job, secret)
     return _same(hello(papers, said.shape, said.gang, nonce, said.nonce)["answer"], said.answer)
 
 

@@ -19,7 +19,7 @@ class Refusal(Exception):
         self.retry = retry
 
 
-class Strangers:
+class RefusalLog:
     """Tells the first of each reason at once, the further ones every 30 s as a number."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ from itertools import islice
 
 from launcher.base.host import sort_key
 from launcher.gang.connection import Connection
-from launcher.gang.events import LookAgain, Missing, Papers, Settings
+from launcher.gang.events import Credentials, GangSettings, LookAgain, Missing
 from launcher.gang.protocol import Hello, Malformed
 from launcher.gang.refusals import Refusal
 from launcher.model import PSERVER, Member
@@ -38,10 +38,10 @@ class Seat:
         return self.member.rank
 
 
-class Joining:
+class RollCall:
     """Collects members. `full` gives all seats in rank order, or LookAgain where this launcher is not the hub."""
 
-    def __init__(self, papers: Papers, settings: Settings) -> None:
+    def __init__(self, papers: Credentials, settings: GangSettings) -> None:
         self._me = papers.me
         self._settings = settings
         self._numbered = papers.me.rank is not None

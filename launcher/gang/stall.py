@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from launcher.errors import Exit
 from launcher.gang import protocol
-from launcher.gang.events import REPORTS, Settings
+from launcher.gang.events import REPORTS, GangSettings
 from launcher.gang.protocol import Message
 from launcher.model import Cause
 
@@ -19,7 +19,9 @@ _MOST_NAMED = 8
 class Stall:
     """`tell` says something to all members, `stalled` gets the cause once all have collected their evidence."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Message], None], stalled: Callable[[Cause], None]) -> None:
+    def __init__(
+        self, settings: GangSettings, tell: Callable[[Message], None], stalled: Callable[[Cause], None]
+    ) -> None:
         self._settings = settings
         self._tell = tell
         self._stalled = stalled

@@ -13,7 +13,7 @@ from launcher.base.table import table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.from_yaml import Asked
-from launcher.job.spec import INJECTED, Gang
+from launcher.job.spec import INJECTED, JobSpec
 from launcher.model import PSERVER, TRAINER
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
@@ -127,7 +127,7 @@ def _file(command: str, arguments: list[str]) -> str:
     return arguments[0]
 
 
-def _placed(gang: Gang, given: str | None) -> Gang:
+def _placed(gang: JobSpec, given: str | None) -> JobSpec:
     """In a namespace; a job that names another one is not moved."""
     if given and gang.namespace and given != gang.namespace:
         raise Failure(Exit.USAGE, f"--namespace: {given!r}: the file says {gang.namespace!r}: leave one of them out")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.job import pod_env
 from launcher.job.parameters import all_volumes, as_kubernetes_spells_it, cpus, gpus, job_of, words
-from launcher.job.spec import COLLECTIVE, Gang, Group, Json, Role, mode
+from launcher.job.spec import COLLECTIVE, JobSpec, Json, PodGroupSpec, RoleSpec, mode
 from launcher.job.volumes import mounted
 from launcher.model import BOTH, PSERVER, TRAINER
 
@@ -20,16 +20,16 @@ _MEMORY = "1G"  # asked for, and no limit
 _GPU = "nvidia.com/gpu"
 
 
-def gang(job: PaddleJob, namespace: str | None) -> Gang:
+def job_spec(job: PaddleJob, namespace: str | None) -> JobSpec:
     """Servers and trainers in pods of their own, or trainers alone."""
     command = words(job.entry_point)
     template = _template(job, gpus(job))
-    roles = [Role(TRAINER, job_of(job, TRAINER), job.trainers, template, _CONTAINER, command)]
+    roles = [RoleSpec(TRAINER, job_of(job, TRAINER), job.trainers, template, _CONTAINER, command)]
     if job.pservers:
-        roles.insert(0, Role(PSERVER, job_of(job, PSERVER), job.pservers, _template(job, 0), _CONTAINER, command))
+        roles.insert(0, RoleSpec(PSERVER, job_of(job, PSERVER), job.pservers, _template(job, 0), _CONTAINER, command))
     else:
         roles = [replace(roles[0], kind=BOTH)]
-    described = Gang(
+    described = JobSpec(
         name=job.job_name,
         namespace=namespace,
         mode=COLLECTIVE if _trainers_by_gpu(job) else mode(roles),
@@ -48,9 +48,9 @@ def _trainers_by_gpu(job: PaddleJob) -> bool:
     return gpus(job) > 1 and not job.pservers
 
 
-def _group(job: PaddleJob) -> Group:
+def _group(job: PaddleJob) -> PodGroupSpec:
     spec: Json = {"minMember": job.trainers + job.pservers}
-    return Group(job.job_name, spec | ({"queue": job.queue} if job.queue else {}))
+    return PodGroupSpec(job.job_name, spec | ({"queue": job.queue} if job.queue else {}))
 
 
 def _template(job: PaddleJob, gpu_count: int) -> Json:

@@ -9,7 +9,7 @@ from launcher.job import pod_env, pod_template
 from launcher.job.findings import Fields, Found, meant
 from launcher.job.pods import GROUP_NAME, VOLCANO
 from launcher.job.preflight import rehearse_all
-from launcher.job.spec import PS, Gang, Group, Json, Role, Secret, mode, name_problems
+from launcher.job.spec import PS, JobSpec, Json, PodGroupSpec, RoleSpec, SecretSpec, mode, name_problems
 from launcher.model import BOTH, PSERVER, TRAINER
 
 API = "batch.paddlepaddle.org/v1"
@@ -41,7 +41,7 @@ class Asked:
     entrypoint: tuple[str, ...] = ()
 
 
-def gang(document: Json, others: Sequence[Json], asked: Asked, found: Found) -> Gang | None:
+def job_spec(document: Json, others: Sequence[Json], asked: Asked, found: Found) -> JobSpec | None:
     """The job in one document, where `others` are the objects beside it; None when `found` has problems."""
     top = Fields(document, "", found)
     _say_strangers(top, _TOP)
@@ -53,7 +53,7 @@ def gang(document: Json, others: Sequence[Json], asked: Asked, found: Found) -> 
     name = _name(metadata, found)
     _say_strangers(spec, _SPEC | {"cleanPolicy", "tasks"})
     roles = _roles(spec, name or "", found, asked)
-    described = Gang(
+    described = JobSpec(
         name=name or "",
         namespace=metadata.text("namespace") if metadata else None,
         mode=mode(roles),
@@ -96,7 +96,7 @@ def _texts(metadata: Fields | None, name: str, but: Collection[str] = ()) -> dic
     return {key: fields.text(key) or "" for key in fields.values if key not in but}
 
 
-def _roles(spec: Fields, name: str, found: Found, asked: Asked) -> list[Role]:
+def _roles(spec: Fields, name: str, found: Found, asked: Asked) -> list[RoleSpec]:
     worker, ps = spec.mapping("worker"), spec.mapping("ps")
     if spec.has("tasks"):
         found.problem(
@@ -112,7 +112,7 @@ def _roles(spec: Fields, name: str, found: Found, asked: Asked) -> list[Role]:
     return [role for role in made if role]
 
 
-def _role(fields: Fields, kind: str, called: str, name: str, found: Found, asked: Asked) -> Role | None:
+def _role(fields: Fields, kind: str, called: str, name: str, found: Found, asked: Asked) -> RoleSpec | None:
     _say_strangers(fields, _ROLE)
     replicas = fields.whole("replicas")
     if not fields.has("replicas"):
@@ -129,7 +129,7 @@ def _role(fields: Fields, kind: str, called: str, name: str, found: Found, asked
         return None
     labels = read.pod["metadata"].get("labels") or {}
     read.pod["metadata"]["labels"] = {TYPE_LABEL: called} | labels
-    return Role(kind, f"{name}-{called}", replicas, read.pod, read.container, read.command)
+    return RoleSpec(kind, f"{name}-{called}", replicas, read.pod, read.container, read.command)
 
 
 def _say_bounds(fields: Fields, replicas: int | None, found: Found) -> None:
@@ -143,7 +143,7 @@ def _say_bounds(fields: Fields, replicas: int | None, found: Found) -> None:
             )
 
 
-def _gloo(spec: Fields, roles: Sequence[Role], found: Found) -> int:
+def _gloo(spec: Fields, roles: Sequence[RoleSpec], found: Found) -> int:
     gloo = spec.whole("withGloo")
     if gloo is not None and gloo not in (0, 1, 2):
         found.problem("spec.withGloo", f"{gloo}: expected 0 for none, 1 for workers, 2 for servers as well")
@@ -216,7 +216,7 @@ def _policy(spec: Fields, found: Found) -> Json | None:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _group(described: Gang, policy: Json | None, others: Sequence[Json], found: Found) -> Group | None:
+def _group(described: JobSpec, policy: Json | None, others: Sequence[Json], found: Found) -> PodGroupSpec | None:
     """The PodGroup of a job that Volcano schedules: all or none of the pods."""
     specs = [role.template["spec"] for role in described.roles]
     schedulers = {spec["schedulerName"] for spec in specs if spec.get("schedulerName")}
@@ -233,29 +233,29 @@ def _group(described: Gang, policy: Json | None, others: Sequence[Json], found: 
     if there is None and name == described.name:
         wanted = {"minMember": described.members} | (policy or {})
         _say_members(described, "spec.schedulingPolicy.minAvailable", wanted["minMember"], found)
-        return Group(name, wanted)
+        return PodGroupSpec(name, wanted)
     if policy is not None:
         found.note("spec.schedulingPolicy", f"not used: the pods are in a PodGroup of yours, {name}")
     if there is not None:
         _say_members(described, f"PodGroup {name}: spec.minMember", _fields(there, "spec").get("minMember"), found)
-    return Group(name, None)
+    return PodGroupSpec(name, None)
 
 
-def _say_members(described: Gang, path: str, number: object, found: Found) -> None:
+def _say_members(described: JobSpec, path: str, number: object, found: Found) -> None:
     if number != described.members:
         found.note(
             path, f"{number}: kept, but the job is whole with {described.members} pods only: expected that number"
         )
 
 
-def _secret(described: Gang, others: Sequence[Json]) -> Secret | None:
+def _secret(described: JobSpec, others: Sequence[Json]) -> SecretSpec | None:
     """On a volume that the launcher knows of it makes one itself; else one of the file, or a new one."""
     fresh, given = pod_env.secret(described), pod_env.given_secret(described)
     there = fresh and _beside(described, others, "Secret", given) is not None
-    return Secret(given, None) if there else fresh
+    return SecretSpec(given, None) if there else fresh
 
 
-def _beside(described: Gang, others: Sequence[Json], kind: str, name: str) -> Json | None:
+def _beside(described: JobSpec, others: Sequence[Json], kind: str, name: str) -> Json | None:
     """The object of the same file with that name; where namespaces are not told they are the same."""
     for other in others:
         metadata = _fields(other, "metadata")
@@ -271,7 +271,7 @@ def _fields(other: Json, name: str) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def _say_of_pods(described: Gang, found: Found) -> None:
+def _say_of_pods(described: JobSpec, found: Found) -> None:
     rehearse_all(described, found, lambda role: f"{_container(role)}.")
     for role in described.roles:
         if described.on_nodes(role) and not pod_env.set_by_user(role, "CONF_PADDLE_NIC"):
@@ -282,7 +282,7 @@ def _say_of_pods(described: Gang, found: Found) -> None:
             )
 
 
-def _container(role: Role) -> str:
+def _container(role: RoleSpec) -> str:
     """The path of the container that trains or serves."""
     containers = role.template["spec"]["containers"]
     place = next(place for place, each in enumerate(containers) if each["name"] == role.container)

@@ -8,10 +8,10 @@ from typing import Any
 from launcher.errors import FOR_GOOD, Exit
 from launcher.job import pods
 from launcher.job.pod_env import SECRET_KEY
-from launcher.job.spec import Gang, Group, Json, Role
+from launcher.job.spec import JobSpec, Json, PodGroupSpec, RoleSpec
 
 
-def objects(gang: Gang) -> list[Json]:
+def objects(gang: JobSpec) -> list[Json]:
     """All that the job needs, and does not have yet."""
     made = [_labelled(gang, volume) for volume in gang.volumes]
     if gang.secret and gang.secret.value:
@@ -23,24 +23,24 @@ def objects(gang: Gang) -> list[Json]:
     return made + [_job(gang, role) for role in gang.roles]
 
 
-def _secret(gang: Gang, name: str, value: str) -> Json:
+def _secret(gang: JobSpec, name: str, value: str) -> Json:
     """Immutable: another one under this name would keep the pods that start later out of a gang that runs."""
     made = _object(gang, "v1", "Secret", name)
     text = base64.b64encode(value.encode()).decode()
     return made | {"type": "Opaque", "immutable": True, "data": {SECRET_KEY: text}}
 
 
-def _service(gang: Gang, name: str) -> Json:
+def _service(gang: JobSpec, name: str) -> Json:
     """Names for the pods, which must resolve before a pod is ready: it gets ready by joining."""
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {pods.JOB: gang.name}}
     return _object(gang, "v1", "Service", name) | {"spec": spec}
 
 
-def _group(gang: Gang, group: Group) -> Json:
+def _group(gang: JobSpec, group: PodGroupSpec) -> Json:
     return _object(gang, "scheduling.volcano.sh/v1beta1", "PodGroup", group.name) | {"spec": dict(group.spec or {})}
 
 
-def _job(gang: Gang, role: Role) -> Json:
+def _job(gang: JobSpec, role: RoleSpec) -> Json:
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "parallelism": role.replicas,
@@ -72,12 +72,12 @@ def _rules(container: str) -> list[Json]:
     ]
 
 
-def _labelled(gang: Gang, made: Json) -> Json:
+def _labelled(gang: JobSpec, made: Json) -> Json:
     """An object that was described elsewhere, as one of the job's."""
     return made | {"metadata": made["metadata"] | {"labels": _labels(gang)}}
 
 
-def _object(gang: Gang, version: str, kind: str, name: str) -> Json:
+def _object(gang: JobSpec, version: str, kind: str, name: str) -> Json:
     metadata: Json = {"name": name}
     if gang.namespace:
         metadata["namespace"] = gang.namespace
@@ -85,5 +85,5 @@ def _object(gang: Gang, version: str, kind: str, name: str) -> Json:
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def _labels(gang: Gang) -> Json:
+def _labels(gang: JobSpec) -> Json:
     return pods.labels(gang) | dict(gang.labels) | {pods.JOB: gang.name}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.job import from_python, parameters
 from launcher.job.findings import Found
-from launcher.job.spec import Gang, Json
+from launcher.job.spec import JobSpec, Json
 from launcher.job.volumes import AnyVolume, CephFSVolume
 from launcher.model import TRAINER
 
@@ -101,11 +101,11 @@ class PaddleJob:
 
         return objects(self.gang(namespace))
 
-    def gang(self, namespace: str | None = None) -> Gang:
+    def gang(self, namespace: str | None = None) -> JobSpec:
         """The same before it is Kubernetes' objects, checked as the launcher in the pods will check it."""
         from launcher.job.preflight import rehearse_all
 
-        described = from_python.gang(self, self.namespace or namespace)
+        described = from_python.job_spec(self, self.namespace or namespace)
         found = Found()
         if self.cephfs_volume and not described.namespace:
             found.problem("namespace", "missing: with cephfs_volume there is a volume that has its name in it")

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.job.spec import COLLECTIVE, PS, SINGLE, Gang, Json, Role, Secret
+from launcher.job.spec import COLLECTIVE, PS, SINGLE, JobSpec, Json, RoleSpec, SecretSpec
 from launcher.model import BOTH
 
 SECRET_FOLDER = "/var/run/paddle-launcher"
@@ -38,7 +38,7 @@ TOLD = {
 }
 
 
-def variables(gang: Gang, role: Role) -> list[Json]:
+def variables(gang: JobSpec, role: RoleSpec) -> list[Json]:
     """The whole `env` of the role's main container. Ours come first, so that those of the user may refer to them."""
     own = user_variables(role)
     facts = _facts(gang, role)
@@ -46,7 +46,7 @@ def variables(gang: Gang, role: Role) -> list[Json]:
     return [*facts.values(), *defaults.values(), *(entry for entry in own if entry["name"] not in facts)]
 
 
-def clashes(gang: Gang, role: Role) -> list[tuple[int, str]]:
+def clashes(gang: JobSpec, role: RoleSpec) -> list[tuple[int, str]]:
     """What the user has set and does not get: the place in `env`, and why."""
     facts = _facts(gang, role)
     found = []
@@ -59,7 +59,7 @@ def clashes(gang: Gang, role: Role) -> list[tuple[int, str]]:
     return found
 
 
-def secret(gang: Gang) -> Secret | None:
+def secret(gang: JobSpec) -> SecretSpec | None:
     """A new one, where the job needs one: on a volume that the launcher knows of it makes one itself.
 
     It has a name of its own: of a Secret that is deleted and made again under its name a node may still have the old
@@ -68,27 +68,27 @@ def secret(gang: Gang) -> Secret | None:
     has = [set_by_user(role, name) for role in gang.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
     if gang.members == 1 or any(has):
         return None
-    return Secret(f"{given_secret(gang)}-{secrets.token_hex(3)}", secrets.token_hex(32))
+    return SecretSpec(f"{given_secret(gang)}-{secrets.token_hex(3)}", secrets.token_hex(32))
 
 
-def given_secret(gang: Gang) -> str:
+def given_secret(gang: JobSpec) -> str:
     """What a Secret is called that the user makes for the job."""
     return f"{gang.name}-gang"
 
 
-def user_variables(role: Role) -> list[Json]:
+def user_variables(role: RoleSpec) -> list[Json]:
     """What the template has for the main container."""
     containers = role.template["spec"]["containers"]
     own: list[Json] = next(each for each in containers if each["name"] == role.container).get("env") or []
     return own
 
 
-def set_by_user(role: Role, name: str) -> Json | None:
+def set_by_user(role: RoleSpec, name: str) -> Json | None:
     """What the user has set this variable to, if they have."""
     return next((entry for entry in user_variables(role) if entry["name"] == name), None)
 
 
-def _facts(gang: Gang, role: Role) -> Mapping[str, Json]:
+def _facts(gang: JobSpec, role: RoleSpec) -> Mapping[str, Json]:
     """What is so because the job is what it is: nobody can have another value."""
     told = {"CONF_PADDLE_GRADIENT_NUM": str(gang.trainers)}
     if role.kind != BOTH:
@@ -100,7 +100,7 @@ def _facts(gang: Gang, role: Role) -> Mapping[str, Json]:
     return {name: _value(name, value) for name, value in told.items()} | by_field
 
 
-def _defaults(gang: Gang, role: Role) -> Mapping[str, Json]:
+def _defaults(gang: JobSpec, role: RoleSpec) -> Mapping[str, Json]:
     """What the user may say otherwise."""
     # On the nodes' own network a host name is the node's, and the hub's name is made of this one.
     told = {"JOB_NAME": role.job if gang.on_nodes(role) and role.kind == BOTH else gang.name}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from launcher.job.pod_env import SECRET_FOLDER, set_by_user, variables
-from launcher.job.spec import PS, Gang, Json, Role
+from launcher.job.spec import PS, JobSpec, Json, RoleSpec
 from launcher.model import BOTH, PSERVER
 
 JOB, ROLE = "paddle-launcher/job", "paddle-launcher/role"
@@ -22,12 +22,12 @@ _PORT, _PORTS = 7164, 4  # defaults of CONF_PADDLE_PORT, and of the numbers of p
 _NOT_ROOT = 65534
 
 
-def labels(gang: Gang) -> Json:
+def labels(gang: JobSpec) -> Json:
     """By these all that belongs to a job is found."""
     return {MANAGED_BY: "paddle-launcher", JOB: gang.name}
 
 
-def template(gang: Gang, role: Role) -> Json:
+def template(gang: JobSpec, role: RoleSpec) -> Json:
     """The podTemplateSpec of the role's Job."""
     made: Json = {"metadata": {}} | copy.deepcopy(dict(role.template))
     metadata, spec = made["metadata"], made["spec"]
@@ -54,7 +54,7 @@ def template(gang: Gang, role: Role) -> Json:
     return made
 
 
-def _host_ports(gang: Gang, role: Role) -> list[int]:
+def _host_ports(gang: JobSpec, role: RoleSpec) -> list[int]:
     """What the role's pods listen on at fixed ports: of each there is one on a node."""
     first = _number(role, "CONF_PADDLE_PORT", _PORT)
     meeting = _number(role, "LAUNCHER_GANG_PORT", first + _PORTS)
@@ -66,7 +66,7 @@ def _host_ports(gang: Gang, role: Role) -> list[int]:
     return sorted(ports)
 
 
-def _annotations(gang: Gang, role: Role) -> Json:
+def _annotations(gang: JobSpec, role: RoleSpec) -> Json:
     """Those that the user may have in the template, too."""
     found = {GROUP_NAME: gang.group.name} if gang.group else {}
     if len(role.template["spec"]["containers"]) > 1:
@@ -74,7 +74,7 @@ def _annotations(gang: Gang, role: Role) -> Json:
     return found
 
 
-def _launched(gang: Gang, role: Role, given: Json) -> Json:
+def _launched(gang: JobSpec, role: RoleSpec, given: Json) -> Json:
     """The container, with the launcher that runs what it ran."""
     program = f"{BROUGHT_TO}/paddle-launcher" if gang.launcher else "paddle-launcher"
     ours: Json = {"command": [program], "args": ["run", "--", *role.command], "env": variables(gang, role)}
@@ -119,7 +119,7 @@ def _bringing(image: str, spec: Json) -> Json:
     }
 
 
-def _number(role: Role, name: str, default: int) -> int:
+def _number(role: RoleSpec, name: str, default: int) -> int:
     text = str((set_by_user(role, name) or {}).get("value"))
     return int(text) if text.isdecimal() else default
 

@@ -8,10 +8,10 @@ from launcher import config, paddle
 from launcher.errors import Failure
 from launcher.job.findings import Found
 from launcher.job.pod_env import clashes, variables
-from launcher.job.spec import Gang, Role
+from launcher.job.spec import JobSpec, RoleSpec
 
 
-def rehearse_all(gang: Gang, found: Found, where: Callable[[Role], str]) -> None:
+def rehearse_all(gang: JobSpec, found: Found, where: Callable[[RoleSpec], str]) -> None:
     """What each role's launcher would refuse or warn about; `where` is the path of its container's fields."""
     for role in gang.roles:
         path = where(role)
@@ -24,7 +24,7 @@ def rehearse_all(gang: Gang, found: Found, where: Callable[[Role], str]) -> None
             found.note(f"{path}env", reason)
 
 
-def _rehearse(gang: Gang, role: Role) -> tuple[list[str], list[str]]:
+def _rehearse(gang: JobSpec, role: RoleSpec) -> tuple[list[str], list[str]]:
     """What only the cluster knows is left out."""
     told = {entry["name"]: entry["value"] for entry in variables(gang, role) if entry.get("value")}
     try:

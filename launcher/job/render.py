@@ -10,7 +10,7 @@ from launcher.errors import Exit, Failure
 from launcher.job import from_yaml, yaml_io
 from launcher.job.findings import Found, Note
 from launcher.job.manifests import objects
-from launcher.job.spec import Gang, Json
+from launcher.job.spec import JobSpec, Json
 from launcher.job.yaml_io import Document
 
 STANDARD_INPUT = "-"
@@ -28,14 +28,14 @@ def render(file: str, asked: from_yaml.Asked, *, strict: bool) -> str:
     return "---\n".join(parts).rstrip("\n")
 
 
-def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> list[tuple[Document, Gang | None]]:
+def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> list[tuple[Document, JobSpec | None]]:
     """Its objects in order, those that are jobs as gangs. When anything is wrong in it, all of that is told."""
     given = yaml_io.read(_content(file), _called(file))
     jobs = [document for document in given if _is_job(document)]
     if not jobs:
         raise Failure(Exit.CONFIG, f"{_called(file)}: {_no_job(given)}")
     others = [document.value for document in given if not _is_job(document)]
-    made: list[tuple[Document, Gang | None]] = []
+    made: list[tuple[Document, JobSpec | None]] = []
     problems: list[Note] = []
     notes: list[Note] = []
     for document in given:
@@ -43,7 +43,7 @@ def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> li
             made.append((document, None))
             continue
         found = Found()
-        gang = from_yaml.gang(document.value, others, asked, found)
+        gang = from_yaml.job_spec(document.value, others, asked, found)
         problems += _named(found.problems, document, jobs)
         notes += _named(found.notes, document, jobs)
         if gang is not None:

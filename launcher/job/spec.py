@@ -20,7 +20,7 @@ _BACKOFF_LIMIT = 4
 
 
 @dataclass(frozen=True)
-class Role:
+class RoleSpec:
     """Pods that all do the same, each with a number: one Indexed Job. The template is the user's, and never changed."""
 
     kind: str  # of launcher.model
@@ -32,7 +32,7 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Secret:
+class SecretSpec:
     """What keeps strangers out of the gang, as a Kubernetes Secret; without a value it is there already."""
 
     name: str
@@ -40,7 +40,7 @@ class Secret:
 
 
 @dataclass(frozen=True)
-class Group:
+class PodGroupSpec:
     """A PodGroup of Volcano's, in which all pods are; without a specification it is there already."""
 
     name: str
@@ -48,17 +48,17 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Gang:
+class JobSpec:
     """A job: its members by role, and what they have in common."""
 
     name: str
     namespace: str | None
     mode: str
-    roles: tuple[Role, ...]
+    roles: tuple[RoleSpec, ...]
     gloo: int = 0  # PADDLE_WITH_GLOO
     host_network: bool = False
-    secret: Secret | None = None  # None: a volume has it, or the job is of one
-    group: Group | None = None
+    secret: SecretSpec | None = None  # None: a volume has it, or the job is of one
+    group: PodGroupSpec | None = None
     seconds_kept: int | None = None  # how long a Job stays when it has ended; None: until somebody deletes it
     max_restarts: int = 3
     launcher: str | None = INJECTED  # the image that brings the launcher along; None: the role's own image has it
@@ -91,7 +91,7 @@ class Gang:
         """The headless Service that gives the pods their names; a job of one needs none."""
         return self.name if self.members > 1 else None
 
-    def on_nodes(self, role: Role) -> bool:
+    def on_nodes(self, role: RoleSpec) -> bool:
         """Whether the role's pods use the network of their nodes, as all were told or their template says."""
         return self.host_network or bool(role.template["spec"].get("hostNetwork"))
 
@@ -102,7 +102,7 @@ class Gang:
         return f"{by_role}{self.service}"
 
 
-def mode(roles: Sequence[Role]) -> str:
+def mode(roles: Sequence[RoleSpec]) -> str:
     """How a job of these roles trains."""
     if any(role.kind == PSERVER for role in roles):
         return PS

@@ -10,7 +10,7 @@ from launcher.errors import Exit, Failure
 from launcher.job.access import KINDS, Access, Refused
 from launcher.job.manifests import objects
 from launcher.job.pods import JOB
-from launcher.job.spec import Gang, Json
+from launcher.job.spec import JobSpec, Json
 from launcher.job.state import no_such_job
 
 _BELONGS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # beside Jobs and pods
@@ -19,7 +19,7 @@ _GONE = 90.0  # seconds for the pods of a deleted job beyond their grace period
 _POLL = 0.5
 
 
-def create(access: Access, gang: Gang, beside: Sequence[Json] = ()) -> None:
+def create(access: Access, gang: JobSpec, beside: Sequence[Json] = ()) -> None:
     """Create all objects of a job. The first is a Job that does not start yet: whoever has it has the name.
 
     It owns the others, so that they go with it, and all Jobs start once everything is there. Whatever ends this before

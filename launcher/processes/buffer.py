@@ -29,7 +29,7 @@ class Cursor:
         self.left = False  # it takes no more, and nobody waits for it
 
 
-class Backlog:
+class Buffer:
     """One thread puts bytes in (`room`, `added`), one thread a cursor takes them out (`take`, `took`)."""
 
     def __init__(self, limit: int, spare: int) -> None:

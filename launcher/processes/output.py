@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from launcher.base.aio import bounded, off_loop
 from launcher.model import Process
-from launcher.processes.buffer import Backlog
+from launcher.processes.buffer import Buffer
 from launcher.processes.sinks import Limits, LogFile, Sink, StandardOutput
 
 TAIL_LINES = 20
@@ -45,7 +45,7 @@ class Output:
         self._passed = passed
         self._printed = printed
         self._say = say
-        self._backlog = Backlog(limits.memory, spare=_PIPE_SIZE)
+        self._backlog = Buffer(limits.memory, spare=_PIPE_SIZE)
         self._tail = Tail()
         self._marks = PassMarks(process.pass_mark)
         self._log: LogFile | None = LogFile(process.log, self._backlog, say, limits)
@@ -128,7 +128,7 @@ class Output:
 class _Reader:
     """The thread that reads one pipe."""
 
-    def __init__(self, pipe: int, backlog: Backlog, heed: Callable[[bytearray, int, int], None]) -> None:
+    def __init__(self, pipe: int, backlog: Buffer, heed: Callable[[bytearray, int, int], None]) -> None:
         self._pipe = pipe
         self._backlog = backlog
         self._heed = heed

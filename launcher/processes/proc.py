@@ -12,7 +12,7 @@ _SHORT_FLAG = re.compile("-[A-Za-z]{1,3}")
 TAG = "LAUNCHER_TAG"  # in the environment of everything that a launcher starts, so that nothing escapes its end
 
 
-class Entry(NamedTuple):
+class ProcEntry(NamedTuple):
     """One process: its parent, its process group, its session, and whether it is only a zombie."""
 
     parent: int
@@ -26,7 +26,7 @@ def tagged_environment(env: Mapping[str, str], tag: str) -> dict[str, str]:
     return {**env, TAG: f"{env[TAG]}:{tag}" if env.get(TAG) else tag}
 
 
-def read_entry(pid: int) -> Entry | None:
+def read_entry(pid: int) -> ProcEntry | None:
     """The entry of one process, or None when there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
@@ -35,10 +35,10 @@ def read_entry(pid: int) -> Entry | None:
         return None
     if len(fields) < 4:
         return None
-    return Entry(int(fields[1]), int(fields[2]), int(fields[3]), fields[0] in b"ZX")
+    return ProcEntry(int(fields[1]), int(fields[2]), int(fields[3]), fields[0] in b"ZX")
 
 
-def table() -> dict[int, Entry]:
+def table() -> dict[int, ProcEntry]:
     """All processes that can be seen here."""
     return {pid: entry for pid in _pids() if (entry := read_entry(pid)) is not None}
 
@@ -48,7 +48,7 @@ def group_lives(group: int) -> bool:
     return any(entry.group == group and not entry.dead for entry in table().values())
 
 
-def descendants(roots: set[int], processes: Mapping[int, Entry]) -> set[int]:
+def descendants(roots: set[int], processes: Mapping[int, ProcEntry]) -> set[int]:
     """The roots and everything below them."""
     found = set(roots)
     while more := {pid for pid, entry in processes.items() if entry.parent in found} - found:

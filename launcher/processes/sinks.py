@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launcher.processes.buffer import CHUNK, Backlog
+from launcher.processes.buffer import CHUNK, Buffer
 
 _PIPEFUL = 64 * 1024  # a blocking write is over only when all of it is taken: small ones show progress
 
@@ -33,7 +33,7 @@ class Sink:
 
     at_most = CHUNK
 
-    def __init__(self, name: str, backlog: Backlog, say: Callable[[str], None], limits: Limits) -> None:
+    def __init__(self, name: str, backlog: Buffer, say: Callable[[str], None], limits: Limits) -> None:
         self.name = name
         self._backlog = backlog
         self._cursor = backlog.cursor()
@@ -119,7 +119,7 @@ class Sink:
 class LogFile(Sink):
     """A file on the volume, appended to. It is opened once its folder is known; until then its bytes wait."""
 
-    def __init__(self, file: str, backlog: Backlog, say: Callable[[str], None], limits: Limits) -> None:
+    def __init__(self, file: str, backlog: Buffer, say: Callable[[str], None], limits: Limits) -> None:
         super().__init__(file, backlog, say, limits)
         self._file = file
         self._fd: int | None = None
@@ -176,7 +176,7 @@ class StandardOutput(Sink):
 
     at_most = _PIPEFUL
 
-    def __init__(self, fd: int, backlog: Backlog, say: Callable[[str], None], limits: Limits) -> None:
+    def __init__(self, fd: int, backlog: Buffer, say: Callable[[str], None], limits: Limits) -> None:
         super().__init__("standard output", backlog, say, limits)
         self._fd = fd
 

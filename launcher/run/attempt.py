@@ -10,25 +10,25 @@ from launcher.gang import Gang
 from launcher.model import Process
 from launcher.processes.guardian import Guardian
 from launcher.processes.supervisor import Supervisor
-from launcher.run.event_source import Ear
+from launcher.run.event_source import EventSource
 from launcher.run.stall import Watchdog
-from launcher.run.start_order import Order
+from launcher.run.start_order import StartOrder
 
 
 @dataclass(frozen=True)
-class Due:
+class TimerDue:
     """A call whose time has come."""
 
     call: Callable[[], None]
 
 
-class Turn:
+class Attempt:
     """What it tells is of no account once it is over."""
 
     def __init__(
         self,
         number: int,
-        ear: Ear,
+        ear: EventSource,
         gang: Gang,
         say: Callable[[str], None],
         guardian: Guardian | None,
@@ -41,10 +41,10 @@ class Turn:
         self.supervisor = Supervisor(
             ear, say, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
         )
-        self.order = Order(gang, number, self.supervisor.start, say, self.later)
+        self.order = StartOrder(gang, number, self.supervisor.start, say, self.later)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._ear.later(seconds, Due(call))
+        self._ear.later(seconds, TimerDue(call))
 
     def over(self) -> None:
         """Nothing is started any more, and nothing heard."""

@@ -22,11 +22,11 @@ from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start, desc
 from launcher.processes.guardian import Guardian
 from launcher.processes.supervisor import Died, PassDone, Serving
 from launcher.run import backoff_limit, deaths, outcome, shutdown, stall
-from launcher.run.attempt import Due, Turn
-from launcher.run.event_source import Ear
-from launcher.run.join import Already, Broken, Joined, Staged
-from launcher.run.node import Part
-from launcher.run.session import Left, Membership, TurnEnded
+from launcher.run.attempt import Attempt, TimerDue
+from launcher.run.event_source import EventSource
+from launcher.run.join import JobComplete, Joined, Staged, StepFailed
+from launcher.run.node import Node
+from launcher.run.session import AttemptEnded, Session, SessionEnded
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
 _FINISHED_EARLY = 5.0  # between the end of a server and the word that all have trained
@@ -34,18 +34,18 @@ _HOLD = 30.0  # how long a failure before the join waits for a gang that it can 
 _LEAVE_WITHIN = 1.5  # for the hub's word that the member at fault has left
 
 
-class Told:
+class StopRequested:
     """A signal says stop."""
 
 
 @dataclass(frozen=True)
-class MayBeReplaced:
+class LeaseLost:
     """Another gang may train into the folder by now, or does."""
 
     cause: Cause
 
 
-class HeldLongEnough:
+class HoldExpired:
     """No gang came to be told of a failure."""
 
 
@@ -59,9 +59,9 @@ class Conductor:
         self._command = command
         self._say = say
         self._guardian = guardian
-        self._queue: asyncio.Queue[tuple[Ear, object]] = asyncio.Queue()
-        self._ear = Ear(self._queue)  # for what concerns all gangs and turns
-        self._part = Part(config, flags, command, say, lambda cause: self._ear(MayBeReplaced(cause)))
+        self._queue: asyncio.Queue[tuple[EventSource, object]] = asyncio.Queue()
+        self._ear = EventSource(self._queue)  # for what concerns all gangs and turns
+        self._part = Node(config, flags, command, say, lambda cause: self._ear(LeaseLost(cause)))
         self._held: tuple[Cause, float] | None = None
         self._gathers_after: Cause | None = None  # why the gang before this one is over
         self._because: Cause | None = None  # why the generation before this one is, as far as this pod saw it
@@ -70,11 +70,11 @@ class Conductor:
         self._hurried: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # told to stop a second time
         self._membership = self._new_membership(rejoin=False)
 
-    def _new_membership(self, *, rejoin: bool) -> Membership:
-        return Membership(self._config, self._part, self._queue, self._say, self._guardian, self.told, rejoin=rejoin)
+    def _new_membership(self, *, rejoin: bool) -> Session:
+        return Session(self._config, self._part, self._queue, self._say, self._guardian, self.told, rejoin=rejoin)
 
     @property
-    def _turn(self) -> Turn:
+    def _turn(self) -> Attempt:
         return self._membership.turn
 
     async def conduct(self) -> Outcome:
@@ -104,27 +104,27 @@ class Conductor:
                     self._passed(number)
                 case Died() as death:
                     self._died(death)
-                case Due(call):
+                case TimerDue(call):
                     call()
                 case Restart(turn, cause):
                     self._restart(turn, cause)
-                case TurnEnded(left):
+                case AttemptEnded(left):
                     self._turn_ended(left)
-                case MayBeReplaced(cause) if self._membership.joined:
+                case LeaseLost(cause) if self._membership.joined:
                     self._fail(cause, time.monotonic())
-                case Broken(step, failure):
+                case StepFailed(step, failure):
                     if over := self._broken(step, failure):
                         return await self._stop(over)
-                case Told():
+                case StopRequested():
                     if over := self._told_to_stop():
                         return await self._stop(over)
-                case HeldLongEnough() if self._held and not self._membership.joined:
+                case HoldExpired() if self._held and not self._membership.joined:
                     return await self._stop(self._held[0])
                 case Stop(cause, True) if not self.told.done() and (
                     cause.rank != self._part.rank or cause.kind in AGAIN
                 ):
                     self._scatter(cause)
-                case Left(cause, processes):
+                case SessionEnded(cause, processes):
                     if over := self._gather_again(cause, processes):
                         return await self._stop(over)
                 case Stop(cause):
@@ -137,7 +137,7 @@ class Conductor:
                     self._scatter(cause)
                 case Finish():
                     return await self._finish()
-                case Already():
+                case JobComplete():
                     self._say("the job is complete already: nothing to do")
                     return await self._finish()
 
@@ -185,7 +185,7 @@ class Conductor:
             go_on()
         except Failure as failure:
             self._turn.order.close()
-            self._membership.ear(Broken("plan", failure))
+            self._membership.ear(StepFailed("plan", failure))
 
     def _train(self, stall: float) -> None:
         self._say("every server serves and everything is copied: training")
@@ -256,7 +256,7 @@ class Conductor:
         elif self._held is None:
             self._held = (cause, died_at)
             self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")
-            self._ear.later(_HOLD, HeldLongEnough())
+            self._ear.later(_HOLD, HoldExpired())
 
     # ---- turns ---------------------------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class Conductor:
         if not self.told.done():
             self.told.set_result(None)
             self._told_at = time.monotonic()
-            self._ear(Told())
+            self._ear(StopRequested())
         else:
             if not self._hurried.done():
                 self._hurried.set_result(None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 
-class Ear:
+class EventSource:
     """Call it with an event. What comes after `close`, or is still queued by then, is forgotten."""
 
-    def __init__(self, queue: asyncio.Queue[tuple[Ear, object]]) -> None:
+    def __init__(self, queue: asyncio.Queue[tuple[EventSource, object]]) -> None:
         self._queue = queue
         self.closed = False
 

@@ -28,7 +28,7 @@ from launcher.errors import Exit, Failure
 from launcher.gang import Gang, LookAgain
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
 from launcher.run.other_role import OtherRole
-from launcher.store.failure_marks import Failures, name_of
+from launcher.store.failure_marks import FailureMarks, name_of
 from launcher.store.history import History
 from launcher.store.record import MAX_ATTEMPTS, Record
 
@@ -57,7 +57,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Broken:
+class StepFailed:
     """A step of the way failed."""
 
     step: str
@@ -65,11 +65,11 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Already:
+class JobComplete:
     """The job was complete before this launcher started."""
 
 
-class Way:
+class Joining:
     """One launcher's way. `begin` starts it; `stage` may come early, and comes at the latest with the rank."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Way:
         record = await self._open_record(await self._finder.identity())
         earlier = await from_volume(self._config, record.earlier)
         if await from_volume(self._config, earlier.is_complete):
-            self._events(Already())
+            self._events(JobComplete())
             return
         if others := await from_volume(self._config, record.completed_before):
             self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
@@ -180,7 +180,7 @@ class Way:
         await from_volume(self._config, record.open)
         if self._controller:
             number = None if config.rank is None else config.shape.number(config.rank)
-            failures = Failures(config.output, self._controller, name_of(config.role, number, config.own_name))
+            failures = FailureMarks(config.output, self._controller, name_of(config.role, number, config.own_name))
             await from_volume(self._config, failures.begin)
             self._other_role = OtherRole(config.role, self._finder, failures, self._say)
         return record
@@ -260,9 +260,9 @@ class Way:
         try:
             await work
         except Failure as failure:
-            self._events(Broken(step, failure))
+            self._events(StepFailed(step, failure))
         except Exception as error:
-            self._events(Broken(step, _unexpected(step, error)))
+            self._events(StepFailed(step, _unexpected(step, error)))
 
 
 async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:

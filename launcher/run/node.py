@@ -13,15 +13,15 @@ from launcher.base.aio import bounded, off_loop
 from launcher.base.log import Say
 from launcher.config import JobConfig
 from launcher.errors import Failure
-from launcher.gang import Settings
+from launcher.gang import GangSettings
 from launcher.model import BOTH, FIRST, Cause, Member, Plan, Roster, Start
 from launcher.run import outcome
 from launcher.run.join import Joined, from_volume
 from launcher.run.restarts import Generations
 from launcher.store.history import History
 from launcher.store.journal import Journal
-from launcher.store.lease import Holder, Leases
-from launcher.store.lease_holder import Tenure
+from launcher.store.lease import LeaseFiles, LeaseOwner
+from launcher.store.lease_holder import LeaseHolder
 from launcher.store.record import Record
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _LIVES = 30.0  # seconds after the last word of a gang, which speaks every 5 s
 _MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be seen through a network volume
 
 
-class Part:
+class Node:
     """Who this member is, what it is to run, and what it keeps on the volume."""
 
     def __init__(
@@ -53,11 +53,11 @@ class Part:
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # from the first join on
         self.generations: Generations | None = None  # on the hub, also over several gangs
-        self._tenure: Tenure | None = None  # the same
+        self._tenure: LeaseHolder | None = None  # the same
         self._record: Record | None = None
         self._gang = ""
 
-    def take(self, joined: Joined, settings: Settings) -> None:
+    def take(self, joined: Joined, settings: GangSettings) -> None:
         """The gang is complete: its roster says who this member is."""
         config, roster, rank = self._config, joined.roster, joined.rank
         me = roster.members[rank]
@@ -74,7 +74,7 @@ class Part:
             self.generations = self._all_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._tenure:
             ends_within = settings.silence + settings.ends_within
-            self._tenure.me = Holder(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
+            self._tenure.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
         attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
         self.journal = Journal(
@@ -143,7 +143,7 @@ class Part:
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
         return paddle.plan(self._config, self._flags, self._command, roster, rank, start)
 
-    def _all_generations(self, record: Record, history: History, me: Member, settings: Settings) -> Generations:
+    def _all_generations(self, record: Record, history: History, me: Member, settings: GangSettings) -> Generations:
         config = self._config
         saves = paddle.saves(config, self._flags, self._command)
         if saves is None and config.max_restarts:
@@ -165,8 +165,8 @@ class Part:
             forgets=config.role != BOTH and not config.job_path,
         )
 
-    def _new_tenure(self, leases: Leases, settings: Settings) -> Tenure:
-        return Tenure(
+    def _new_tenure(self, leases: LeaseFiles, settings: GangSettings) -> LeaseHolder:
+        return LeaseHolder(
             leases,
             silence=settings.silence,
             patience=self._config.peer_timeout,

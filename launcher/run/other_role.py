@@ -12,7 +12,7 @@ from launcher.base.aio import off_loop
 from launcher.discovery.finder import Finder
 from launcher.errors import Exit, Failure
 from launcher.model import OTHER_ROLE
-from launcher.store.failure_marks import Failures, Sign
+from launcher.store.failure_marks import FailureMark, FailureMarks
 
 T = TypeVar("T")
 
@@ -29,14 +29,14 @@ class OtherRole:
     A sign is a pod that has ended with such a code, where Kubernetes is asked, or a file on the volume.
     """
 
-    def __init__(self, role: str, finder: Finder, failures: Failures, say: Callable[[str], None]) -> None:
+    def __init__(self, role: str, finder: Finder, failures: FailureMarks, say: Callable[[str], None]) -> None:
         self._other = OTHER_ROLE[role]
         self._finder = finder
         self._failures = failures
         self._say = say
         self._follows = False
-        self._look: asyncio.Future[Sign | None] | None = None
-        self._seen: Sign | None = None
+        self._look: asyncio.Future[FailureMark | None] | None = None
+        self._seen: FailureMark | None = None
 
     async def unless_it_fails(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives, or the Failure once the other role has failed for good."""
@@ -89,7 +89,7 @@ class OtherRole:
         sign = await self._sign_on_volume(identity)
         return (sign.text, _STANDS_BEFORE if sign.before else _STANDS) if sign else ("", 0.0)
 
-    async def _sign_on_volume(self, identity: str | None) -> Sign | None:
+    async def _sign_on_volume(self, identity: str | None) -> FailureMark | None:
         if self._look is None:
             self._look = off_loop(partial(self._failures.of, identity, self._other))
         done, _ = await asyncio.wait([self._look], timeout=_ANSWER_WITHIN)

@@ -16,7 +16,7 @@ from launcher.gang import AlreadyComplete, Next, NotAgain
 from launcher.model import AGAIN, CHILDREN, Cause, Roster, Saves, Start
 from launcher.store import checkpoints
 from launcher.store.history import History
-from launcher.store.lease_holder import Tenure
+from launcher.store.lease_holder import LeaseHolder
 from launcher.store.record import MAX_ATTEMPTS, Record
 
 _BUGS = (*CHILDREN, "stalled")  # kinds of causes that may be bugs of the program
@@ -46,7 +46,7 @@ class Generations:
         saves: Saves | None,
         record: Record,
         history: History,
-        tenure: Tenure | None,
+        tenure: LeaseHolder | None,
         *,
         counts: bool,
         gathers: bool,

@@ -9,42 +9,42 @@ from typing import Any
 
 from launcher.base.log import Say
 from launcher.config import JobConfig
-from launcher.gang import Begin, Gang, Next, Settings
+from launcher.gang import Begin, Gang, GangSettings, Next
 from launcher.model import Cause, Process, Start
 from launcher.processes.guardian import Guardian
 from launcher.run import outcome, stall
-from launcher.run.attempt import Turn
-from launcher.run.event_source import Ear
-from launcher.run.join import Joined, Way
-from launcher.run.node import Part
+from launcher.run.attempt import Attempt
+from launcher.run.event_source import EventSource
+from launcher.run.join import Joined, Joining
+from launcher.run.node import Node
 from launcher.run.restarts import GONE, Generations
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together
 
 
 @dataclass(frozen=True)
-class TurnEnded:
+class AttemptEnded:
     """Nothing runs any more of the turn before, but what the kernel holds."""
 
     left: Sequence[Process]
 
 
 @dataclass(frozen=True)
-class Left:
+class SessionEnded:
     """The turn before the gang is to gather again has ended here; `cause` is why, with what is known by now."""
 
     cause: Cause
     processes: Sequence[Process]
 
 
-class Membership:
+class Session:
     """What is made anew for each gang and forgotten with it. `told` is done once a signal says stop."""
 
     def __init__(
         self,
         config: JobConfig,
-        part: Part,
-        queue: asyncio.Queue[tuple[Ear, object]],
+        part: Node,
+        queue: asyncio.Queue[tuple[EventSource, object]],
         say: Say,
         guardian: Guardian | None,
         told: asyncio.Future[None],
@@ -57,7 +57,7 @@ class Membership:
         self._say = say
         self._guardian = guardian
         self._told = told
-        self.ear = Ear(queue)
+        self.ear = EventSource(queue)
         self._settings = _settings(config)
         self.gang = Gang(
             self._settings,
@@ -67,7 +67,7 @@ class Membership:
             judge=self._judge,
             prepare=self._prepare,
         )
-        self.way = Way(config, self.gang, say, self.ear, rejoin=rejoin, staged=part.staged)
+        self.way = Joining(config, self.gang, say, self.ear, rejoin=rejoin, staged=part.staged)
         self.joined = False  # from the roster to the leaving
         self.begun: Begin | None = None
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
@@ -104,9 +104,9 @@ class Membership:
         before = [self._ending_turn] if self._ending_turn else []
         await asyncio.gather(self.way.end(), self.turn.supervisor.end(grace), *before)
 
-    def _new_turn(self, number: int) -> Turn:
+    def _new_turn(self, number: int) -> Attempt:
         watched = self._config.stall_timeout > 0
-        turn = Turn(number, Ear(self._queue), self.gang, self._say, self._guardian, watched=watched)
+        turn = Attempt(number, EventSource(self._queue), self.gang, self._say, self._guardian, watched=watched)
         if self._part.staged:
             turn.order.staged()
         if self._told.done():
@@ -121,12 +121,12 @@ class Membership:
 
     async def _see_the_end(self, *ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
         left = [process for each in await asyncio.gather(*ends) for process in each]
-        self.ear(TurnEnded(left))
+        self.ear(AttemptEnded(left))
         return left
 
     # ---- the leaving ---------------------------------------------------------------------------------------------
 
-    def leave(self, cause: Cause, grace: float, events: Callable[[Left], None]) -> None:
+    def leave(self, cause: Cause, grace: float, events: Callable[[SessionEnded], None]) -> None:
         """End what runs here and close the gang, of which nothing is heard any more. When that is done comes Left."""
         self.joined = False
         self.place_early_logs()
@@ -135,12 +135,12 @@ class Membership:
         self._leaving = asyncio.ensure_future(self._leave(cause, self._end_turn(grace), events))
 
     async def _leave(
-        self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[Left], None]
+        self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[SessionEnded], None]
     ) -> None:
         told, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.way.end())
         if told.kind == "lost" or told != cause:
             await self.explain_end(told)
-        events(Left(told, ending.result()))
+        events(SessionEnded(told, ending.result()))
 
     async def explain_end(self, cause: Cause) -> None:
         """What the hub could not say any more, for the history, if that is how a generation has ended."""
@@ -182,8 +182,8 @@ class Membership:
         return await generations.prepare(cause, self._part.roster)
 
 
-def _settings(config: JobConfig) -> Settings:
-    return Settings(
+def _settings(config: JobConfig) -> GangSettings:
+    return GangSettings(
         config.members,
         config.gang_port,
         (config.pod_ip,) if config.pod_ip else None,

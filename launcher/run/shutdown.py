@@ -12,12 +12,12 @@ from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD
 from launcher.model import Cause, Outcome
 from launcher.run import backoff_limit, outcome
-from launcher.run.node import Part
-from launcher.run.session import FAREWELL, Membership
+from launcher.run.node import Node
+from launcher.run.session import FAREWELL, Session
 
 
 async def leave(
-    result: Outcome, config: JobConfig, part: Part, membership: Membership, held: Cause | None, say: Say
+    result: Outcome, config: JobConfig, part: Node, membership: Session, held: Cause | None, say: Say
 ) -> None:
     """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move.
 
@@ -51,14 +51,14 @@ async def leave(
     say(said)  # behind what all these had to say: whoever looks at one line looks at the last
 
 
-async def _leave_volume(part: Part, leaving: Awaitable[None]) -> None:
+async def _leave_volume(part: Node, leaving: Awaitable[None]) -> None:
     """Another gang may read these files as soon as it has the folder."""
     if part.journal:
         await off_loop(part.journal.flush, FAREWELL)
     await leaving
 
 
-def _may_run_for(result: Outcome, part: Part, membership: Membership) -> float | None:
+def _may_run_for(result: Outcome, part: Node, membership: Session) -> float | None:
     """Of this gang, as far as this member can know: the hub does; and the others where the hub is dead."""
     cause = result.cause
     hub_is_dead = cause is not None and cause.rank == 0 and cause.kind == "lost" and not cause.silent

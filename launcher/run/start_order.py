@@ -10,7 +10,7 @@ from launcher.model import Plan, Process
 LED_WITHIN = 15.0  # for the first trainer to listen: importing paddle and making its data ready
 
 
-class Order:
+class StartOrder:
     """Servers first; then, where the plan says so, the trainer that all others find each other by; then all trainers.
 
     `start` starts a process. `later` calls something after a time, unless the turn is over by then.

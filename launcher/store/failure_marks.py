@@ -24,14 +24,14 @@ _COUNTED = "counted-"
 
 
 @dataclass(frozen=True)
-class Sign:
+class FailureMark:
     """Why a role has failed for good, and where that stands. `before`: it is older than the own role's first pod."""
 
     text: str
     before: bool
 
 
-class Failures:
+class FailureMarks:
     """What members of one job tell each other by these signs. `me` is `name_of` this one.
 
     `identity` is that of the own role's pods.
@@ -65,7 +65,7 @@ class Failures:
         files.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
         return sum(name.startswith(f"{_COUNTED}{self._role}-") for name in os.listdir(place))
 
-    def of(self, identity: str | None, role: str) -> Sign | None:
+    def of(self, identity: str | None, role: str) -> FailureMark | None:
         """The sign of the role whose pods have this identity, if it has failed for good.
 
         Where the identity is not known, that of the newest pods of that role counts, unless they are much older.
@@ -75,7 +75,7 @@ class Failures:
                 age = self._since() - os.path.getmtime(path)
                 if identity or age < _TOGETHER:
                     with open(path, encoding="utf-8", errors="backslashreplace") as file:
-                        return Sign(f"{file.read()} (it stands in {path})", before=age > 0)
+                        return FailureMark(f"{file.read()} (it stands in {path})", before=age > 0)
         except OSError:
             pass  # it was taken back meanwhile
         return None
@@ -124,7 +124,7 @@ def name_of(role: str, number: int | None, pod: str) -> str:
 
 def tell_before_launch(member: RoleMember, why: str) -> None:
     """Leave the sign of a member that ends before there is anything to launch, if the volume answers in time."""
-    failures = Failures(member.output, member.job_id, name_of(member.role, member.number, member.pod))
+    failures = FailureMarks(member.output, member.job_id, name_of(member.role, member.number, member.pod))
 
     def tell() -> None:
         try:

@@ -22,7 +22,7 @@ _ENDS_WITHIN = 300.0  # where the lease cannot be read
 
 
 @dataclass(frozen=True)
-class Holder:
+class LeaseOwner:
     """A gang, and the pod of its hub. `ends_within`: from its last word to the end of its last process."""
 
     gang: str
@@ -37,14 +37,14 @@ class Lease:
     """What is seen of the latest one: its last word, or that it is over, and for how long it holds after that."""
 
     number: int
-    holder: Holder
+    holder: LeaseOwner
     over: bool
     word: int
     age: float
     ends_within: float
 
 
-class Leases:
+class LeaseFiles:
     """Those of one output folder."""
 
     def __init__(self, output: str) -> None:
@@ -67,13 +67,13 @@ class Leases:
         except OSError as error:
             raise files.cannot_read(path, error) from None
 
-    def take(self, number: int, me: Holder) -> bool:
+    def take(self, number: int, me: LeaseOwner) -> bool:
         """Whether it is ours. Each number can be had once."""
         files.make_folder(self._folder)
         mine = json.dumps(asdict(me)).encode()
         return files.create_once(self._path(number), mine) == mine
 
-    def speak(self, number: int, me: Holder) -> bool:
+    def speak(self, number: int, me: LeaseOwner) -> bool:
         """Say that the holder lives. False: somebody else has a later lease, or has ended this one."""
         path = self._path(number)
         try:
@@ -135,14 +135,14 @@ def _touch(path: str) -> None:
             os.fsync(file.fileno())
 
 
-def _holder(text: str) -> Holder:
+def _holder(text: str) -> LeaseOwner:
     """What another version has written, or a loss of power has spoiled, is somebody's all the same."""
     try:
         told = json.loads(text)
         gang, job, pod, uid = (str(told[name]) for name in ("gang", "job", "pod", "uid"))
-        return Holder(gang, job, pod, uid, float(told["ends_within"]))
+        return LeaseOwner(gang, job, pod, uid, float(told["ends_within"]))
     except (ValueError, TypeError, KeyError):
-        return Holder("", "unknown", "unknown", "", _ENDS_WITHIN)
+        return LeaseOwner("", "unknown", "unknown", "", _ENDS_WITHIN)
 
 
 def _seconds(text: str, otherwise: float) -> float:

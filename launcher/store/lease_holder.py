@@ -14,7 +14,7 @@ from launcher.base.aio import bounded, off_loop
 from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
-from launcher.store.lease import Holder, Lease, Leases
+from launcher.store.lease import Lease, LeaseFiles, LeaseOwner
 
 _SAY_EVERY = 30.0
 _LOOK_EVERY = 1.0
@@ -22,12 +22,12 @@ _MOST_EVERY = 5.0
 _WORDS_MISSED = 2  # at least, before somebody who says nothing counts as gone, whatever the volume's clock says
 
 
-class Tenure:
+class LeaseHolder:
     """`me` is the gang, another one each time its hub has gathered again. `lost` is told why, once for each `begin`."""
 
     def __init__(
         self,
-        leases: Leases,
+        leases: LeaseFiles,
         *,
         silence: float,
         patience: float,
@@ -36,7 +36,7 @@ class Tenure:
         lost: Callable[[Cause], None],
     ) -> None:
         self._leases = leases
-        self.me = Holder("", "", "", "", 0.0)
+        self.me = LeaseOwner("", "", "", "", 0.0)
         self._silence = silence
         self._every = min(_MOST_EVERY, silence / 8)
         self._patience = patience

@@ -18,7 +18,7 @@ from launcher.base import files
 from launcher.model import Cause, Roster, Shape
 from launcher.store.history import History
 from launcher.store.latest_file import as_bytes
-from launcher.store.lease import Leases
+from launcher.store.lease import LeaseFiles
 
 MAX_ATTEMPTS = 5  # without progress
 
@@ -35,7 +35,7 @@ class Record:
         self._controller = controller
         name = identity or ("roles" if controller else "unidentified")
         self._folder = os.path.join(output, ".launcher", name)
-        self.leases = Leases(output)
+        self.leases = LeaseFiles(output)
 
     def open(self) -> None:
         """Make the folder and see that it can be written: what is wrong with the volume is said before all else."""

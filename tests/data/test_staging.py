@@ -20,7 +20,7 @@ import pytest
 from launcher.data import content, space, tree
 from launcher.data.pool import Pool
 from launcher.data.progress import Progress
-from launcher.data.stage import Staging as ChildStaging
+from launcher.data.stage import Stage as ChildStaging
 from launcher.data.staging import Copy, Staging
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure

@@ -15,8 +15,8 @@ import pytest
 
 from launcher.errors import Exit, Failure
 from launcher.gang import Finish, HubLost, Lead, LookAgain, Next, Stop, Train, protocol
-from launcher.gang.connection import Connection, Pulse, settle
-from launcher.gang.events import Papers
+from launcher.gang.connection import Connection, Heartbeat, settle
+from launcher.gang.events import Credentials
 from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
 from launcher.model import Cause, Shape
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
@@ -787,7 +787,7 @@ async def test_who_was_stopped_himself_blames_nobody() -> None:
     here, there = socket.socketpair()
     loop = asyncio.get_running_loop()
     _, quiet = await loop.create_connection(lambda: Connection(lambda _, said: None, lambda _: None), sock=here)
-    pulse = Pulse(0.02, 0.1, lambda: [quiet])
+    pulse = Heartbeat(0.02, 0.1, lambda: [quiet])
     pulse.start()
     for _ in range(4):
         time.sleep(0.05)  # noqa: ASYNC251 - this loop does not run, as if it were stopped
@@ -845,7 +845,7 @@ async def test_who_left_before_it_had_heard_its_welcome_is_no_lost_member() -> N
         joining = asyncio.ensure_future(hub.join(None))
         reader, writer = await asyncio.open_connection(*hub.place)
         theirs = protocol.read_challenge(protocol.decode(await reader.readline()))
-        papers = Papers(Node(1, config).me, "incarnation", "job", SECRET)
+        papers = Credentials(Node(1, config).me, "incarnation", "job", SECRET)
         writer.write(encode(protocol.hello(papers, Shape(2), None, theirs, "mine")))
         writer.write(encode(protocol.failed(0, replace(died("stopped", 1, 143), rank=None), 0.0)))
         writer.write_eof()

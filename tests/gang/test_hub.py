@@ -19,17 +19,17 @@ from launcher.gang import (
     Begin,
     Event,
     Finish,
+    GangSettings,
     HubLost,
     Lead,
     Next,
     NotAgain,
     Restart,
-    Settings,
     Stop,
     Train,
     protocol,
 )
-from launcher.gang.events import Papers
+from launcher.gang.events import Credentials
 from launcher.gang.protocol import Message, encode
 from launcher.model import CHILDREN, FIRST, Cause, Shape, Start
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
@@ -47,7 +47,7 @@ def again(cause: Cause) -> tuple[Cause, Next]:
 class Hub(Node):
     """Rank 0 of a gang that goes on. What it prepares waits for `may_begin_first`, and later for `may_begin`."""
 
-    def __init__(self, config: Settings, judge: Callable[[Cause], tuple[Cause, Next]] = again) -> None:
+    def __init__(self, config: GangSettings, judge: Callable[[Cause], tuple[Cause, Next]] = again) -> None:
         super().__init__(0, config, judge=judge)
         self.starts: list[Start | Exception] = [FIRST, SECOND.start, THIRD.start]
         self.prepared: list[Cause | None] = []
@@ -78,7 +78,7 @@ class Hub(Node):
 class Slow(Node):
     """A launcher that hears of what happens in its gang only when the test says so."""
 
-    def __init__(self, rank: int, config: Settings) -> None:
+    def __init__(self, rank: int, config: GangSettings) -> None:
         super().__init__(rank, config)
         self.unheard: list[Event] | None = None
 
@@ -108,7 +108,7 @@ class Bare:
     async def join(self, place: tuple[str, int]) -> None:
         self._reader, self._writer = await asyncio.open_connection(*place)
         theirs = protocol.read_challenge(protocol.decode(await self._reader.readline()))
-        self.says(protocol.hello(Papers(self.me, "bare", "job", SECRET), Shape(self.size), None, theirs, "mine"))
+        self.says(protocol.hello(Credentials(self.me, "bare", "job", SECRET), Shape(self.size), None, theirs, "mine"))
 
     def says(self, *messages: Message) -> None:
         assert self._writer is not None
@@ -126,7 +126,7 @@ class Bare:
         self._writer.close()
 
 
-async def lead(scene: Scene, config: Settings, **more: Any) -> Hub:
+async def lead(scene: Scene, config: GangSettings, **more: Any) -> Hub:
     hub = Hub(replace(config, collect=0.05), **more)
     scene.nodes.append(hub)
     await hub.gang.listen()
@@ -923,7 +923,7 @@ async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ende
         assert hub.prepared == [None]
 
 
-async def training_with_one_far_away(scene: Scene, config: Settings) -> tuple[Hub, Node, Node, Relay]:
+async def training_with_one_far_away(scene: Scene, config: GangSettings) -> tuple[Hub, Node, Node, Relay]:
     """Three that train, and gather again where one is gone; the last one is connected through a relay."""
     hub, near, far = await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]
     relay = await scene.relay(hub.place)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launcher.gang import Finish, LookAgain, Train, protocol
-from launcher.gang.events import Papers
+from launcher.gang.events import Credentials
 from launcher.model import Roster, Shape
 from tests.support.members import SECRET, Node, Scene, in_loop, settings, until
 from tests.support.paths import REPOSITORY
@@ -46,7 +46,7 @@ class Stranger:
 
     async def says_hello(self, rank: int = 2, secret: bytes | None = SECRET, job: str = "job", **changes: Any) -> None:
         theirs = protocol.read_challenge(await self.line())
-        papers = Papers(Node(rank, settings(3)).me, "stranger", job, secret)
+        papers = Credentials(Node(rank, settings(3)).me, "stranger", job, secret)
         hello = protocol.hello(papers, Shape(3), None, theirs, protocol.new_nonce())
         self.writer.write(protocol.encode({**hello, **changes}))
 
@@ -357,7 +357,7 @@ async def test_nobody_returns_to_a_gang_in_anothers_name() -> None:
         for gang in (None, "guessed"):
             stranger = await Stranger.connect(nodes[0].place)
             theirs = protocol.read_challenge(await stranger.line())
-            papers = Papers(nodes[1].me, "another incarnation", "job", SECRET)
+            papers = Credentials(nodes[1].me, "another incarnation", "job", SECRET)
             hello = protocol.hello(papers, Shape(2), gang, theirs, protocol.new_nonce())
             stranger.writer.write(protocol.encode(hello))
             assert "runs without pod pod-1" in await stranger.is_told()

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from launcher.gang import Missing, Stop, protocol
-from launcher.gang.events import Papers
+from launcher.gang.events import Credentials
 from launcher.gang.first_cause import first_cause
 from launcher.gang.protocol import Malformed
 from launcher.model import Cause, Member, Roster, Shape
 from tests.support.members import died
 
 ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)
-PAPERS = Papers(ME, "incarnation", "job", b"secret")
+PAPERS = Credentials(ME, "incarnation", "job", b"secret")
 ROSTER = Roster(
     (Member("pod-0", "uid-0", "fd00::1", "fd00::1", 0), ME, Member("pod-2", "", "10.1.1.1", "x", 2, "pserver"))
 )
 
 
-def hello(papers: Papers = PAPERS, **changes: Any) -> protocol.Message:
+def hello(papers: Credentials = PAPERS, **changes: Any) -> protocol.Message:
     return {**protocol.hello(papers, Shape(3, 1), None, "theirs", "mine"), **changes}
 
 

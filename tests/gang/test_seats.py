@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from launcher.gang import LookAgain, Settings
+from launcher.gang import GangSettings, LookAgain
 from tests.support.members import Node, Scene, in_loop, settings, until
 
 CONFIG = settings(3, pservers=1)  # two trainers
 
 
-async def member(scene: Scene, rank: int | None, role: str, config: Settings = CONFIG, **more: Any) -> Node:
+async def member(scene: Scene, rank: int | None, role: str, config: GangSettings = CONFIG, **more: Any) -> Node:
     controller = more.pop("controller", f"{role}s")
     node = await scene.node(rank, config, **more)
     node.me = replace(node.me, role=role, controller=controller)

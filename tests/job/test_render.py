@@ -413,7 +413,9 @@ def test_whatever_is_wrong_in_a_file_is_told_by_its_field_and_breaks_nothing() -
                 if not isinstance(first, dict):
                     continue
                 found = Found()
-                made = from_yaml.gang(first, [other for other in others if isinstance(other, dict)], INJECTED, found)
+                made = from_yaml.job_spec(
+                    first, [other for other in others if isinstance(other, dict)], INJECTED, found
+                )
                 assert (made is None) == bool(found.problems)
                 if made:
                     objects(made)

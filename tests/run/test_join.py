@@ -11,16 +11,16 @@ import pytest
 from launcher import config
 from launcher.discovery.finder import Finder, FinderSettings
 from launcher.discovery.own_pod import own_member
-from launcher.discovery.single import Alone
+from launcher.discovery.single import SingleFinder
 from launcher.gang import Gang, Next
-from launcher.gang import Settings as GangSettings
+from launcher.gang import GangSettings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
 from launcher.run import join
-from launcher.run.join import Already, Joined, Way
+from launcher.run.join import JobComplete, Joined, Joining
 from tests.support.members import until
 
 
-class Lingering(Alone):
+class Lingering(SingleFinder):
     """Goes on asking until it is closed, as one does that had to look again."""
 
     def __init__(self, settings: FinderSettings) -> None:
@@ -44,7 +44,7 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
         events: asyncio.Queue[object] = asyncio.Queue()
         job = config.read({"LAUNCHER_WORKDIR": str(tmp_path)}, {}, check_here=False)
         gang = Gang(GangSettings(1, 0), events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
-        way = Way(job, gang, print, events.put_nowait)
+        way = Joining(job, gang, print, events.put_nowait)
         way.begin()
         while not isinstance(await asyncio.wait_for(events.get(), 10), Joined):
             pass
@@ -57,7 +57,7 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
     asyncio.run(test())
 
 
-class OfARole(Alone):
+class OfARole(SingleFinder):
     """A member whose own role's controller is known, and where the hub is."""
 
     def __init__(self, settings: FinderSettings) -> None:
@@ -75,7 +75,7 @@ class OfARole(Alone):
 def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_by_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def start(role: str, hub_port: int) -> tuple[Way, Gang, asyncio.Queue[object]]:
+    async def start(role: str, hub_port: int) -> tuple[Joining, Gang, asyncio.Queue[object]]:
         given = {
             "LAUNCHER_ROLE": role,
             "LAUNCHER_PSERVERS": "1",
@@ -87,7 +87,7 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         events: asyncio.Queue[object] = asyncio.Queue()
         settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
         gang = Gang(settings, events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
-        way = Way(config.read(given, {}, check_here=False), gang, print, events.put_nowait)
+        way = Joining(config.read(given, {}, check_here=False), gang, print, events.put_nowait)
         way.begin()
         await until(lambda: gang.port, "it listens")
         return way, gang, events
@@ -106,7 +106,7 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         folder = tmp_path / "output" / ".launcher" / "trainer-uid+pserver-uid"
         assert [record.attempts_file for record in records] == [str(folder / "attempts.json")] * 2
         records[0].mark_complete()
-        await both(Already)
+        await both(JobComplete)
 
     monkeypatch.setattr(join, "make_finder", lambda settings, say: OfARole(settings))
     asyncio.run(test())

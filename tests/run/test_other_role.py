@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.discovery.single import Alone
+from launcher.discovery.single import SingleFinder
 from launcher.errors import Exit, Failure
 from launcher.run import other_role
 from launcher.run.other_role import OtherRole
-from launcher.store.failure_marks import Failures, Sign
+from launcher.store.failure_marks import FailureMark, FailureMarks
 from tests.support import finders
 from tests.support.members import until
 
 
-class Signs(Alone):
+class Signs(SingleFinder):
     """What Kubernetes says of the other role's pods, look after look."""
 
     def __init__(self, *said: str) -> None:
@@ -32,12 +32,12 @@ class Signs(Alone):
 
 
 def waiting(folder: Path, finder: Signs) -> OtherRole:
-    own = Failures(str(folder), "t-uid", "trainer-0")
+    own = FailureMarks(str(folder), "t-uid", "trainer-0")
     own.begin()
     return OtherRole("trainer", finder, own, print)
 
 
-def text(sign: Sign | None) -> str:
+def text(sign: FailureMark | None) -> str:
     return sign.text if sign else ""
 
 
@@ -53,7 +53,7 @@ def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_who_follows_leaves_n
             await made.unless_it_fails(asyncio.Event().wait())
         assert caught.value.code is Exit.GIVEN_UP
         await made.tell("exit code 71")
-        assert Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer") is None
+        assert FailureMarks(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer") is None
 
     asyncio.run(test())
 
@@ -70,14 +70,14 @@ def test_a_sign_that_is_taken_back_ends_nothing(tmp_path: Path, monkeypatch: pyt
     async def test() -> None:
         assert await made.unless_it_fails(joined()) == "joined"
         await made.tell("exit code 66")
-        assert "exit code 66" in text(Failures(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer"))
+        assert "exit code 66" in text(FailureMarks(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer"))
 
     asyncio.run(test())
 
 
 def test_one_end_more_than_the_job_can_take_is_told_to_the_other_role(tmp_path: Path) -> None:
     made = waiting(tmp_path, Signs(""))
-    server = Failures(str(tmp_path), "s-uid", "pserver-0")
+    server = FailureMarks(str(tmp_path), "s-uid", "pserver-0")
 
     async def test() -> None:
         for expected in (

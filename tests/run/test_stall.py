@@ -19,7 +19,7 @@ import pytest
 
 from launcher import config
 from launcher.errors import ConfigProblems, Exit
-from launcher.gang import Collect, Finish, Next, Restart, Settings, Stop, Train, protocol
+from launcher.gang import Collect, Finish, GangSettings, Next, Restart, Stop, Train, protocol
 from launcher.gang import stall as clock
 from launcher.gang.protocol import Message
 from launcher.model import Cause
@@ -393,7 +393,7 @@ class Clock:
         monkeypatch.setattr(
             clock.Stall, "_later", lambda _, seconds, call: self._due.append((self.now + seconds, call))
         )
-        self.stall = clock.Stall(Settings(2, 0, stall=stall), self.said.append, self.causes.append)
+        self.stall = clock.Stall(GangSettings(2, 0, stall=stall), self.said.append, self.causes.append)
 
     def monotonic(self) -> float:
         return self.now

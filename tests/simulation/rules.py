@@ -7,17 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from launcher.gang import (
-    Begin,
-    Finish,
-    HubLost,
-    Lead,
-    Next,
-    Restart,
-    Settings,
-    Stop,
-    Train,
-)
+from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Next, Restart, Stop, Train
 from launcher.gang.first_cause import handicap
 from launcher.model import CHILDREN, Cause, Start
 from launcher.store.record import MAX_ATTEMPTS
@@ -99,7 +89,7 @@ def another_gang_finds_nothing_left(story: Story) -> None:
     again, faults, size = story.of(GathersAgain), story.schedule.faults, story.schedule.size
     silence = any(isinstance(fault, Silence) for fault in faults)
     cuts = [fault for fault in faults if isinstance(fault, Cut)]
-    if not again or any(silence or fault.away > Settings.return_within / 2 for fault in cuts):
+    if not again or any(silence or fault.away > GangSettings.return_within / 2 for fault in cuts):
         return
     unknown = {fault.rank % size for fault in faults if isinstance(fault, Freeze)}
     if any(isinstance(fault, Killed | Off) and fault.rank % size == 0 for fault in faults):
@@ -203,7 +193,7 @@ def who_returns_in_time_is_not_lost(story: Story) -> None:
                 if entry.rank not in cut_at or entry.rank in returned:  # else the hub counts from the first cut
                     cut_at[entry.rank] = entry.at
                 returned.discard(entry.rank)
-            case Welcomed() if entry.rank in cut_at and entry.at < cut_at[entry.rank] + Settings.return_within:
+            case Welcomed() if entry.rank in cut_at and entry.at < cut_at[entry.rank] + GangSettings.return_within:
                 returned.add(entry.rank)
             case Judged(cause) if cause.kind == "lost":
                 assert cause.rank in struck or cause.rank not in returned, f"it has returned: {entry}"
@@ -236,7 +226,7 @@ def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
             case Reached(cause, of_turn, died_at) if of_turn == turn:
                 reports.append(Report(entry.at, died_at, cause))
             case Judged(cause, then, _):
-                closing = min(report.arrived for report in reports) + Settings.collect
+                closing = min(report.arrived for report in reports) + GangSettings.collect
                 assert abs(entry.at - closing) < NEARLY, f"judged at {entry.at}, due at {closing}"
                 judged = min(report.counts_from for report in reports if report.cause == cause)
                 earlier = [

@@ -15,12 +15,12 @@ from launcher.gang import (
     Event,
     Finish,
     Gang,
+    GangSettings,
     HubLost,
     LookAgain,
     Next,
     NotAgain,
     Restart,
-    Settings,
     Stop,
     Train,
     protocol,
@@ -210,7 +210,7 @@ class Launcher:
 
     def _make_gang(self, job: Job) -> None:
         gathers = job.schedule.gathers
-        config = Settings(
+        config = GangSettings(
             job.schedule.size,
             HUB[1],
             (self.computer.name,),

@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from launcher.store.failure_marks import Failures
+from launcher.store.failure_marks import FailureMarks
 
 
-def member(folder: Path, identity: str, me: str) -> Failures:
-    made = Failures(str(folder), identity, me)
+def member(folder: Path, identity: str, me: str) -> FailureMarks:
+    made = FailureMarks(str(folder), identity, me)
     made.begin()
     return made
 

@@ -17,24 +17,24 @@ import pytest
 from launcher.base.aio import off_loop
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
-from launcher.store.lease import Holder, Leases
-from launcher.store.lease_holder import Tenure
+from launcher.store.lease import LeaseFiles, LeaseOwner
+from launcher.store.lease_holder import LeaseHolder
 from tests.support.members import in_loop, until
 
 T = TypeVar("T")
 
-ONE = Holder("gang-1", "job", "pod-1", "uid-1", 1.5)
-OTHER = Holder("gang-2", "job", "pod-2", "uid-2", 1.5)
+ONE = LeaseOwner("gang-1", "job", "pod-1", "uid-1", 1.5)
+OTHER = LeaseOwner("gang-2", "job", "pod-2", "uid-2", 1.5)
 SILENCE = 0.8
 
 
 class Hub:
     """One that wants the folder."""
 
-    def __init__(self, leases: Leases, me: Holder, patience: float = 30.0) -> None:
+    def __init__(self, leases: LeaseFiles, me: LeaseOwner, patience: float = 30.0) -> None:
         self.said: list[str] = []
         self.lost: list[Cause] = []
-        self.tenure = Tenure(
+        self.tenure = LeaseHolder(
             leases,
             silence=SILENCE,
             patience=patience,
@@ -50,8 +50,8 @@ class Hub:
 
 
 @pytest.fixture
-def leases(tmp_path: Path) -> Leases:
-    return Leases(str(tmp_path))
+def leases(tmp_path: Path) -> LeaseFiles:
+    return LeaseFiles(str(tmp_path))
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def waiting(hub: Hub) -> AsyncIterator[asyncio.Task[bool]]:
 
 
 @in_loop
-async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: Leases) -> None:
+async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: LeaseFiles) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
     assert await first.begins()
     async with waiting(second) as task:
@@ -79,7 +79,7 @@ async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: L
 
 
 @in_loop
-async def test_of_several_that_come_at_once_one_has_it(leases: Leases) -> None:
+async def test_of_several_that_come_at_once_one_has_it(leases: LeaseFiles) -> None:
     hubs = [Hub(leases, replace(ONE, gang=f"gang-{number}", uid=f"uid-{number}")) for number in range(5)]
     tasks = [asyncio.create_task(hub.begins()) for hub in hubs]
     await until(lambda: sum(bool(hub.said) for hub in hubs) == 4, "that the others wait")
@@ -89,7 +89,7 @@ async def test_of_several_that_come_at_once_one_has_it(leases: Leases) -> None:
 
 
 @in_loop
-async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(leases: Leases) -> None:
+async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(leases: LeaseFiles) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
     await first.begins()
     await first.tenure.leave()
@@ -101,7 +101,7 @@ async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(l
 
 @in_loop
 async def test_a_last_word_of_long_ago_is_waited_for_no_longer_than_to_see_that_no_other_follows(
-    leases: Leases, tmp_path: Path
+    leases: LeaseFiles, tmp_path: Path
 ) -> None:
     leases.take(0, replace(ONE, ends_within=600))
     path = tmp_path / ".launcher/.leases/0"
@@ -112,7 +112,7 @@ async def test_a_last_word_of_long_ago_is_waited_for_no_longer_than_to_see_that_
 
 @in_loop
 async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_speaks(
-    leases: Leases, tmp_path: Path
+    leases: LeaseFiles, tmp_path: Path
 ) -> None:
     """Where the nodes' own clocks set the times of files."""
     leases.take(0, ONE)
@@ -125,7 +125,7 @@ async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_spe
 
 
 @in_loop
-async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases: Leases, tmp_path: Path) -> None:
+async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases: LeaseFiles, tmp_path: Path) -> None:
     leases.take(0, ONE)
     os.utime(tmp_path / ".launcher/.leases/0", (time.time() + 7000,) * 2)
     async with waiting(Hub(leases, OTHER)) as task:
@@ -133,7 +133,7 @@ async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases
 
 
 @in_loop
-async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(leases: Leases) -> None:
+async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(leases: LeaseFiles) -> None:
     await Hub(leases, ONE).begins()
     again = Hub(leases, replace(ONE, gang="gang-3"))
     assert await again.begins()
@@ -141,7 +141,7 @@ async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(leases
 
 
 @in_loop
-async def test_whoever_finds_another_in_its_place_has_lost_it(leases: Leases) -> None:
+async def test_whoever_finds_another_in_its_place_has_lost_it(leases: LeaseFiles) -> None:
     first = Hub(leases, ONE)
     await first.begins()
     leases.take(1, OTHER)
@@ -151,7 +151,7 @@ async def test_whoever_finds_another_in_its_place_has_lost_it(leases: Leases) ->
 
 
 @in_loop
-async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: Leases) -> None:
+async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: LeaseFiles) -> None:
     """A member that had lost its hub, by a connection that was reset, while that lived on."""
     first = Hub(leases, ONE)
     await first.begins()
@@ -161,7 +161,7 @@ async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: Leases
 
 
 @in_loop
-async def test_who_must_still_run_for_a_while_is_waited_for_that_long(leases: Leases) -> None:
+async def test_who_must_still_run_for_a_while_is_waited_for_that_long(leases: LeaseFiles) -> None:
     leases.take(0, replace(ONE, ends_within=600))
     leases.end(ONE.gang, 1.0)
     begun = time.monotonic()
@@ -171,7 +171,7 @@ async def test_who_must_still_run_for_a_while_is_waited_for_that_long(leases: Le
 
 
 @in_loop
-async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for_itself(leases: Leases) -> None:
+async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for_itself(leases: LeaseFiles) -> None:
     hub = Hub(leases, replace(ONE, uid=""))
     assert await hub.begins()
     assert not await hub.begins(), "it has it already"
@@ -181,9 +181,9 @@ async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for
 
 
 @in_loop
-async def test_a_lease_that_comes_when_nobody_waits_for_it_any_more_is_ended_with_the_gang(leases: Leases) -> None:
-    class Slow(Leases):
-        def take(self, number: int, me: Holder) -> bool:
+async def test_a_lease_that_comes_when_nobody_waits_for_it_any_more_is_ended_with_the_gang(leases: LeaseFiles) -> None:
+    class Slow(LeaseFiles):
+        def take(self, number: int, me: LeaseOwner) -> bool:
             time.sleep(0.5)
             return super().take(number, me)
 
@@ -202,7 +202,7 @@ async def test_a_lease_that_comes_when_nobody_waits_for_it_any_more_is_ended_wit
 
 @in_loop
 async def test_a_volume_that_keeps_no_times_by_themselves_is_written_to(
-    leases: Leases, monkeypatch: pytest.MonkeyPatch
+    leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_times(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -220,9 +220,9 @@ async def test_a_volume_that_keeps_no_times_by_themselves_is_written_to(
 
 @pytest.mark.parametrize("failing", ["hangs", "fails", "cannot start"])
 @in_loop
-async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases: Leases, failing: str) -> None:
-    class Away(Leases):
-        def speak(self, number: int, me: Holder) -> bool:
+async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases: LeaseFiles, failing: str) -> None:
+    class Away(LeaseFiles):
+        def speak(self, number: int, me: LeaseOwner) -> bool:
             if failing == "hangs":
                 time.sleep(2)
             if failing == "cannot start":
@@ -241,11 +241,11 @@ async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases
 
 
 @in_loop
-async def test_the_silence_counts_from_the_last_word(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_silence_counts_from_the_last_word(leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Hub(leases, ONE)
     await first.begins()
     await asyncio.sleep(1.5 * SILENCE)
-    monkeypatch.setattr(Leases, "speak", lambda *_: time.sleep(2))
+    monkeypatch.setattr(LeaseFiles, "speak", lambda *_: time.sleep(2))
     begun = time.monotonic()
     await until(lambda: first.lost, "that it is lost")
     assert time.monotonic() - begun > SILENCE / 2
@@ -253,7 +253,7 @@ async def test_the_silence_counts_from_the_last_word(leases: Leases, monkeypatch
 
 @in_loop
 async def test_a_volume_that_refuses_to_write_is_there_all_the_same(
-    leases: Leases, monkeypatch: pytest.MonkeyPatch
+    leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Hub(leases, ONE)
     await first.begins()
@@ -269,7 +269,7 @@ async def test_a_volume_that_refuses_to_write_is_there_all_the_same(
 
 
 @in_loop
-async def test_a_lease_that_somebody_removed_is_taken_again(leases: Leases, tmp_path: Path) -> None:
+async def test_a_lease_that_somebody_removed_is_taken_again(leases: LeaseFiles, tmp_path: Path) -> None:
     first = Hub(leases, ONE)
     await first.begins()
     path = tmp_path / ".launcher/.leases/0"
@@ -280,7 +280,7 @@ async def test_a_lease_that_somebody_removed_is_taken_again(leases: Leases, tmp_
 
 
 @in_loop
-async def test_who_waits_too_long_says_for_whom_and_what_to_do(leases: Leases) -> None:
+async def test_who_waits_too_long_says_for_whom_and_what_to_do(leases: LeaseFiles) -> None:
     await Hub(leases, ONE).begins()
     for job, advice in (("job", "submitted twice"), ("job-2", "a name of its own")):
         with pytest.raises(Failure, match=advice) as failure:
@@ -290,7 +290,7 @@ async def test_who_waits_too_long_says_for_whom_and_what_to_do(leases: Leases) -
 
 
 def test_a_lease_that_a_network_volume_does_not_list_yet_counts(
-    leases: Leases, monkeypatch: pytest.MonkeyPatch
+    leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases.take(0, ONE)
     leases.end(ONE.gang, 0)
@@ -303,7 +303,7 @@ def test_a_lease_that_a_network_volume_does_not_list_yet_counts(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"gang": 1}', b"\0\0\0", b"\xff\xfe"])
-def test_a_lease_that_cannot_be_read_is_somebodys(leases: Leases, tmp_path: Path, content: bytes) -> None:
+def test_a_lease_that_cannot_be_read_is_somebodys(leases: LeaseFiles, tmp_path: Path, content: bytes) -> None:
     assert leases.take(0, ONE)
     (tmp_path / ".launcher/.leases/0").write_bytes(content)
     lease = leases.latest()

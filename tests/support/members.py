@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, replace
 from typing import Any
 
-from launcher.gang import Begin, Event, Gang, Next, NotAgain, Restart, Settings, Stop, Train
+from launcher.gang import Begin, Event, Gang, GangSettings, Next, NotAgain, Restart, Stop, Train
 from launcher.model import CHILDREN, FIRST, Cause, Member, Roster, Start
 from tests.support.paths import REPOSITORY
 
@@ -40,8 +40,8 @@ async def until(condition: Callable[[], object], what: str = "", within: float =
         await asyncio.sleep(0.005)
 
 
-def settings(size: int, listen: str = "127.0.0.1", **changes: Any) -> Settings:
-    return replace(Settings(size=size, port=0, listen=(listen,)), **changes)
+def settings(size: int, listen: str = "127.0.0.1", **changes: Any) -> GangSettings:
+    return replace(GangSettings(size=size, port=0, listen=(listen,)), **changes)
 
 
 def died(kind: str, rank: int, code: int, what: str = "it died", **more: Any) -> Cause:
@@ -54,7 +54,7 @@ class Node:
     def __init__(
         self,
         rank: int | None,
-        config: Settings,
+        config: GangSettings,
         *,
         pod: str | None = None,
         uid: str = "",
@@ -162,7 +162,7 @@ class Scene:
             other.close()
         await asyncio.gather(*(node.gang.close() for node in self.nodes))
 
-    async def node(self, rank: int | None, config: Settings, **more: Any) -> Node:
+    async def node(self, rank: int | None, config: GangSettings, **more: Any) -> Node:
         node = Node(rank, config, **more)
         self.nodes.append(node)
         await node.gang.listen()
@@ -179,7 +179,7 @@ class Scene:
         self.others.append(process)
         return process
 
-    async def gang(self, size: int, config: Settings | None = None, **hub_more: Any) -> list[Node]:
+    async def gang(self, size: int, config: GangSettings | None = None, **hub_more: Any) -> list[Node]:
         """A complete one: all have joined, rank 0 is the hub."""
         config = config or settings(size)
         nodes = [await self.node(0, config, **hub_more)]
@@ -192,7 +192,7 @@ class Scene:
         joins = [nodes[0].join(None), *(node.join(hub or nodes[0].place) for node in nodes[1:])]
         await asyncio.wait_for(asyncio.gather(*joins), 8)
 
-    async def training(self, size: int, config: Settings | None = None, **hub_more: Any) -> list[Node]:
+    async def training(self, size: int, config: GangSettings | None = None, **hub_more: Any) -> list[Node]:
         nodes = await self.gang(size, config, **hub_more)
         for node in nodes:
             node.ready()
