@@ -28,7 +28,7 @@ class Attempt:
     def __init__(
         self,
         number: int,
-        ear: EventSource,
+        events: EventSource,
         gang: Gang,
         say: Callable[[str], None],
         guardian: Guardian | None,
@@ -36,21 +36,21 @@ class Attempt:
         watched: bool,
     ) -> None:
         self.number = number
-        self._ear = ear
+        self._events = events
         self.watchdog = Watchdog(number, gang, say, lambda: self.supervisor.last_line())
         self.supervisor = Supervisor(
-            ear, say, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
+            events, say, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
         )
         self.order = StartOrder(gang, number, self.supervisor.start, say, self.later)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._ear.later(seconds, TimerDue(call))
+        self._events.later(seconds, TimerDue(call))
 
     def over(self) -> None:
         """Nothing is started any more, and nothing heard."""
         self.order.close()
         self.watchdog.close()
-        self._ear.close()
+        self._events.close()
 
     async def end(self, grace: float, flush_within: float) -> Sequence[Process]:
         """End everything. Gives those of which something is left, held by the kernel."""

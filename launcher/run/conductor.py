@@ -60,37 +60,37 @@ class Conductor:
         self._say = say
         self._guardian = guardian
         self._queue: asyncio.Queue[tuple[EventSource, object]] = asyncio.Queue()
-        self._ear = EventSource(self._queue)  # for what concerns all gangs and turns
-        self._part = Node(config, flags, command, say, lambda cause: self._ear(LeaseLost(cause)))
+        self._events = EventSource(self._queue)  # for what concerns all gangs and turns
+        self._node = Node(config, flags, command, say, lambda cause: self._events(LeaseLost(cause)))
         self._held: tuple[Cause, float] | None = None
         self._gathers_after: Cause | None = None  # why the gang before this one is over
         self._because: Cause | None = None  # why the generation before this one is, as far as this pod saw it
         self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._told_at = 0.0
         self._hurried: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # told to stop a second time
-        self._membership = self._new_membership(rejoin=False)
+        self._session = self._new_session(rejoin=False)
 
-    def _new_membership(self, *, rejoin: bool) -> Session:
-        return Session(self._config, self._part, self._queue, self._say, self._guardian, self.told, rejoin=rejoin)
+    def _new_session(self, *, rejoin: bool) -> Session:
+        return Session(self._config, self._node, self._queue, self._say, self._guardian, self.told, rejoin=rejoin)
 
     @property
     def _turn(self) -> Attempt:
-        return self._membership.turn
+        return self._session.turn
 
     async def conduct(self) -> Outcome:
         """Until the job is over for this member."""
-        self._turn.order.serve_early(self._part.first_plan)
-        self._membership.way.begin()
+        self._turn.order.serve_early(self._node.first_plan)
+        self._session.joining.begin()
         while True:
             match await self._next():
                 case Joined() as joined:
                     self._joined(joined)
                 case Staged():
-                    self._part.staged = True
-                    self._membership.gang.staged()
+                    self._node.staged = True
+                    self._session.gang.staged()
                     self._try_order(self._turn.order.staged)
                 case Begin() as begin:
-                    self._membership.begun = begin
+                    self._session.begun = begin
                     self._begin_if_joined()
                 case Lead():
                     self._try_order(self._turn.order.lead)
@@ -110,7 +110,7 @@ class Conductor:
                     self._restart(turn, cause)
                 case AttemptEnded(left):
                     self._turn_ended(left)
-                case LeaseLost(cause) if self._membership.joined:
+                case LeaseLost(cause) if self._session.joined:
                     self._fail(cause, time.monotonic())
                 case StepFailed(step, failure):
                     if over := self._broken(step, failure):
@@ -118,10 +118,10 @@ class Conductor:
                 case StopRequested():
                     if over := self._told_to_stop():
                         return await self._stop(over)
-                case HoldExpired() if self._held and not self._membership.joined:
+                case HoldExpired() if self._held and not self._session.joined:
                     return await self._stop(self._held[0])
                 case Stop(cause, True) if not self.told.done() and (
-                    cause.rank != self._part.rank or cause.kind in AGAIN
+                    cause.rank != self._node.rank or cause.kind in AGAIN
                 ):
                     self._scatter(cause)
                 case SessionEnded(cause, processes):
@@ -130,7 +130,7 @@ class Conductor:
                 case Stop(cause):
                     return await self._stop(cause)
                 case HubLost(cause):
-                    if await self._part.is_complete():
+                    if await self._node.is_complete():
                         return await self._finish()
                     if self.told.done() or not self._config.gathers:
                         return await self._stop(cause)
@@ -143,33 +143,33 @@ class Conductor:
 
     async def _next(self) -> object:
         while True:
-            ear, event = await self._queue.get()
-            if not ear.closed:
+            events, event = await self._queue.get()
+            if not events.closed:
                 return event
 
     # ---- what happens, and what follows --------------------------------------------------------------------------
 
     def _joined(self, joined: Joined) -> None:
-        self._membership.join(joined)
-        self._part.enter("starting")
-        self._membership.way.stage(joined.rank)
+        self._session.join(joined)
+        self._node.enter("starting")
+        self._session.joining.stage(joined.rank)
         if self._held:
             (cause, died_at), self._held = self._held, None
             turn = self._turn.number if cause.kind in CHILDREN else None
-            self._membership.gang.failed(replace(cause, rank=self._part.rank, pod=self._part.name), died_at, turn)
+            self._session.gang.failed(replace(cause, rank=self._node.rank, pod=self._node.name), died_at, turn)
         self._begin_if_joined()
 
     def _begin_if_joined(self) -> None:
         """The hub's word may come before this member knows that it has joined."""
-        if self._membership.begun is None or self._part.journal is None or not self._membership.joined:
+        if self._session.begun is None or self._node.journal is None or not self._session.joined:
             return
-        start = self._membership.begun.start
-        self._turn.supervisor.place_logs(self._part.journal.folder, self._mark(start))
-        self._part.journal.begin(start)
-        make_plan = partial(self._part.plan, start)
+        start = self._session.begun.start
+        self._turn.supervisor.place_logs(self._node.journal.folder, self._mark(start))
+        self._node.journal.begin(start)
+        make_plan = partial(self._node.plan, start)
         self._try_order(partial(self._turn.order.begin, make_plan))
-        if self._membership.begun.turn == 0:
-            for change in paddle.replaced(self._config, self._turn.order.plan or self._part.first_plan):
+        if self._session.begun.turn == 0:
+            for change in paddle.replaced(self._config, self._turn.order.plan or self._node.first_plan):
                 self._say(f"warning: {change}")
 
     def _mark(self, start: Start) -> str:
@@ -177,7 +177,7 @@ class Conductor:
         after = "" if start.resume is None else f", after pass {start.resume}"
         because = describe_cause(self._because, self._config.shape) if self._because else ""
         told = f", because {' '.join(because.split())}" if because else ""
-        return f"generation {start.generation}, pod {self._part.name}{after}{told}"
+        return f"generation {start.generation}, pod {self._node.name}{after}{told}"
 
     def _try_order(self, go_on: Callable[[], None]) -> None:
         """A plan can turn out to be wrong only when the roster is known."""
@@ -185,41 +185,41 @@ class Conductor:
             go_on()
         except Failure as failure:
             self._turn.order.close()
-            self._membership.ear(StepFailed("plan", failure))
+            self._session.events(StepFailed("plan", failure))
 
     def _train(self, stall: float) -> None:
         self._say("every server serves and everything is copied: training")
         self._turn.watchdog.train(stall)
-        self._part.enter("training" if self._part.first_plan.trainers else "serving")
+        self._node.enter("training" if self._node.first_plan.trainers else "serving")
         self._try_order(self._turn.order.train)
 
     def _collect(self) -> None:
-        if not (self._membership.begun and self._part.journal and self._part.roster and self._membership.joined):
+        if not (self._session.begun and self._node.journal and self._node.roster and self._session.joined):
             return  # early servers are all there is here yet, since the volume does not answer
         self._say(
             "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): looking what all processes do"
         )
-        generation = self._membership.begun.start.generation
-        name = self._config.shape.name(self._part.rank or 0)
+        generation = self._session.begun.start.generation
+        name = self._config.shape.name(self._node.rank or 0)
         self._turn.watchdog.collect(
             self._turn.supervisor.subjects(),
-            stall.names(self._part.roster, self._config.shape),
-            os.path.join(self._part.journal.folder, stall.file_name(generation)),
-            f"{name} (pod {self._part.name}), generation {generation}, {utc_now()}",
+            stall.names(self._node.roster, self._config.shape),
+            os.path.join(self._node.journal.folder, stall.file_name(generation)),
+            f"{name} (pod {self._node.name}), generation {generation}, {utc_now()}",
             show=not self._config.job_folder,
         )
 
     def _passed(self, number: int) -> None:
-        if self._part.journal:
-            self._part.journal.passed(number)
-        if self._membership.generations.done():
-            self._membership.generations.result().passed()
+        if self._node.journal:
+            self._node.journal.passed(number)
+        if self._session.generations.done():
+            self._session.generations.result().passed()
 
     def _died(self, death: Died) -> None:
         if death.process.role == "trainer" and death.code == 0:
             self._turn.order.trainer_done()
             if self._turn.order.done:
-                self._part.enter("trained")
+                self._node.enter("trained")
         elif death.process.may_finish and death.code == 0:
             self._turn.later(_FINISHED_EARLY, lambda: self._fail_by(death))
         else:
@@ -230,33 +230,33 @@ class Conductor:
             for line in death.tail:  # else only whoever reads the volume would see why
                 self._say(f"{death.process.role}: {line}")
         mode = paddle.mode(self._config, self._command)
-        self._fail(deaths.cause(death, mode, self._part.rank, self._part.name), death.at)
+        self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
 
     def _broken(self, step: str, failure: Failure) -> Cause | None:
         """The cause, where it ends this member at once; None where a gang is told first."""
-        cause = self._part.cause(step, failure.message, failure.code)
-        if self._membership.joined or step == "staging":
+        cause = self._node.cause(step, failure.message, failure.code)
+        if self._session.joined or step == "staging":
             self._fail(cause, time.monotonic())
             return None
         return self._held[0] if self._held else cause
 
     def _told_to_stop(self) -> Cause | None:
         self._turn.order.close()
-        cause = self._part.cause("stopped", "was told to stop (SIGTERM)", Exit.STOPPED)
-        self._membership.gang.failed(cause, time.monotonic())
-        if self._membership.joined:
+        cause = self._node.cause("stopped", "was told to stop (SIGTERM)", Exit.STOPPED)
+        self._session.gang.failed(cause, time.monotonic())
+        if self._session.joined:
             return None
         return self._gathers_after or cause  # nobody may know this member yet, and nobody will answer
 
     def _fail(self, cause: Cause, died_at: float) -> None:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
         self._say(cause.what)
-        if self._membership.joined:
-            self._membership.gang.failed(cause, died_at, self._turn.number if cause.kind in AGAIN else None)
+        if self._session.joined:
+            self._session.gang.failed(cause, died_at, self._turn.number if cause.kind in AGAIN else None)
         elif self._held is None:
             self._held = (cause, died_at)
             self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")
-            self._ear.later(_HOLD, HoldExpired())
+            self._events.later(_HOLD, HoldExpired())
 
     # ---- turns ---------------------------------------------------------------------------------------------------
 
@@ -264,28 +264,28 @@ class Conductor:
         """End what runs here. The hub says begin once nothing runs anywhere."""
         self._because = cause
         self._say(f"{describe_cause(cause, self._config.shape)}: all processes of the job end, to start again")
-        self._part.enter("restarting")
-        self._membership.restart(turn, _FAILURE_GRACE)
+        self._node.enter("restarting")
+        self._session.restart(turn, _FAILURE_GRACE)
 
     def _turn_ended(self, left: Sequence[Process]) -> None:
         if left:
             self._fail(self._held_by_the_kernel(left), time.monotonic())
         else:
-            self._membership.gang.ended(self._turn.number)
+            self._session.gang.ended(self._turn.number)
 
     def _held_by_the_kernel(self, left: Sequence[Process]) -> Cause:
         roles_left = ", ".join(process.role for process in left)
         what = f"what ran before does not end even by SIGKILL ({roles_left}): nothing can be started again here"
-        return self._part.cause("launcher", what, Exit.IO_FAILED)
+        return self._node.cause("launcher", what, Exit.IO_FAILED)
 
     # ---- gathering again -----------------------------------------------------------------------------------------
 
     def _scatter(self, cause: Cause) -> None:
         """A member is gone, and another pod may come in its place: this one ends its children and joins anew."""
         self._gathers_after = cause
-        self._part.enter("gathering")
+        self._node.enter("gathering")
         grace = self._config.stop_grace if cause.kind == "stopped" else _FAILURE_GRACE
-        self._membership.leave(cause, grace, self._ear)
+        self._session.leave(cause, grace, self._events)
 
     def _gather_again(self, cause: Cause, left: Sequence[Process]) -> Cause | None:
         """The cause, where it ends this member instead."""
@@ -296,10 +296,10 @@ class Conductor:
             f"{describe_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
             f"{self._config.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for who takes its place"
         )
-        if self._part.generations is not None:
-            self._part.generations.explain(cause)
-        self._membership = self._new_membership(rejoin=True)
-        self._membership.way.begin()
+        if self._node.generations is not None:
+            self._node.generations.explain(cause)
+        self._session = self._new_session(rejoin=True)
+        self._session.joining.begin()
         return None
 
     # ---- the end -------------------------------------------------------------------------------------------------
@@ -307,26 +307,26 @@ class Conductor:
     async def _finish(self) -> Outcome:
         """All have trained: servers have nobody left to serve."""
         self._turn.order.close()
-        self._part.enter("finishing")
-        await self._membership.end_children(self._config.stop_grace)
-        self._membership.gang.stopped()
-        return outcome.outcome_of(None, self._part.rank, told_to_stop=self.told.done(), shape=self._config.shape)
+        self._node.enter("finishing")
+        await self._session.end_children(self._config.stop_grace)
+        self._session.gang.stopped()
+        return outcome.outcome_of(None, self._node.rank, told_to_stop=self.told.done(), shape=self._config.shape)
 
     async def _stop(self, cause: Cause) -> Outcome:
         """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
         self._turn.order.close()
-        self._part.enter("ending")
+        self._node.enter("ending")
         orderly = cause.kind == "stopped" or self.told.done()
-        ending = self._membership.end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
-        cause, _ = await asyncio.gather(self._membership.explained(cause), ending)
-        self._membership.gang.stopped()
-        if self._membership.joined and cause.rank != self._part.rank:
+        ending = self._session.end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
+        cause, _ = await asyncio.gather(self._session.explained(cause), ending)
+        self._session.gang.stopped()
+        if self._session.joined and cause.rank != self._node.rank:
             await self._until_finish()
-        if not outcome.is_blamed(cause, self._part.rank):
+        if not outcome.is_blamed(cause, self._node.rank):
             await self._until_others_end()
         return outcome.outcome_of(
             cause,
-            self._part.rank,
+            self._node.rank,
             told_to_stop=self.told.done(),
             shape=self._config.shape,
             alone=backoff_limit.other_role_is_over(self._config, cause),
@@ -345,14 +345,14 @@ class Conductor:
     async def _until_others_end(self) -> None:
         """The hub knows it, and who comes next need not wait for any of them. Told to stop it has the same grace."""
         left = self._told_at + self._config.stop_grace - time.monotonic() if self.told.done() else _LEAVE_WITHIN
-        others: asyncio.Future[None] = asyncio.ensure_future(self._membership.gang.others_end())
+        others: asyncio.Future[None] = asyncio.ensure_future(self._session.gang.others_end())
         await asyncio.wait([others, self._hurried], timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
         others.cancel()
 
     async def leave(self, result: Outcome) -> None:
         """Tell everybody, and write down what is still to be written."""
         held = self._held[0] if self._held else None
-        await shutdown.leave(result, self._config, self._part, self._membership, held, self._say)
+        await shutdown.leave(result, self._config, self._node, self._session, held, self._say)
 
     # ---- signals -------------------------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class Conductor:
         if not self.told.done():
             self.told.set_result(None)
             self._told_at = time.monotonic()
-            self._ear(StopRequested())
+            self._events(StopRequested())
         else:
             if not self._hurried.done():
                 self._hurried.set_result(None)

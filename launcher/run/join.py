@@ -133,8 +133,8 @@ class Joining:
             self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
         await self._refuse_without_progress(earlier)
         self.stage(self._config.rank)
-        way = self._find_and_join(record)
-        roster, rank = await (self._other_role.unless_it_fails(way) if self._other_role else way)
+        joining = self._find_and_join(record)
+        roster, rank = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
         if self._controller:
             record = record.agreed(ranks.joint(roster))
         history = await from_volume(self._config, partial(record.history, self._config.shape))

@@ -53,7 +53,7 @@ class Node:
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # from the first join on
         self.generations: Generations | None = None  # on the hub, also over several gangs
-        self._tenure: LeaseHolder | None = None  # the same
+        self._lease: LeaseHolder | None = None  # the same
         self._record: Record | None = None
         self._gang = ""
 
@@ -70,11 +70,11 @@ class Node:
             of = f"{name} of {config.shape.count(config.role)}"
             self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
         if rank == 0 and self.generations is None:
-            self._tenure = self._new_tenure(joined.record.leases, settings) if joined.record.identity else None
+            self._lease = self._new_lease(joined.record.leases, settings) if joined.record.identity else None
             self.generations = self._all_generations(joined.record, joined.history, me, settings)
-        if rank == 0 and self._tenure:
+        if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
-            self._tenure.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
+            self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
         attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
         self.journal = Journal(
@@ -95,8 +95,8 @@ class Node:
 
     async def leave_folder(self, within: float | None) -> None:
         """Another gang may train into it, once nothing of this one runs: in so many seconds, if that is known."""
-        if self._tenure is not None:
-            await self._tenure.leave()
+        if self._lease is not None:
+            await self._lease.leave()
         if within is None or self._record is None or not self._record.identity:
             return
         try:
@@ -153,7 +153,7 @@ class Node:
             saves,
             record,
             history,
-            self._tenure,
+            self._lease,
             counts=self.first_plan.shows_passes,
             gathers=config.gathers,
             output=config.output,
@@ -165,7 +165,7 @@ class Node:
             forgets=config.role != BOTH and not config.job_path,
         )
 
-    def _new_tenure(self, leases: LeaseFiles, settings: GangSettings) -> LeaseHolder:
+    def _new_lease(self, leases: LeaseFiles, settings: GangSettings) -> LeaseHolder:
         return LeaseHolder(
             leases,
             silence=settings.silence,

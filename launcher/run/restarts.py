@@ -65,7 +65,7 @@ class Generations:
         self._record = record
         self.history = history
         self._behind = False  # another gang of this job may have gone on meanwhile
-        self._tenure = tenure  # None: nothing tells this job from another
+        self._lease = tenure  # None: nothing tells this job from another
         self._counts = counts  # whether a pass that is done can be seen
         self._gathers = gathers
         self._output = output
@@ -152,9 +152,9 @@ class Generations:
 
     async def _wait_for_others(self) -> None:
         """And catch up with what another gang of this job has done meanwhile."""
-        if self._tenure is None:
+        if self._lease is None:
             return
-        self._behind = await self._tenure.begin() or self._behind
+        self._behind = await self._lease.begin() or self._behind
         if not self._behind:
             return
         self.history.catch_up(await self._from_volume(self._record.attempts))

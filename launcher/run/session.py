@@ -43,7 +43,7 @@ class Session:
     def __init__(
         self,
         config: JobConfig,
-        part: Node,
+        node: Node,
         queue: asyncio.Queue[tuple[EventSource, object]],
         say: Say,
         guardian: Guardian | None,
@@ -52,37 +52,37 @@ class Session:
         rejoin: bool,
     ) -> None:
         self._config = config
-        self._part = part
+        self._node = node
         self._queue = queue
         self._say = say
         self._guardian = guardian
         self._told = told
-        self.ear = EventSource(queue)
+        self.events = EventSource(queue)
         self._settings = _settings(config)
         self.gang = Gang(
             self._settings,
-            self.ear,
+            self.events,
             say,
-            complete=part.mark_complete,
+            complete=node.mark_complete,
             judge=self._judge,
             prepare=self._prepare,
         )
-        self.way = Joining(config, self.gang, say, self.ear, rejoin=rejoin, staged=part.staged)
+        self.joining = Joining(config, self.gang, say, self.events, rejoin=rejoin, staged=node.staged)
         self.joined = False  # from the roster to the leaving
         self.begun: Begin | None = None
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
         self._ending_turn: asyncio.Task[Sequence[Process]] | None = None  # the one before
         self._leaving: asyncio.Task[None] | None = None
         self.turn = self._new_turn(0)
-        if part.staged:
+        if node.staged:
             self.gang.staged()
 
     def join(self, joined: Joined) -> None:
         """The gang is complete."""
         self.joined = True
-        self._part.take(joined, self._settings)
-        if joined.rank == 0 and self._part.generations:
-            self.generations.set_result(self._part.generations)
+        self._node.take(joined, self._settings)
+        if joined.rank == 0 and self._node.generations:
+            self.generations.set_result(self._node.generations)
 
     # ---- turns ---------------------------------------------------------------------------------------------------
 
@@ -95,19 +95,19 @@ class Session:
 
     def place_early_logs(self) -> None:
         """Of servers that started, and perhaps failed, before a generation began."""
-        if self._part.journal and self.begun is None:
-            mark = f"pod {self._part.name}, before a generation began"
-            self.turn.supervisor.place_logs(self._part.journal.folder, mark)
+        if self._node.journal and self.begun is None:
+            mark = f"pod {self._node.name}, before a generation began"
+            self.turn.supervisor.place_logs(self._node.journal.folder, mark)
 
     async def end_children(self, grace: float) -> None:
         """All of them, with those of the way and of the turn before."""
         before = [self._ending_turn] if self._ending_turn else []
-        await asyncio.gather(self.way.end(), self.turn.supervisor.end(grace), *before)
+        await asyncio.gather(self.joining.end(), self.turn.supervisor.end(grace), *before)
 
     def _new_turn(self, number: int) -> Attempt:
         watched = self._config.stall_timeout > 0
         turn = Attempt(number, EventSource(self._queue), self.gang, self._say, self._guardian, watched=watched)
-        if self._part.staged:
+        if self._node.staged:
             turn.order.staged()
         if self._told.done():
             turn.order.close()
@@ -121,7 +121,7 @@ class Session:
 
     async def _see_the_end(self, *ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
         left = [process for each in await asyncio.gather(*ends) for process in each]
-        self.ear(AttemptEnded(left))
+        self.events(AttemptEnded(left))
         return left
 
     # ---- the leaving ---------------------------------------------------------------------------------------------
@@ -130,14 +130,14 @@ class Session:
         """End what runs here and close the gang, of which nothing is heard any more. When that is done comes Left."""
         self.joined = False
         self.place_early_logs()
-        self.ear.close()
+        self.events.close()
         self.turn.over()
         self._leaving = asyncio.ensure_future(self._leave(cause, self._end_turn(grace), events))
 
     async def _leave(
         self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[SessionEnded], None]
     ) -> None:
-        told, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.way.end())
+        told, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.joining.end())
         if told.kind == "lost" or told != cause:
             await self.explain_end(told)
         events(SessionEnded(told, ending.result()))
@@ -145,22 +145,22 @@ class Session:
     async def explain_end(self, cause: Cause) -> None:
         """What the hub could not say any more, for the history, if that is how a generation has ended."""
         if self.begun is not None:
-            await self._part.explain_end(self.begun.start.generation, cause)
+            await self._node.explain_end(self.begun.start.generation, cause)
 
     async def _see_all_end(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
         """Here, and then everywhere: another gang must find nothing of this one."""
         await ending
         self.gang.stopped()
         await self.gang.finished()
-        if self._part.rank == 0 or cause.rank == 0:
-            await self._part.leave_folder(self.gang.may_run_for())
+        if self._node.rank == 0 or cause.rank == 0:
+            await self._node.leave_folder(self.gang.may_run_for())
         await self.gang.close()
 
     async def explained(self, cause: Cause) -> Cause:
         """A peer that was lost, or told to stop, cannot say why: one member asks those who may know."""
-        if cause.kind not in GONE or not outcome.stands_for(cause, self._part.rank) or self._told.done():
+        if cause.kind not in GONE or not outcome.stands_for(cause, self._node.rank) or self._told.done():
             return cause
-        asked = asyncio.ensure_future(self.way.what_became_of(cause.pod))
+        asked = asyncio.ensure_future(self.joining.what_became_of(cause.pod))
         either: list[asyncio.Future[Any]] = [asked, self._told]  # all may be told to stop, one after the other
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not asked.done():
@@ -178,8 +178,8 @@ class Session:
 
     async def _prepare(self, cause: Cause | None) -> Start:
         generations = await asyncio.shield(self.generations)  # whoever stops waiting must not end it
-        assert self._part.roster is not None
-        return await generations.prepare(cause, self._part.roster)
+        assert self._node.roster is not None
+        return await generations.prepare(cause, self._node.roster)
 
 
 def _settings(config: JobConfig) -> GangSettings:

@@ -16,53 +16,51 @@ from launcher.run.node import Node
 from launcher.run.session import FAREWELL, Session
 
 
-async def leave(
-    result: Outcome, config: JobConfig, part: Node, membership: Session, held: Cause | None, say: Say
-) -> None:
+async def leave(result: Outcome, config: JobConfig, node: Node, session: Session, held: Cause | None, say: Say) -> None:
     """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move.
 
     `held` is a failure that no gang could be told of.
     """
-    if membership.generations.done() and result.cause is None:
-        membership.generations.result().complete()
-    supervisor = membership.turn.supervisor
-    leaving = part.leave_folder(_may_run_for(result, part, membership))
-    if part.journal is None:
+    if session.generations.done() and result.cause is None:
+        session.generations.result().complete()
+    supervisor = session.turn.supervisor
+    leaving = node.leave_folder(_may_run_for(result, node, session))
+    if node.journal is None:
         supervisor.place_logs(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
-    elif part.journal.begun or not await _is_soon(part.another_trains()):
-        membership.place_early_logs()
-        part.journal.ended(result)
+    elif node.journal.begun or not await _is_soon(node.another_trains()):
+        session.place_early_logs()
+        node.journal.ended(result)
     message = outcome.termination_message(result)
     said = f"exit code {result.code}: {result.text}"
     others = []
     if result.code in FOR_GOOD:
-        others.append(membership.way.tell_failed_for_good(said))
+        others.append(session.joining.tell_failed_for_good(said))
     elif backoff_limit.counts_pod(config, result.code):
-        others.append(membership.way.tell_counted(said))
+        others.append(session.joining.tell_counted(said))
     farewells = [
-        membership.gang.close(),
-        *([membership.explain_end(result.cause)] if result.cause and result.cause.kind == "lost" else []),
+        session.gang.close(),
+        *([session.explain_end(result.cause)] if result.cause and result.cause.kind == "lost" else []),
         supervisor.close(FAREWELL),
         off_loop(outcome.write_termination_message, config.termination_log, message),
-        _leave_volume(part, leaving),
+        _leave_volume(node, leaving),
         *others,
     ]
     await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=FAREWELL + 0.5)
     say(said)  # behind what all these had to say: whoever looks at one line looks at the last
 
 
-async def _leave_volume(part: Node, leaving: Awaitable[None]) -> None:
+async def _leave_volume(node: Node, leaving: Awaitable[None]) -> None:
     """Another gang may read these files as soon as it has the folder."""
-    if part.journal:
-        await off_loop(part.journal.flush, FAREWELL)
+    if node.journal:
+        await off_loop(node.journal.flush, FAREWELL)
     await leaving
 
 
-def _may_run_for(result: Outcome, part: Node, membership: Session) -> float | None:
+def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:
     """Of this gang, as far as this member can know: the hub does; and the others where the hub is dead."""
     cause = result.cause
     hub_is_dead = cause is not None and cause.rank == 0 and cause.kind == "lost" and not cause.silent
-    return membership.gang.may_run_for() if part.rank == 0 or hub_is_dead else None
+    return session.gang.may_run_for() if node.rank == 0 or hub_is_dead else None
 
 
 async def _is_soon(so: Awaitable[bool]) -> bool:

@@ -44,13 +44,13 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
         events: asyncio.Queue[object] = asyncio.Queue()
         job = config.read({"LAUNCHER_WORKDIR": str(tmp_path)}, {}, check_here=False)
         gang = Gang(GangSettings(1, 0), events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
-        way = Joining(job, gang, print, events.put_nowait)
-        way.begin()
+        joining = Joining(job, gang, print, events.put_nowait)
+        joining.begin()
         while not isinstance(await asyncio.wait_for(events.get(), 10), Joined):
             pass
         await asyncio.sleep(0.1)
         assert not made[0].asks
-        await way.end()
+        await joining.end()
         await gang.close()
 
     monkeypatch.setattr(join, "make_finder", make)
@@ -87,17 +87,17 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         events: asyncio.Queue[object] = asyncio.Queue()
         settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
         gang = Gang(settings, events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
-        way = Joining(config.read(given, {}, check_here=False), gang, print, events.put_nowait)
-        way.begin()
+        joining = Joining(config.read(given, {}, check_here=False), gang, print, events.put_nowait)
+        joining.begin()
         await until(lambda: gang.port, "it listens")
-        return way, gang, events
+        return joining, gang, events
 
     async def both(kind: type) -> list[object]:
         trainer = await start("trainer", 0)
         members = [trainer, await start("pserver", trainer[1].port)]
         found = [await until_event(events, kind) for _, _, events in members]
-        for way, gang, _ in members:
-            await way.end()
+        for joining, gang, _ in members:
+            await joining.end()
             await gang.close()
         return found
 
