@@ -10,6 +10,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts it
+
 
 def host_port(host: str, port: int) -> str:
     """`10.0.0.9:7164`, `name:7164` or `[fd00::9]:7164`."""

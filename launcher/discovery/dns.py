@@ -11,12 +11,12 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
 from launcher.base.aio import bounded, off_loop
 from launcher.base.host import sort_key
+from launcher.config.parsers import BY_ROLE
 from launcher.discovery.deadline import Deadline
 from launcher.discovery.finder import FinderSettings
 from launcher.discovery.own_pod import ordinal, own_member
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers
-from launcher.variables import BY_ROLE
 
 _RESOLVER = "/etc/resolv.conf"
 _FIRST = 1.2  # seconds of this process's life: until then come the names of pods that start together (a kubelet looks

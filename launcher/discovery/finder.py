@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
+from launcher.base.host import SERVICE_ACCOUNT
 from launcher.model import Member, Peers, Shape
-from launcher.variables import SERVICE_ACCOUNT
 
 WAYS = {
     "kubernetes": "launcher.discovery.kubernetes",

@@ -17,10 +17,10 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 from yaml import YAMLError
 
+from launcher.base.host import SERVICE_ACCOUNT
 from launcher.base.kube import CONNECT, READ, message, short, tried_once
 from launcher.errors import Exit, Failure
 from launcher.job.spec import Json
-from launcher.variables import SERVICE_ACCOUNT
 
 _KUBECONFIG = "~/.kube/config"
 _SILENCE = 3600.0  # seconds that a program may print nothing before its log is asked for anew

@@ -171,7 +171,7 @@ def _refuse_other_numbers(config: JobConfig, members: Sequence[Member]) -> None:
 
 def _port_of(config: JobConfig, trainer: int) -> int:
     """Each trainer of a member has a port of its own, above the gang's."""
-    return config.gang_port + 1 + trainer
+    return config.gang.port + 1 + trainer
 
 
 def _common(config: JobConfig, layout: Layout) -> dict[str, str]:

@@ -9,10 +9,13 @@ from launcher.model import CHILDREN, Cause
 
 def describe(config: JobConfig) -> str | None:
     """None where no Job of Kubernetes counts."""
-    limit, pods = config.backoff_limit, 1 if config.failure_policy else config.shape.count(config.role)
+    limit, pods = (
+        config.restarts.backoff_limit,
+        1 if config.restarts.failure_policy else config.shape.count(config.role),
+    )
     counts_pod = f"counts {pods} pods" if pods > 1 else "counts 1 pod"
     if limit is None:
-        if config.stay or config.members == 1 or config.discovery == "static":
+        if config.stay or config.members == 1 or config.discovery.way == "static":
             return None
         return f"a failed attempt {counts_pod} of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT"
     taken = limit // pods
@@ -22,12 +25,17 @@ def describe(config: JobConfig) -> str | None:
 
 def counts_pod(config: JobConfig, code: int) -> bool:
     """Whether the Job counts a pod that ends with this code: by our policy it does not count consequences."""
-    return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.failure_policy else ()))
+    return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.restarts.failure_policy else ()))
 
 
 def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
     """Why the Job of the other role is over with this cause. Without a volume or rights nobody could see it later."""
-    if config.backoff_limit != 0 or not config.failure_policy or cause.rank is None or cause.kind not in CHILDREN:
+    if (
+        config.restarts.backoff_limit != 0
+        or not config.restarts.failure_policy
+        or cause.rank is None
+        or cause.kind not in CHILDREN
+    ):
         return None
     other = config.shape.role(cause.rank)
     return None if other == config.role else f"the Job of the {other}s takes no failed pod (backoffLimit 0)"

@@ -132,7 +132,7 @@ class Conductor:
                 case HubLost(cause):
                     if await self._node.is_complete():
                         return await self._finish()
-                    if self.told.done() or not self._config.gathers:
+                    if self.told.done() or not self._config.rejoins:
                         return await self._stop(cause)
                     self._scatter(cause)
                 case Finish():
@@ -294,7 +294,7 @@ class Conductor:
         self._because = cause
         self._say(
             f"{describe_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
-            f"{self._config.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for who takes its place"
+            f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for who takes its place"
         )
         if self._node.generations is not None:
             self._node.generations.explain(cause)

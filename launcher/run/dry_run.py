@@ -34,7 +34,7 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
         "role": config.role,
         "rank": None if rank is None else config.shape.number(rank),
         "nodes": config.members,
-        "discovery": config.discovery if config.members > 1 else None,
+        "discovery": config.discovery.way if config.members > 1 else None,
         "roster": [_member(config, member) for member in roster.members] if roster else None,
         "work_directory": config.workdir,
         "copies": [asdict(copy) for copy in copies(config, shown_rank)],
@@ -48,15 +48,15 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
 def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
     """What the configuration alone tells: with static peers all of it, else the own number at best."""
     if config.members == 1:
-        return 0, None, config.job_id
-    if config.discovery != "static":
-        return config.rank, None, config.job_id
+        return 0, None, config.discovery.job_id
+    if config.discovery.way != "static":
+        return config.discovery.rank, None, config.discovery.job_id
     shape = config.shape
     members = [
         Member(shape.name(rank), "", address, address, rank, shape.role(rank), config.trainers_per_node)
-        for rank, address in enumerate(config.peers)
+        for rank, address in enumerate(config.discovery.peers)
     ]
-    return config.rank, Roster(tuple(members)), config.job_id
+    return config.discovery.rank, Roster(tuple(members)), config.discovery.job_id
 
 
 def _member(config: JobConfig, member: Member) -> dict[str, Any]:

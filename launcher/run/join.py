@@ -132,7 +132,7 @@ class Joining:
         if others := await from_volume(self._config, record.completed_before):
             self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
         await self._refuse_without_progress(earlier)
-        self.stage(self._config.rank)
+        self.stage(self._config.discovery.rank)
         joining = self._find_and_join(record)
         roster, rank = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
         if self._controller:
@@ -166,7 +166,7 @@ class Joining:
 
     async def tell_counted(self, why: str) -> None:
         """The same, where this end is one more than the role's Job can take."""
-        limit = self._config.backoff_limit
+        limit = self._config.restarts.backoff_limit
         if self._other_role is not None and limit is not None:
             await self._other_role.tell_counted(limit, why)
 
@@ -179,7 +179,7 @@ class Joining:
             await from_volume(self._config, partial(_see_volume, self._config.job_path))
         await from_volume(self._config, record.open)
         if self._controller:
-            number = None if config.rank is None else config.shape.number(config.rank)
+            number = None if config.discovery.rank is None else config.shape.number(config.discovery.rank)
             failures = FailureMarks(config.output, self._controller, name_of(config.role, number, config.own_name))
             await from_volume(self._config, failures.begin)
             self._other_role = OtherRole(config.role, self._finder, failures, self._say)
@@ -198,8 +198,8 @@ class Joining:
     async def _secret(self, record: Record) -> bytes | None:
         if self._config.members == 1:
             return None
-        if self._config.secret_file:
-            return await from_volume(self._config, partial(_read_secret, self._config.secret_file))
+        if self._config.gang.secret_file:
+            return await from_volume(self._config, partial(_read_secret, self._config.gang.secret_file))
         if self._config.job_folder:
             return await from_volume(self._config, record.secret)
         self._say("warning: no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
@@ -211,7 +211,7 @@ class Joining:
         said = ""
         try:
             while True:
-                hub = (found.hub, self._config.gang_port) if found.hub else None
+                hub = (found.hub, self._config.gang.port) if found.hub else None
                 left = self._deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
                 trainers, controller = trainers_here(self._config), self._controller or ""
                 me = replace(found.me, role=self._config.role, trainers=trainers, controller=controller)
@@ -280,29 +280,29 @@ async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
 def patience(config: JobConfig, *, rejoin: bool) -> tuple[float, str]:
     """How long peers are waited for, and the variable that says so."""
     if rejoin:
-        return config.rejoin_timeout, "LAUNCHER_REJOIN_TIMEOUT"
-    return config.peer_timeout, "LAUNCHER_PEER_TIMEOUT"
+        return config.restarts.rejoin_timeout, "LAUNCHER_REJOIN_TIMEOUT"
+    return config.discovery.timeout, "LAUNCHER_PEER_TIMEOUT"
 
 
 def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSettings:
     """What finding peers needs of the configuration."""
     seconds, variable = patience(config, rejoin=rejoin)
     return FinderSettings(
-        discovery=config.discovery,
+        discovery=config.discovery.way,
         role=config.role,
         shape=config.shape,
         job_name=config.job_name,
-        namespace=config.namespace,
-        selector=config.selector,
-        service=config.service,
-        peers=config.peers,
-        gang_port=config.gang_port,
+        namespace=config.discovery.namespace,
+        selector=config.discovery.selector,
+        service=config.discovery.service,
+        peers=config.discovery.peers,
+        gang_port=config.gang.port,
         pod_name=config.pod_name,
         pod_ip=config.pod_ip,
         pod_uid=config.pod_uid,
         host_name=config.host_name,
-        rank=config.rank,
-        job_id=config.job_id,
+        rank=config.discovery.rank,
+        job_id=config.discovery.job_id,
         training_address=config.training_address,
         timeout=seconds,
         deadline=variable,

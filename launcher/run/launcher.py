@@ -28,7 +28,11 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
     heed_all_signals()
     tag = secrets.token_hex(8)
     guardian = None if os.getpid() == 1 else Guardian(tag)
-    say = Say(name=member_name(config.role, "?") if config.rank is None else config.shape.name(config.rank))
+    say = Say(
+        name=member_name(config.role, "?")
+        if config.discovery.rank is None
+        else config.shape.name(config.discovery.rank)
+    )
     for warning in (*config.warnings, *paddle.warnings(flags, command)):
         say(f"warning: {warning}")
     if attempts := backoff_limit.describe(config):

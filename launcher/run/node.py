@@ -46,7 +46,7 @@ class Node:
         self._command = command
         self._say = say
         self._lost = lost  # told why another gang may train by now
-        self.rank: int | None = config.rank
+        self.rank: int | None = config.discovery.rank
         self.name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
         self.first_plan = self._plan(None, None, FIRST)
         self.staged = False  # configuration and shard are copied
@@ -146,16 +146,16 @@ class Node:
     def _all_generations(self, record: Record, history: History, me: Member, settings: GangSettings) -> Generations:
         config = self._config
         saves = paddle.saves(config, self._flags, self._command)
-        if saves is None and config.max_restarts:
+        if saves is None and config.restarts.most:
             self._say("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
         return Generations(
-            config.max_restarts,
+            config.restarts.most,
             saves,
             record,
             history,
             self._lease,
             counts=self.first_plan.shows_passes,
-            gathers=config.gathers,
+            gathers=config.rejoins,
             output=config.output,
             pod=me.pod,
             say=self._say,
@@ -169,7 +169,7 @@ class Node:
         return LeaseHolder(
             leases,
             silence=settings.silence,
-            patience=self._config.peer_timeout,
+            patience=self._config.discovery.timeout,
             from_volume=self._from_volume,
             say=self._say,
             lost=self._lost,

@@ -105,7 +105,7 @@ class Session:
         await asyncio.gather(self.joining.end(), self.turn.supervisor.end(grace), *before)
 
     def _new_turn(self, number: int) -> Attempt:
-        watched = self._config.stall_timeout > 0
+        watched = self._config.gang.stall_timeout > 0
         turn = Attempt(number, EventSource(self._queue), self.gang, self._say, self._guardian, watched=watched)
         if self._node.staged:
             turn.order.staged()
@@ -185,11 +185,11 @@ class Session:
 def _settings(config: JobConfig) -> GangSettings:
     return GangSettings(
         config.members,
-        config.gang_port,
+        config.gang.port,
         (config.pod_ip,) if config.pod_ip else None,
-        silence=config.silence,
-        stall=config.stall_timeout,
+        silence=config.gang.silence,
+        stall=config.gang.stall_timeout,
         pservers=config.shape.pservers,
         grace=config.stop_grace,
-        gathers=config.gathers,
+        gathers=config.rejoins,
     )

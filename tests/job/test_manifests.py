@@ -133,10 +133,10 @@ def test_the_launcher_understands_what_it_is_told_and_the_roles_make_one_gang(na
     assert len({each.shape for each in configs}) == 1
     assert all(each.members == len(configs) for each in configs)
     assert all(not each.warnings for each in configs)
-    ranks = [each.rank for each in configs]
+    ranks = [each.discovery.rank for each in configs]
     assert sorted(rank for rank in ranks if rank is not None) == list(range(len(configs)))
-    assert {each.job_id for each in configs} == {"job-uid"}
-    assert {each.max_restarts for each in configs} == {3}
+    assert {each.discovery.job_id for each in configs} == {"job-uid"}
+    assert {each.restarts.most for each in configs} == {3}
     modes = {paddle.mode(each, ("python3", "train.py")) for each in configs}
     assert modes == {"ps" if len(made) == 2 else "single" if len(configs) == 1 else "collective"}
 
@@ -245,8 +245,8 @@ def test_on_the_nodes_own_network_names_resolve_and_no_two_pods_share_a_node() -
         assert pod(job)["dnsPolicy"] == "ClusterFirstWithHostNet"
     ports = {name: {port["hostPort"] for port in trains(job)["ports"]} for name, job in made.items()}
     server, worker = read(made["on-the-nodes-ps"]), read(made["on-the-nodes-worker"])
-    assert {server.port, server.gang_port} <= ports["on-the-nodes-ps"]
-    assert {worker.gang_port, worker.gang_port + 1} <= ports["on-the-nodes-worker"]
+    assert {server.port, server.gang.port} <= ports["on-the-nodes-ps"]
+    assert {worker.gang.port, worker.gang.port + 1} <= ports["on-the-nodes-worker"]
     assert ports["on-the-nodes-ps"] & ports["on-the-nodes-worker"]
 
 

@@ -121,7 +121,7 @@ def test_the_launcher_understands_what_it_is_told_and_the_pods_make_one_gang(
     configs = [read(job, index) for job in found.values() for index in range(job["spec"]["completions"])]
     assert {paddle.mode(each, ("python", "train.py")) for each in configs} == {mode}
     assert all(each.members == len(configs) for each in configs)
-    assert sorted(each.rank or 0 for each in configs) == list(range(len(configs)))
+    assert sorted(each.discovery.rank or 0 for each in configs) == list(range(len(configs)))
 
 
 def test_a_pod_with_several_gpus_has_a_trainer_for_each() -> None:

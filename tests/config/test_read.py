@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from launcher import config
+from launcher.config import VARIABLES
 from launcher.errors import ConfigProblems, Exit
-from launcher.variables import VARIABLES
 from tests.support.environments import SEED_001
 from tests.support.paths import REPOSITORY
 
@@ -28,14 +28,18 @@ def problems(environment: dict[str, str], **own: str) -> list[str]:
 def test_the_environment_of_the_seeds_is_enough() -> None:
     job = read(SEED_001)
     assert (job.members, job.nic, job.port, job.ports_num, job.ports_num_sparse) == (3, "eth0", 7164, 2, 2)
-    assert (job.discovery, job.selector, job.gang_port) == ("kubernetes", "job-name=paddle-cluster-job", 7168)
+    assert (job.discovery.way, job.discovery.selector, job.gang.port) == (
+        "kubernetes",
+        "job-name=paddle-cluster-job",
+        7168,
+    )
     assert job.output == "/home/jobpath/paddle-cluster-job/output"
 
 
 def test_what_the_yaml_leaves_out_has_the_defaults_of_the_seeds() -> None:
     job = read({"JOB_NAME": "j", "JOB_PATH": "/vol", "CONF_PADDLE_GRADIENT_NUM": "2"})
     assert (job.nic, job.port, job.ports_num, job.ports_num_sparse, job.trainer_count) == ("eth0", 7164, 2, 2, None)
-    assert (job.peer_timeout, job.stop_grace, job.namespace) == (900, 20, "default")
+    assert (job.discovery.timeout, job.stop_grace, job.discovery.namespace) == (900, 20, "default")
 
 
 def test_a_job_without_a_name_and_discovery_is_a_job_of_one() -> None:
@@ -80,7 +84,7 @@ def test_all_problems_are_told_at_once_with_variable_value_and_expectation() -> 
     ],
 )
 def test_discovery_is_what_the_other_variables_imply(given: dict[str, str], discovery: str) -> None:
-    assert read({**SEED_001, **given}).discovery == discovery
+    assert read({**SEED_001, **given}).discovery.way == discovery
 
 
 @pytest.mark.parametrize(
@@ -113,9 +117,9 @@ ROLES = {**SEED_001, "LAUNCHER_ROLE": "pserver", "LAUNCHER_PSERVERS": "2", "LAUN
 def test_with_roles_servers_come_after_the_trainers_and_numbers_count_within_a_role() -> None:
     peers = {"LAUNCHER_PEERS": "pserver=10.0.0.4, 10.0.0.5; trainer=10.0.0.1,10.0.0.2,10.0.0.3"}
     job = read({**ROLES, **peers, "JOB_COMPLETION_INDEX": "1"})
-    assert (job.members, job.rank, job.role) == (5, 4, "pserver")
-    assert job.peers == ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
-    assert read({**ROLES, **peers, "LAUNCHER_ROLE": "trainer", "LAUNCHER_RANK": "1"}).rank == 1
+    assert (job.members, job.discovery.rank, job.role) == (5, 4, "pserver")
+    assert job.discovery.peers == ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+    assert read({**ROLES, **peers, "LAUNCHER_ROLE": "trainer", "LAUNCHER_RANK": "1"}).discovery.rank == 1
 
 
 @pytest.mark.parametrize(
@@ -159,11 +163,11 @@ def test_an_empty_value_counts_as_unset() -> None:
 
 
 def test_a_flag_of_the_launcher_goes_before_the_variable() -> None:
-    assert read({**SEED_001, "LAUNCHER_PEER_TIMEOUT": "900"}, LAUNCHER_PEER_TIMEOUT="5").peer_timeout == 5
+    assert read({**SEED_001, "LAUNCHER_PEER_TIMEOUT": "900"}, LAUNCHER_PEER_TIMEOUT="5").discovery.timeout == 5
 
 
 def test_the_index_of_an_indexed_job_is_the_rank() -> None:
-    assert read({**SEED_001, "JOB_COMPLETION_INDEX": "2"}).rank == 2
+    assert read({**SEED_001, "JOB_COMPLETION_INDEX": "2"}).discovery.rank == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""What is wrong with values that are each right: between variables, and in this pod."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.base.host import device_address, device_names
+from launcher.config.parsers import BY_ROLE
+from launcher.model import BOTH, PSERVER, TRAINER
+
+COUNTED = {
+    BOTH: "CONF_PADDLE_GRADIENT_NUM",
+    TRAINER: "CONF_PADDLE_GRADIENT_NUM",
+    PSERVER: "LAUNCHER_PSERVERS",
+}
+
+
+def last_port(values: Mapping[str, Any]) -> int:
+    ports: int = values["CONF_PADDLE_PORTS_NUM"] + values["CONF_PADDLE_PORTS_NUM_SPARSE"]
+    first: int = values["CONF_PADDLE_PORT"]
+    return first + ports - 1
+
+
+def contradictions(values: Mapping[str, Any], given: Mapping[str, str], single: bool) -> list[str]:
+    """What is wrong between variables that are each right."""
+    problems = []
+    size, discovery = values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_DISCOVERY"]
+    if size is None and "CONF_PADDLE_GRADIENT_NUM" not in given:
+        problems.append("CONF_PADDLE_GRADIENT_NUM: unset: expected the number of nodes, the Job's parallelism")
+    if values["JOB_PATH"] and "JOB_NAME" not in given:
+        problems.append(
+            "JOB_NAME: unset: expected a name, since JOB_PATH is set: the job's folder is JOB_PATH/JOB_NAME"
+        )
+    role, servers = values["LAUNCHER_ROLE"], values["LAUNCHER_PSERVERS"]
+    problems += _against_roles(values, given)
+    gang = size is None or size > 1 or role is not None
+    by_name = discovery == "kubernetes" and "LAUNCHER_SELECTOR" not in given
+    if role and by_name:
+        problems.append("LAUNCHER_SELECTOR: unset: expected labels that the pods of both roles have")
+    elif gang and by_name and "JOB_NAME" not in given and not values["JOB_PATH"]:
+        problems.append("JOB_NAME: unset: expected the Job's name, to find its pods by the label job-name")
+    if gang and discovery == "static" and not values["LAUNCHER_PEERS"] and "LAUNCHER_PEERS" not in given:
+        problems.append("LAUNCHER_PEERS: unset: expected addresses in rank order, since LAUNCHER_DISCOVERY is static")
+    if gang and discovery == "dns" and not values["LAUNCHER_SERVICE"] and "LAUNCHER_SERVICE" not in given:
+        problems.append("LAUNCHER_SERVICE: unset: expected a headless Service, since LAUNCHER_DISCOVERY is dns")
+    if gang and discovery == "static":
+        problems += _wrong_numbers_of_peers(values, given)
+    peers = [peer for part in (values["LAUNCHER_PEERS"] or {}).values() for peer in part]
+    if twice := sorted({peer for peer in peers if peers.count(peer) > 1}):
+        problems.append(f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected each address once: {', '.join(twice)}")
+    rank, counted = values["LAUNCHER_RANK"], COUNTED[role or BOTH]
+    most = values[counted]
+    if most and rank is not None and rank >= most:
+        name = "LAUNCHER_RANK" if "LAUNCHER_RANK" in given else "JOB_COMPLETION_INDEX"
+        problems.append(f"{name}: {given[name]!r}: expected 0 to {most - 1}, since {counted} is {most}")
+    if size and servers and servers > size and not role:
+        problems.append(f"LAUNCHER_PSERVERS: {servers}: expected at most {size}, one a node (CONF_PADDLE_GRADIENT_NUM)")
+    last = last_port(values)
+    if last > 65535:
+        problems.append(f"CONF_PADDLE_PORT: {values['CONF_PADDLE_PORT']}: expected room for all ports up to 65535")
+    elif values["CONF_PADDLE_PORT"] <= values["LAUNCHER_GANG_PORT"] <= last:
+        problems.append(
+            f"LAUNCHER_GANG_PORT: {values['LAUNCHER_GANG_PORT']}: expected a port outside the pserver's own, "
+            f"{values['CONF_PADDLE_PORT']} to {last}"
+        )
+    elif values["LAUNCHER_GANG_PORT"] > 65535:
+        problems.append("LAUNCHER_GANG_PORT: unset: expected a port, since there is none after the pserver's last")
+    return problems
+
+
+def _against_roles(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    """Each role needs its number of pods, and whoever looks for the others must know who is what."""
+    role, peers, service = values["LAUNCHER_ROLE"], values["LAUNCHER_PEERS"], values["LAUNCHER_SERVICE"] or ""
+    problems = []
+    if role and not values["LAUNCHER_PSERVERS"]:
+        told = "unset" if values["LAUNCHER_PSERVERS"] is None else "0"
+        problems.append(f"LAUNCHER_PSERVERS: {told}: expected how many pods serve, since LAUNCHER_ROLE is {role}")
+    if role and values["LAUNCHER_MODE"] not in (None, "ps"):
+        problems.append(f"LAUNCHER_MODE: {values['LAUNCHER_MODE']!r}: expected ps, since LAUNCHER_ROLE is {role}")
+    if peers and bool(role) == (BOTH in peers):
+        problems.append(
+            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected trainer=ADDRESSES;pserver=ADDRESSES where "
+            "LAUNCHER_ROLE is set, and addresses alone where it is not"
+        )
+    if service and bool(role) != service.startswith(BY_ROLE):
+        problems.append(
+            f"LAUNCHER_SERVICE: {service!r}: expected {BY_ROLE}NAME.SERVICE where LAUNCHER_ROLE is set, with the NAME "
+            "of the trainers' Job or StatefulSet, and the Service alone where it is not"
+        )
+    return problems
+
+
+def _wrong_numbers_of_peers(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    return [
+        f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected {values[COUNTED[role]]} addresses"
+        f"{'' if role == BOTH else f' of the role {role}'} ({COUNTED[role]}), found {len(addresses)}"
+        for role, addresses in (values["LAUNCHER_PEERS"] or {}).items()
+        if values[COUNTED[role]] and len(addresses) != values[COUNTED[role]]
+    ]
+
+
+def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
+    """What this pod must have. Gives the training address."""
+    workdir = values["LAUNCHER_WORKDIR"]
+    if not os.path.isdir(workdir):
+        problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that exists")
+    elif values["JOB_PATH"] and not os.access(workdir, os.W_OK | os.X_OK):
+        problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that uid {os.getuid()} can write to")
+    if not values["LAUNCHER_TRAINERS_PER_NODE"] and values["LAUNCHER_ROLE"] != PSERVER:
+        problems.append("LAUNCHER_TRAINERS_PER_NODE: 'gpus': expected GPUs here, but none is visible")
+    nic = values["CONF_PADDLE_NIC"]
+    if values["CONF_PADDLE_GRADIENT_NUM"] == 1 and not values["LAUNCHER_ROLE"]:
+        return values["POD_IP"] or "127.0.0.1"
+    address = device_address(nic)
+    if address is None:
+        problems.append(
+            f"CONF_PADDLE_NIC: {nic!r}: expected a network device with an address; here are {', '.join(device_names())}"
+        )
+    return address or ""
+
+
+def is_program(name: str, environment: Mapping[str, str]) -> bool:
+    return shutil.which(name, path=environment.get("PATH", os.defpath)) is not None
+
+
+def missing_program(name: str, environment: Mapping[str, str]) -> str:
+    path = environment.get("PATH", os.defpath)
+    return f"PATH: {path!r}: expected a folder with the program {name!r}: is it in this image?"

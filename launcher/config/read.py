@@ -1,0 +1,225 @@
+"""The environment contract: from variables to a configuration, checked as a whole. No other file reads os.environ.
+
+`read` gives a whole JobConfig, or raises ConfigProblems with everything that is wrong, a line each.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.base.host import SERVICE_ACCOUNT, visible_gpus
+from launcher.config.checks import COUNTED, check_pod, contradictions, is_program, last_port, missing_program
+from launcher.config.parsers import EACH_GPU
+from launcher.config.variables import (
+    TERMINATION_LOG,
+    VARIABLES,
+    DiscoveryConfig,
+    GangConfig,
+    JobConfig,
+    RestartConfig,
+    Variable,
+    declared,
+)
+from launcher.errors import ConfigProblems, Exit, Failure
+from launcher.model import BOTH, PSERVER, TRAINER, Shape
+
+_ALIKE = 0.87  # of 1: a letter or two of a name
+
+
+@dataclass(frozen=True)
+class RoleMember:
+    """A member of a job with roles, as far as it is told who it is, whatever else may be wrong."""
+
+    job_path: str
+    output: str
+    job_id: str
+    role: str
+    number: int | None  # within the role
+    pod: str
+
+
+_WHO = ("JOB_PATH", "JOB_NAME", "LAUNCHER_ROLE", "LAUNCHER_JOB_ID")
+_WHICH = ("LAUNCHER_RANK", "JOB_COMPLETION_INDEX", "POD_NAME")
+_DISCOVERY = ("LAUNCHER_DISCOVERY", "LAUNCHER_PEERS", "LAUNCHER_SERVICE", "LAUNCHER_SELECTOR")
+
+
+def read(
+    environment: Mapping[str, str],
+    own_flags: Mapping[str, str],
+    *,
+    programs: Sequence[str] = (),
+    check_here: bool = True,
+) -> JobConfig:
+    """The configuration in `environment`, where `own_flags` (variable name to value) go first.
+
+    `check_here` is for what only the pod itself can answer: devices, `programs`, folders; `plan` does without.
+    """
+    given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for variable in VARIABLES:
+        values[variable.name] = _value(variable, given, problems)
+    single = not any(given.get(name) for name in ("JOB_NAME", "LAUNCHER_ROLE", *_DISCOVERY))
+    _fill_in(values, given, single)
+    problems += contradictions(values, given, single)
+    training_address = ""
+    if check_here:
+        training_address = check_pod(values, problems)
+        problems += [missing_program(name, environment) for name in programs if not is_program(name, environment)]
+    if problems:
+        raise ConfigProblems(problems)
+    role, shape = values["LAUNCHER_ROLE"] or BOTH, _shape(values)
+    return JobConfig(
+        **_fields(JobConfig, values) | {"role": role},
+        discovery=DiscoveryConfig(
+            **_fields(DiscoveryConfig, values)
+            | {
+                "peers": _in_rank_order(values["LAUNCHER_PEERS"] or {}),
+                "rank": None if values["LAUNCHER_RANK"] is None else shape.rank(role, values["LAUNCHER_RANK"]),
+            }
+        ),
+        gang=GangConfig(**_fields(GangConfig, values)),
+        restarts=RestartConfig(**_fields(RestartConfig, values)),
+        shape=shape,
+        gpus=visible_gpus(environment) if check_here else 0,
+        scratch=_scratch(values) if check_here else None,
+        host_name=socket.gethostname(),
+        training_address=training_address,
+        environment=dict(environment),
+        warnings=tuple(_misspelt({**environment, **own_flags})),
+    )
+
+
+def _fields(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[variable.name] for name, variable in declared(section)}
+
+
+def environment() -> Mapping[str, str]:
+    """The environment of this process."""
+    return os.environ
+
+
+def variable_of_flag(flag: str) -> str | None:
+    """LAUNCHER_PEER_TIMEOUT of `--launcher-peer-timeout`; None where there is no such variable."""
+    name = flag.lstrip("-").upper().replace("-", "_")
+    return name if name in {v.name for v in VARIABLES if v.name.startswith("LAUNCHER_")} else None
+
+
+def flags() -> list[str]:
+    """The launcher's own flags."""
+    names = (variable.name for variable in VARIABLES)
+    return [f"--{name.lower().replace('_', '-')}" for name in names if name.startswith("LAUNCHER_")]
+
+
+def termination_log(environment: Mapping[str, str]) -> str:
+    """Where the termination message goes, also when the rest of the configuration is wrong."""
+    return environment.get("LAUNCHER_TERMINATION_LOG") or TERMINATION_LOG
+
+
+def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) -> RoleMember | None:
+    """Who this is, also when the rest of the configuration is wrong; None where no other role could know it by that."""
+    given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
+    problems: list[str] = []
+    told = {known.name: _value(known, given, problems) for known in VARIABLES if known.name in (*_WHO, *_WHICH)}
+    path, name, role, job_id = (told[variable] for variable in _WHO)
+    if problems or not (path and name and role and job_id):
+        return None
+    number = told["JOB_COMPLETION_INDEX"] if told["LAUNCHER_RANK"] is None else told["LAUNCHER_RANK"]
+    counted = next(known for known in VARIABLES if known.name == COUNTED[role])
+    count = _value(counted, given, [])
+    if count and number is not None and number >= count:
+        return None  # once that is mended nobody has this number, so that nobody would take a sign of it back
+    output = os.path.join(path, name, "output")
+    return RoleMember(path, output, job_id, role, number, told["POD_NAME"] or socket.gethostname())
+
+
+def workdir(environment: Mapping[str, str]) -> str:
+    """The work directory, for commands that look at a running launcher."""
+    return environment.get("LAUNCHER_WORKDIR") or os.getcwd()
+
+
+def job_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The folder of the job that a command is about: its one argument, or what JOB_PATH and JOB_NAME say."""
+    if len(arguments) > 1:
+        raise Failure(Exit.USAGE, f"{' '.join(arguments)}: expected one folder, JOB_PATH/JOB_NAME")
+    if arguments:
+        return arguments[0]
+    if environment.get("JOB_PATH") and environment.get("JOB_NAME"):
+        return os.path.join(environment["JOB_PATH"], environment["JOB_NAME"])
+    raise Failure(Exit.USAGE, "expected the job's folder as an argument, or JOB_PATH and JOB_NAME in the environment")
+
+
+def _value(variable: Variable, given: Mapping[str, str], problems: list[str]) -> Any:
+    if variable.name not in given:
+        return variable.default
+    try:
+        return variable.parse(given[variable.name])
+    except ValueError:
+        problems.append(f"{variable.name}: {given[variable.name]!r}: expected {variable.expected}")
+        return variable.default
+
+
+def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> None:
+    """Defaults that follow from other variables."""
+    if single and "CONF_PADDLE_GRADIENT_NUM" not in given:
+        values["CONF_PADDLE_GRADIENT_NUM"] = 1
+    if values["LAUNCHER_DISCOVERY"] is None:
+        by_service = "dns" if values["LAUNCHER_SERVICE"] else "kubernetes"
+        values["LAUNCHER_DISCOVERY"] = "static" if values["LAUNCHER_PEERS"] else by_service
+    if values["LAUNCHER_RANK"] is None:
+        values["LAUNCHER_RANK"] = values["JOB_COMPLETION_INDEX"]
+    if values["LAUNCHER_SELECTOR"] is None:
+        values["LAUNCHER_SELECTOR"] = f"job-name={values['JOB_NAME']}"
+    if values["LAUNCHER_GANG_PORT"] is None:
+        values["LAUNCHER_GANG_PORT"] = last_port(values) + 1
+    if values["LAUNCHER_TRAINERS_PER_NODE"] == EACH_GPU:
+        values["LAUNCHER_TRAINERS_PER_NODE"] = visible_gpus(given)
+    if values["JOB_NAMESPACE"] is None:
+        values["JOB_NAMESPACE"] = values["POD_NAMESPACE"] or _service_account_namespace() or "default"
+    if values["LAUNCHER_WORKDIR"] is None:
+        try:
+            values["LAUNCHER_WORKDIR"] = os.getcwd()
+        except FileNotFoundError:
+            values["LAUNCHER_WORKDIR"] = "."  # found wanting with all the rest
+
+
+def _shape(values: Mapping[str, Any]) -> Shape:
+    """Servers of their own count only where there are roles."""
+    return Shape(values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_PSERVERS"] if values["LAUNCHER_ROLE"] else 0)
+
+
+def _in_rank_order(peers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(peer for role in (BOTH, TRAINER, PSERVER) for peer in peers.get(role, ()))
+
+
+def _service_account_namespace() -> str | None:
+    try:
+        with open(f"{SERVICE_ACCOUNT}/namespace", encoding="utf-8") as file:
+            return file.read().strip() or None
+    except OSError:
+        return None
+
+
+def _scratch(values: Mapping[str, Any]) -> str | None:
+    """An image's own directory is often not the user's to write to, and without a volume nothing has to be kept."""
+    if values["JOB_PATH"] or os.access(values["LAUNCHER_WORKDIR"], os.W_OK | os.X_OK):
+        return None
+    return os.path.join(tempfile.gettempdir(), f"paddle-launcher-{os.getpid()}")
+
+
+def _misspelt(given: Mapping[str, str]) -> list[str]:
+    """Warnings for names that look like one of ours that is not set. Never more than that: Kubernetes itself sets
+    LAUNCHER_SERVICE_HOST and the like where a Service is called `launcher`."""
+    unset = {variable.name for variable in VARIABLES if not given.get(variable.name)}
+    known = {variable.name for variable in VARIABLES}
+    warnings = []
+    for name in sorted(set(given) - known):
+        if near := difflib.get_close_matches(name, unset, n=1, cutoff=_ALIKE):
+            warnings.append(f"{name} is no variable of the launcher and is ignored: is {near[0]} meant?")
+    return warnings

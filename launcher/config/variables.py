@@ -1,0 +1,357 @@
+"""The configuration: each field with its variable, parser, default and meaning, declared once.
+
+docs/configuration.md has the same table; a test compares them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from launcher.config.parsers import (
+    absolute,
+    by_role,
+    count_or_gpus,
+    folder_name,
+    inside,
+    matching,
+    seconds,
+    seconds_or_none,
+    silence,
+    stall,
+    switch,
+    text,
+    whole,
+)
+from launcher.model import Shape
+
+PORT = "a port, 1 to 65535"
+COUNT = whole(1, 100_000)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable of the environment. `parse` raises ValueError where the text is not what is `expected`."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    expected: str
+    meaning: str
+
+
+def variable(name: str, parse: Callable[[str], Any], default: Any, expected: str, meaning: str) -> Any:
+    """Declare a field of the configuration that this variable sets."""
+    return field(metadata={"variable": Variable(name, parse, default, expected, meaning)})
+
+
+def declared(section: type[Any]) -> Iterator[tuple[str, Variable]]:
+    """Yield the fields of a section that variables set, with these."""
+    for each in fields(section):
+        if "variable" in each.metadata:
+            yield each.name, each.metadata["variable"]
+
+
+TERMINATION_LOG = "/dev/termination-log"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoveryConfig:
+    """How the peers are found, and who this pod is among them."""
+
+    way: str = variable(
+        "LAUNCHER_DISCOVERY",
+        matching("kubernetes|dns|static"),
+        None,
+        "kubernetes, dns or static",
+        "how peers are found; default: static with LAUNCHER_PEERS, dns with LAUNCHER_SERVICE, else kubernetes",
+    )
+    namespace: str = variable(
+        "JOB_NAMESPACE", text, None, "a namespace", "where the pods are; default: the pod's own namespace"
+    )
+    selector: str = variable(
+        "LAUNCHER_SELECTOR",
+        text,
+        None,
+        "a label selector",
+        "the labels of the job's pods, for discovery by Kubernetes; default: job-name=$JOB_NAME",
+    )
+    service: str | None = variable(
+        "LAUNCHER_SERVICE",
+        matching(r"(trainer=[a-z0-9]([-a-z0-9]*[a-z0-9])?\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9.])?"),
+        None,
+        "the name of a headless Service; with roles trainer=NAME.SERVICE",
+        "the pods' headless Service, for discovery by DNS; with roles that of the trainers, and the NAME of their"
+        " Job or StatefulSet",
+    )
+    # in rank order
+    peers: tuple[str, ...] = variable(
+        "LAUNCHER_PEERS",
+        by_role,
+        None,
+        "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C",
+        "all members' addresses, for static discovery",
+    )
+    # of all members; LAUNCHER_RANK counts within a role
+    rank: int | None = variable(
+        "LAUNCHER_RANK",
+        whole(0, 99_999),
+        None,
+        "a number from 0 to N-1",
+        "this member's rank, with LAUNCHER_ROLE within its role; default: Job index, StatefulSet ordinal or order"
+        " of addresses",
+    )
+    job_id: str | None = variable(
+        "LAUNCHER_JOB_ID",
+        matching(r"[0-9A-Za-z][-0-9A-Za-z_.]*"),
+        None,
+        "letters, digits, - _ .",
+        "the job's identity; default: the uid of the pods' controller, as far as discovery tells it",
+    )
+    timeout: float = variable(
+        "LAUNCHER_PEER_TIMEOUT",
+        seconds,
+        900.0,
+        "seconds, above 0",
+        "how long to wait for peers, or for the end of another gang in the same folder, before exit 75",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangConfig:
+    """How launchers talk to each other."""
+
+    port: int = variable(
+        "LAUNCHER_GANG_PORT",
+        whole(1, 65535),
+        None,
+        PORT,
+        "where launchers talk to each other; default: the first port after the pserver's (7168)",
+    )
+    secret_file: str | None = variable(
+        "LAUNCHER_SECRET_FILE",
+        absolute,
+        None,
+        "an absolute path",
+        "a file with the job's secret (a mounted Secret); default: one made on the volume",
+    )
+    silence: float = variable(
+        "LAUNCHER_SILENCE",
+        silence,
+        120.0,
+        "seconds, 15 or more",
+        "how long a peer may be silent, as in a cut of the network, before it counts as lost; while training the "
+        "volume, too; the same on all members",
+    )
+    stall_timeout: float = variable(
+        "LAUNCHER_STALL_TIMEOUT",
+        stall,
+        0.0,
+        "seconds, 5 or more, or 0",
+        "how long no trainer of the job may print anything before it counts as stalled, and what its processes do"
+        " is written down; the same on all members; 0: for ever",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartConfig:
+    """What follows after a failure."""
+
+    most: int = variable(
+        "LAUNCHER_MAX_RESTARTS",
+        whole(0, 1_000_000),
+        0,
+        "a number, 0 or more",
+        "how often the job starts again in the same pods when a trainer or a pserver fails; the hub's counts",
+    )
+    rejoin_timeout: float = variable(
+        "LAUNCHER_REJOIN_TIMEOUT",
+        seconds_or_none,
+        300.0,
+        "seconds, 0 or more",
+        "with LAUNCHER_MAX_RESTARTS: how long to wait for the pod that replaces a lost one; 0: a lost pod ends the job",
+    )
+    backoff_limit: int | None = variable(
+        "LAUNCHER_BACKOFF_LIMIT",
+        whole(0, 1_000_000),
+        None,
+        "a number, 0 or more",
+        "the Job's backoffLimit, so that the launcher can say how many failed attempts the Job can take",
+    )
+    failure_policy: bool = variable(
+        "LAUNCHER_FAILURE_POLICY",
+        switch,
+        False,
+        "1 or 0",
+        "1: the Job has a podFailurePolicy by which a failed attempt counts one pod, not N",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig:
+    """All that one launcher is told. `environment` is what its children inherit."""
+
+    job_name: str | None = variable(
+        "JOB_NAME", folder_name, None, "a name without /", "the job's name, and its folder on the volume"
+    )
+    job_path: str | None = variable(
+        "JOB_PATH", absolute, None, "an absolute path", "where the shared volume is mounted; unset: no volume"
+    )
+    train_config_dir: str | None = variable(
+        "TRAIN_CONFIG_DIR",
+        inside,
+        None,
+        "a folder in $JOB_PATH/$JOB_NAME",
+        "the configuration folder, copied into the work directory; unset: nothing is copied",
+    )
+    nic: str = variable(
+        "CONF_PADDLE_NIC",
+        matching(r"[^\s/,]+"),
+        "eth0",
+        "the name of one network device",
+        "the device that Paddle uses (--nics)",
+    )
+    port: int = variable("CONF_PADDLE_PORT", whole(1, 65535), 7164, PORT, "the first port of the pserver (--port)")
+    ports_num: int = variable(
+        "CONF_PADDLE_PORTS_NUM", whole(1, 1000), 2, "a number, 1 to 1000", "ports for dense parameters"
+    )
+    ports_num_sparse: int = variable(
+        "CONF_PADDLE_PORTS_NUM_SPARSE", whole(0, 1000), 2, "a number, 0 to 1000", "ports for sparse parameters"
+    )
+    trainer_count: int | None = variable(
+        "TRAINER_COUNT", COUNT, None, "a number, 1 or more", "threads or GPUs of a trainer (--trainer_count)"
+    )
+    mode: str | None = variable(
+        "LAUNCHER_MODE",
+        matching("v0|ps|collective|single"),
+        None,
+        "v0, ps, collective or single",
+        "how Paddle trains; default: v0 without a command after --, else ps with LAUNCHER_PSERVERS above 0, "
+        "single for a job of one, else collective",
+    )
+    role: str = variable(
+        "LAUNCHER_ROLE",
+        matching("trainer|pserver"),
+        None,
+        "trainer or pserver",
+        "this pod has one role only, in mode ps: N pods train, LAUNCHER_PSERVERS others serve; default: each does both",
+    )
+    pservers: int | None = variable(
+        "LAUNCHER_PSERVERS",
+        whole(0, 100_000),
+        None,
+        "a number, 0 to N; with roles 1 or more",
+        "how many of the nodes run a parameter server beside their trainer, in mode ps; default: all. With "
+        "LAUNCHER_ROLE how many pods are parameter servers, besides the N that train",
+    )
+    trainers_per_node: int = variable(
+        "LAUNCHER_TRAINERS_PER_NODE",
+        count_or_gpus,
+        1,
+        "a number from 1 to 64, or gpus",
+        "how many trainers each node runs with a command after --; gpus: one for each GPU that the node sees",
+    )
+    pod_name: str | None = variable(
+        "POD_NAME", text, None, "the pod's name", "by fieldRef metadata.name; default: the host name"
+    )
+    pod_ip: str | None = variable("POD_IP", text, None, "the pod's address", "by fieldRef status.podIP")
+    pod_uid: str | None = variable("POD_UID", text, None, "the pod's uid", "by fieldRef metadata.uid")
+    workdir: str = variable(
+        "LAUNCHER_WORKDIR",
+        absolute,
+        None,
+        "an absolute path",
+        "where configuration and data are copied to and Paddle runs; default: the current directory",
+    )
+    volume_timeout: float = variable(
+        "LAUNCHER_VOLUME_TIMEOUT",
+        seconds,
+        30.0,
+        "seconds, above 0",
+        "how long the volume may take to answer at the start before exit 74",
+    )
+    stop_grace: float = variable(
+        "LAUNCHER_STOP_GRACE",
+        seconds,
+        20.0,
+        "seconds, above 0",
+        "how long children may take to end when the pod is told to stop; keep it under terminationGracePeriodSeconds",
+    )
+    termination_log: str = variable(
+        "LAUNCHER_TERMINATION_LOG",
+        absolute,
+        TERMINATION_LOG,
+        "an absolute path",
+        "where Kubernetes expects the termination message; written only if it exists",
+    )
+    stay: bool = variable(
+        "LAUNCHER_STAY",
+        switch,
+        False,
+        "1 or 0",
+        "1: once the job is complete, idle until told to stop, for pods that are started again whenever they end",
+    )
+    discovery: DiscoveryConfig
+    gang: GangConfig
+    restarts: RestartConfig
+    shape: Shape
+    gpus: int  # visible to this pod
+    scratch: str | None  # replaces a work directory that is not writable
+    host_name: str
+    training_address: str
+    environment: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+    @property
+    def members(self) -> int:
+        """How many launchers make the gang."""
+        return self.shape.size
+
+    @property
+    def trainers(self) -> int:
+        """How many trainers there are, on all nodes."""
+        return self.shape.trainers * self.trainers_per_node
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether the members wait for another pod when one is lost."""
+        return self.members > 1 and self.restarts.most > 0 and self.restarts.rejoin_timeout > 0
+
+    @property
+    def job_folder(self) -> str | None:
+        """Where the job lives on the volume, if there is one."""
+        return os.path.join(self.job_path, self.job_name or "") if self.job_path else None
+
+    @property
+    def output(self) -> str:
+        """Logs, status and models: on the volume, or else in the work directory, if it can be written."""
+        return os.path.join(self.job_folder or self.scratch or self.workdir, "output")
+
+    def data_folder(self, trainer: int = 0) -> str:
+        """Where the shard of the pod's trainer goes, or that of one of its several."""
+        return os.path.join(self.workdir, "data" if self.trainers_per_node == 1 else f"data_{trainer}")
+
+    @property
+    def own_name(self) -> str:
+        """How this member is called in messages before anybody told better."""
+        return self.pod_name or self.host_name
+
+
+# Variables without a field: other fields follow from them.
+DERIVED = (
+    Variable("CONF_PADDLE_GRADIENT_NUM", COUNT, None, "the number of nodes, 1 or more", "N: how many pods train"),
+    Variable("POD_NAMESPACE", text, None, "the pod's namespace", "by fieldRef metadata.namespace"),
+    Variable(
+        "JOB_COMPLETION_INDEX",
+        whole(0, 99_999),
+        None,
+        "a number from 0 to N-1",
+        "set by Kubernetes in the pods of an Indexed Job: the rank",
+    ),
+)
+VARIABLES: tuple[Variable, ...] = (
+    *(found for section in (JobConfig, DiscoveryConfig, GangConfig, RestartConfig) for _, found in declared(section)),
+    *DERIVED,
+)
