@@ -6,6 +6,7 @@ the file is what the next start finds. `POWER_LOSS_INSTANTS` says how many copie
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -33,6 +34,7 @@ INSTANTS = int(os.environ.get("POWER_LOSS_INSTANTS", "40"))
 SEED = 6
 LONGEST_WAIT = 0.2  # seconds between two instants
 MiB = 1 << 20
+_FREEZE, _THAW = 0xC0045877, 0xC0045878  # of linux/fs.h
 
 
 class Pods(Job):
@@ -71,14 +73,19 @@ class Disk:
     def after_power_loss(self) -> Iterator[Path]:
         """The volume as it is found after a power loss at this instant.
 
-        The copy is of one instant: as long as the file system is frozen that the file lies on, nobody can write to the
-        file, the kernel for the volume neither; a write that has begun is waited for.
+        The copy shows one instant: while the file system that holds the file is frozen, neither a process nor the
+        kernel writes to the file. The freeze is short also on a busy machine, since no process is started for it: a
+        launcher that ends waits two seconds for the volume, no longer.
         """
-        _run("fsfreeze", "--freeze", self._below)
+        descriptor = os.open(self._below, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            _run("cp", self._file, self._copy)
+            fcntl.ioctl(descriptor, _FREEZE, 0)
+            try:
+                shutil.copyfile(self._file, self._copy)
+            finally:
+                fcntl.ioctl(descriptor, _THAW, 0)
         finally:
-            _run("fsfreeze", "--unfreeze", self._below)
+            os.close(descriptor)
         self._found.mkdir(exist_ok=True)
         _run("mount", "-o", "loop", self._copy, self._found)  # what the journal holds is put in its place
         try:
