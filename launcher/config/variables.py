@@ -76,15 +76,15 @@ class DiscoveryConfig:
         text,
         None,
         "a label selector",
-        "the labels of the job's pods, for discovery by Kubernetes; default: job-name=$JOB_NAME",
+        "the labels of the job's pods, for discovery by the API server; default: job-name=$JOB_NAME",
     )
     service: str | None = variable(
         "LAUNCHER_SERVICE",
         matching(r"(trainer=[a-z0-9]([-a-z0-9]*[a-z0-9])?\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9.])?"),
         None,
         "the name of a headless Service; with roles trainer=NAME.SERVICE",
-        "the pods' headless Service, for discovery by DNS; with roles that of the trainers, and the NAME of their"
-        " Job or StatefulSet",
+        "the pods' headless Service, for discovery by DNS; with roles: the trainers' Service, and the NAME of their Job or "
+        "StatefulSet",
     )
     # in rank order
     peers: tuple[str, ...] = variable(
@@ -108,7 +108,7 @@ class DiscoveryConfig:
         matching(r"[0-9A-Za-z][-0-9A-Za-z_.]*"),
         None,
         "letters, digits, - _ .",
-        "the job's identity; default: the uid of the pods' controller, as far as discovery tells it",
+        "the job's identity; default: the uid of the pods' controller, if discovery knows it",
     )
     timeout: float = variable(
         "LAUNCHER_PEER_TIMEOUT",
@@ -135,23 +135,22 @@ class GangConfig:
         absolute,
         None,
         "an absolute path",
-        "a file with the job's secret (a mounted Secret); default: one made on the volume",
+        "a file with the job's secret (a mounted Secret); default: the launcher makes one on the volume",
     )
     silence: float = variable(
         "LAUNCHER_SILENCE",
         silence,
         120.0,
         "seconds, 15 or more",
-        "how long a peer may be silent, as in a cut of the network, before it counts as lost; while training the "
-        "volume, too; the same on all members",
+        "how long a peer may be silent before it counts as lost, for example in a cut of the network; also for the volume while training; the same on all members",
     )
     stall_timeout: float = variable(
         "LAUNCHER_STALL_TIMEOUT",
         stall,
         0.0,
         "seconds, 5 or more, or 0",
-        "how long no trainer of the job may print anything before it counts as stalled, and what its processes do"
-        " is written down; the same on all members; 0: for ever",
+        "how long all trainers may print nothing before the job counts as stalled and evidence is written down; the same "
+        "on all members; 0: for ever",
     )
 
 
@@ -164,7 +163,7 @@ class RestartConfig:
         whole(0, 1_000_000),
         0,
         "a number, 0 or more",
-        "how often the job starts again in the same pods when a trainer or a pserver fails; the hub's counts",
+        "how often the job restarts in the same pods when a trainer or a pserver fails; the hub's value counts",
     )
     rejoin_timeout: float = variable(
         "LAUNCHER_REJOIN_TIMEOUT",
@@ -178,14 +177,14 @@ class RestartConfig:
         whole(0, 1_000_000),
         None,
         "a number, 0 or more",
-        "the Job's backoffLimit, so that the launcher can say how many failed attempts the Job can take",
+        "the Job's backoffLimit; the launcher then says how many failed attempts the Job can take",
     )
     failure_policy: bool = variable(
         "LAUNCHER_FAILURE_POLICY",
         switch,
         False,
         "1 or 0",
-        "1: the Job has a podFailurePolicy by which a failed attempt counts one pod, not N",
+        "1: the Job has a podFailurePolicy, so that a failed attempt counts as one pod, not N",
     )
 
 
@@ -236,22 +235,21 @@ class JobConfig:
         matching("trainer|pserver"),
         None,
         "trainer or pserver",
-        "this pod has one role only, in mode ps: N pods train, LAUNCHER_PSERVERS others serve; default: each does both",
+        "mode ps: this pod has one role; N pods train, LAUNCHER_PSERVERS others serve; default: each pod does both",
     )
     pservers: int | None = variable(
         "LAUNCHER_PSERVERS",
         whole(0, 100_000),
         None,
         "a number, 0 to N; with roles 1 or more",
-        "how many of the nodes run a parameter server beside their trainer, in mode ps; default: all. With "
-        "LAUNCHER_ROLE how many pods are parameter servers, besides the N that train",
+        "mode ps: how many nodes run a parameter server beside their trainer; default: all. With LAUNCHER_ROLE: how many pods are parameter servers, besides the N that train",
     )
     trainers_per_node: int = variable(
         "LAUNCHER_TRAINERS_PER_NODE",
         count_or_gpus,
         1,
         "a number from 1 to 64, or gpus",
-        "how many trainers each node runs with a command after --; gpus: one for each GPU that the node sees",
+        "with a command after --: how many trainers each node runs; gpus: one per visible GPU",
     )
     pod_name: str | None = variable(
         "POD_NAME", text, None, "the pod's name", "by fieldRef metadata.name; default: the host name"
@@ -277,7 +275,7 @@ class JobConfig:
         seconds,
         20.0,
         "seconds, above 0",
-        "how long children may take to end when the pod is told to stop; keep it under terminationGracePeriodSeconds",
+        "how long processes may take to end when the pod is told to stop; keep it below terminationGracePeriodSeconds",
     )
     termination_log: str = variable(
         "LAUNCHER_TERMINATION_LOG",
@@ -291,7 +289,7 @@ class JobConfig:
         switch,
         False,
         "1 or 0",
-        "1: once the job is complete, idle until told to stop, for pods that are started again whenever they end",
+        "1: when the job is complete, wait until told to stop; for pods that Kubernetes starts again whenever they end",
     )
     discovery: DiscoveryConfig
     gang: GangConfig
