@@ -83,8 +83,8 @@ class DiscoveryConfig:
         matching(r"(trainer=[a-z0-9]([-a-z0-9]*[a-z0-9])?\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9.])?"),
         None,
         "the name of a headless Service; with roles trainer=NAME.SERVICE",
-        "the pods' headless Service, for discovery by DNS; with roles: the trainers' Service, and the NAME of their Job or "
-        "StatefulSet",
+        "the pods' headless Service, for discovery by DNS; with roles: the trainers' Service, and the NAME of their"
+        " Job or StatefulSet",
     )
     # in rank order
     peers: tuple[str, ...] = variable(
@@ -142,15 +142,16 @@ class GangConfig:
         silence,
         120.0,
         "seconds, 15 or more",
-        "how long a peer may be silent before it counts as lost, for example in a cut of the network; also for the volume while training; the same on all members",
+        "how long a peer may be silent before it counts as lost, for example in a cut of the network; also for the "
+        "volume while training; the same on all members",
     )
     stall_timeout: float = variable(
         "LAUNCHER_STALL_TIMEOUT",
         stall,
         0.0,
         "seconds, 5 or more, or 0",
-        "how long all trainers may print nothing before the job counts as stalled and evidence is written down; the same "
-        "on all members; 0: for ever",
+        "how long all trainers may print nothing before the job counts as stalled and evidence is written down; the"
+        " same on all members; 0: for ever",
     )
 
 
@@ -242,7 +243,8 @@ class JobConfig:
         whole(0, 100_000),
         None,
         "a number, 0 to N; with roles 1 or more",
-        "mode ps: how many nodes run a parameter server beside their trainer; default: all. With LAUNCHER_ROLE: how many pods are parameter servers, besides the N that train",
+        "mode ps: how many nodes run a parameter server beside their trainer; default: all. With LAUNCHER_ROLE: how"
+        " many pods are parameter servers, besides the N that train",
     )
     trainers_per_node: int = variable(
         "LAUNCHER_TRAINERS_PER_NODE",
