@@ -1,52 +1,90 @@
-"""The launcher's own messages on standard error, a line each with time and who says it, never holding up who speaks."""
+"""Where the launcher's own messages go: the logger `launcher`, shown by one handler. Without one they are not seen."""
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _KEPT = 1000  # lines that may wait while standard error takes none
+_LOGGER = "launcher"
 
 
-class Say:
-    """Call it with a message, from any thread. A thread writes; when too much waits, the oldest lines are dropped."""
+@contextmanager
+def shown_by(handler: logging.Handler) -> Iterator[None]:
+    """Show all messages, from INFO on, by this handler and by no other."""
+    logger = logging.getLogger(_LOGGER)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def set_name(name: str) -> None:
+    """From now on the lines carry this name."""
+    for handler in logging.getLogger(_LOGGER).handlers:
+        handler.set_name(name)
+
+
+class TextHandler(logging.Handler):
+    """Call `write` with the text of each message."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(_text(record))
+
+
+class StderrHandler(logging.Handler):
+    """Write lines with time and name, and never block the caller.
+
+    A thread writes; when too much waits, the oldest lines are dropped, and their number is written in their place.
+    """
 
     def __init__(self, fd: int = 2, name: str = "rank ?") -> None:
+        super().__init__()
+        self.set_name(name)
         self._fd = fd
-        self._name = name
         self._lines: deque[bytes] = deque()
         self._dropped = 0
         self._closing = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def set_name(self, name: str) -> None:
-        """From now on the lines carry this name."""
-        self._name = name
-
-    def __call__(self, text: str) -> None:
-        head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{self._name}]"
+    def emit(self, record: logging.LogRecord) -> None:
+        head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{self.name}]"
         with self._changed:
-            for line in text.splitlines() or [""]:
+            for line in _text(record).splitlines() or [""]:
                 self._lines.append(f"{head} {line}\n".encode(errors="backslashreplace"))
             while len(self._lines) > _KEPT:
                 self._lines.popleft()
                 self._dropped += 1
             if self._thread is None:  # not before the first word: the guardian is forked before any thread is there
-                self._thread = threading.Thread(target=self._write_all, daemon=True, name="say")
+                self._thread = threading.Thread(target=self._write_all, daemon=True, name="log")
                 self._thread.start()
             self._changed.notify()
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float = 0.0) -> None:
         """Wait until all is written, at most `timeout` seconds. This blocks: it is the last thing to do."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(timeout)
+        super().close()
 
     def _write_all(self) -> None:
         while (line := self._next()) is not None:
@@ -75,3 +113,8 @@ class Say:
                 poller = select.poll()
                 poller.register(self._fd, select.POLLOUT)
                 poller.poll()
+
+
+def _text(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    return f"warning: {text}" if record.levelno >= logging.WARNING else text

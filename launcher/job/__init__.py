@@ -3,6 +3,8 @@
 What programs import is here; none of it needs Paddle, and only what talks to a cluster loads its client.
 """
 
+import logging
+
 from launcher.errors import ConfigProblems, Failure
 from launcher.job.dataset import dataset_from_reader, dist_reader
 from launcher.job.libraries import reach
@@ -23,3 +25,4 @@ __all__ = [
 ]
 
 reach()
+logging.getLogger("launcher").addHandler(logging.NullHandler())  # a program sees no messages that it has not asked for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from launcher.processes.supervisor import Supervisor
 from launcher.run.event_source import EventSource
 from launcher.run.stall import Watchdog
 from launcher.run.start_order import StartOrder
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,17 @@ class Attempt:
         number: int,
         events: EventSource,
         gang: Gang,
-        say: Callable[[str], None],
         guardian: Guardian | None,
         *,
         watched: bool,
     ) -> None:
         self.number = number
         self._events = events
-        self.watchdog = Watchdog(number, gang, say, lambda: self.supervisor.last_line())
+        self.watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line())
         self.supervisor = Supervisor(
-            events, say, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
+            events, log.info, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
         )
-        self.order = StartOrder(gang, number, self.supervisor.start, say, self.later)
+        self.order = StartOrder(gang, number, self.supervisor.start, self.later)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._events.later(seconds, TimerDue(call))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -13,7 +14,6 @@ from functools import partial
 from launcher import paddle
 from launcher.base.aio import bounded
 from launcher.base.clock import utc_now
-from launcher.base.log import Say
 from launcher.base.spawn import reap_orphans
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
@@ -27,6 +27,8 @@ from launcher.run.event_source import EventSource
 from launcher.run.join import JobComplete, Joined, Staged, StepFailed
 from launcher.run.node import Node
 from launcher.run.session import AttemptEnded, Session, SessionEnded
+
+log = logging.getLogger(__name__)
 
 _FAILURE_GRACE = 1.0  # after a failure there is nothing left to save
 _FINISHED_EARLY = 5.0  # between the end of a server and the word that all have trained
@@ -53,15 +55,14 @@ class Conductor:
     """Knows how far this member is, and decides."""
 
     def __init__(
-        self, config: JobConfig, flags: Sequence[str], command: Sequence[str], say: Say, guardian: Guardian | None
+        self, config: JobConfig, flags: Sequence[str], command: Sequence[str], guardian: Guardian | None
     ) -> None:
         self._config = config
         self._command = command
-        self._say = say
         self._guardian = guardian
         self._queue: asyncio.Queue[tuple[EventSource, object]] = asyncio.Queue()
         self._events = EventSource(self._queue)  # for what concerns all gangs and turns
-        self._node = Node(config, flags, command, say, lambda cause: self._events(LeaseLost(cause)))
+        self._node = Node(config, flags, command, lambda cause: self._events(LeaseLost(cause)))
         self._held: tuple[Cause, float] | None = None
         self._gathers_after: Cause | None = None  # why the gang before this one is over
         self._because: Cause | None = None  # why the generation before this one is, as far as this pod saw it
@@ -71,7 +72,7 @@ class Conductor:
         self._session = self._new_session(rejoin=False)
 
     def _new_session(self, *, rejoin: bool) -> Session:
-        return Session(self._config, self._node, self._queue, self._say, self._guardian, self.told, rejoin=rejoin)
+        return Session(self._config, self._node, self._queue, self._guardian, self.told, rejoin=rejoin)
 
     @property
     def _turn(self) -> Attempt:
@@ -138,7 +139,7 @@ class Conductor:
                 case Finish():
                     return await self._finish()
                 case JobComplete():
-                    self._say("the job is complete already: nothing to do")
+                    log.info("the job is complete already: nothing to do")
                     return await self._finish()
 
     async def _next(self) -> object:
@@ -170,7 +171,7 @@ class Conductor:
         self._try_order(partial(self._turn.order.begin, make_plan))
         if self._session.begun.turn == 0:
             for change in paddle.replaced(self._config, self._turn.order.plan or self._node.first_plan):
-                self._say(f"warning: {change}")
+                log.warning(change)
 
     def _mark(self, start: Start) -> str:
         """The line that parts this generation's logs from those before it."""
@@ -188,7 +189,7 @@ class Conductor:
             self._session.events(StepFailed("plan", failure))
 
     def _train(self, stall: float) -> None:
-        self._say("every server serves and everything is copied: training")
+        log.info("every server serves and everything is copied: training")
         self._turn.watchdog.train(stall)
         self._node.enter("training" if self._node.first_plan.trainers else "serving")
         self._try_order(self._turn.order.train)
@@ -196,9 +197,7 @@ class Conductor:
     def _collect(self) -> None:
         if not (self._session.begun and self._node.journal and self._node.roster and self._session.joined):
             return  # early servers are all there is here yet, since the volume does not answer
-        self._say(
-            "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): looking what all processes do"
-        )
+        log.info("no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): looking what all processes do")
         generation = self._session.begun.start.generation
         name = self._config.shape.name(self._node.rank or 0)
         self._turn.watchdog.collect(
@@ -228,7 +227,7 @@ class Conductor:
     def _fail_by(self, death: Died) -> None:
         if not death.process.echo:
             for line in death.tail:  # else only whoever reads the volume would see why
-                self._say(f"{death.process.role}: {line}")
+                log.info(f"{death.process.role}: {line}")
         mode = paddle.mode(self._config, self._command)
         self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
 
@@ -250,12 +249,12 @@ class Conductor:
 
     def _fail(self, cause: Cause, died_at: float) -> None:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
-        self._say(cause.what)
+        log.info(cause.what)
         if self._session.joined:
             self._session.gang.failed(cause, died_at, self._turn.number if cause.kind in AGAIN else None)
         elif self._held is None:
             self._held = (cause, died_at)
-            self._say(f"waiting up to {_HOLD:g} s for the gang, to tell it")
+            log.info(f"waiting up to {_HOLD:g} s for the gang, to tell it")
             self._events.later(_HOLD, HoldExpired())
 
     # ---- turns ---------------------------------------------------------------------------------------------------
@@ -263,7 +262,7 @@ class Conductor:
     def _restart(self, turn: int, cause: Cause) -> None:
         """End what runs here. The hub says begin once nothing runs anywhere."""
         self._because = cause
-        self._say(f"{describe_cause(cause, self._config.shape)}: all processes of the job end, to start again")
+        log.info(f"{describe_cause(cause, self._config.shape)}: all processes of the job end, to start again")
         self._node.enter("restarting")
         self._session.restart(turn, _FAILURE_GRACE)
 
@@ -292,7 +291,7 @@ class Conductor:
         if left:
             return self._held_by_the_kernel(left)
         self._because = cause
-        self._say(
+        log.info(
             f"{describe_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
             f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for who takes its place"
         )
@@ -352,7 +351,7 @@ class Conductor:
     async def leave(self, result: Outcome) -> None:
         """Tell everybody, and write down what is still to be written."""
         held = self._held[0] if self._held else None
-        await shutdown.leave(result, self._config, self._node, self._session, held, self._say)
+        await shutdown.leave(result, self._config, self._node, self._session, held)
 
     # ---- signals -------------------------------------------------------------------------------------------------
 

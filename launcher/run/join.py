@@ -11,6 +11,7 @@ What happens on the way becomes events in a queue; `launcher.run.conductor` deci
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 import traceback
@@ -31,6 +32,8 @@ from launcher.run.other_role import OtherRole
 from launcher.store.failure_marks import FailureMarks, name_of
 from launcher.store.history import History
 from launcher.store.record import MAX_ATTEMPTS, Record
+
+log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY = 30.0
 _LOOK_EVERY = 1.0
@@ -76,7 +79,6 @@ class Joining:
         self,
         config: JobConfig,
         gang: Gang,
-        say: Callable[[str], None],
         events: Callable[[object], None],
         *,
         rejoin: bool = False,
@@ -86,9 +88,8 @@ class Joining:
         self._rejoin = rejoin
         self._staged = staged
         self._gang = gang
-        self._say = say
         self._events = events
-        self._finder = make_finder(finder_settings(config, rejoin=rejoin), say)
+        self._finder = make_finder(finder_settings(config, rejoin=rejoin), log.info)
         self._deadline = 0.0
         self._staging: Staging | None = None
         self._controller: str | None = None  # of the own role, where the identity is agreed at the join
@@ -105,7 +106,7 @@ class Joining:
         if rank is None or self._staging is not None or self._staged:
             return
         config = self._config
-        self._staging = Staging(copies(config, rank), config.workdir, self._say, config.environment)
+        self._staging = Staging(copies(config, rank), config.workdir, log.info, config.environment)
         self._go("staging", self._copy(self._staging))
 
     async def what_became_of(self, pod: str) -> str:
@@ -130,7 +131,7 @@ class Joining:
             self._events(JobComplete())
             return
         if others := await from_volume(self._config, record.completed_before):
-            self._say(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
+            log.info(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
         await self._refuse_without_progress(earlier)
         self.stage(self._config.discovery.rank)
         joining = self._find_and_join(record)
@@ -182,7 +183,7 @@ class Joining:
             number = None if config.discovery.rank is None else config.shape.number(config.discovery.rank)
             failures = FailureMarks(config.output, self._controller, name_of(config.role, number, config.own_name))
             await from_volume(self._config, failures.begin)
-            self._other_role = OtherRole(config.role, self._finder, failures, self._say)
+            self._other_role = OtherRole(config.role, self._finder, failures)
         return record
 
     async def _refuse_without_progress(self, record: Record) -> None:
@@ -202,7 +203,7 @@ class Joining:
             return await from_volume(self._config, partial(_read_secret, self._config.gang.secret_file))
         if self._config.job_folder:
             return await from_volume(self._config, record.secret)
-        self._say("warning: no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
+        log.warning("no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
         return None
 
     async def _join(self, found: Peers, record: Record, secret: bytes | None) -> tuple[Roster, int]:
@@ -221,7 +222,7 @@ class Joining:
                     return await bounded(joining, max(left, 0))
                 except LookAgain as again:
                     if again.reason != said:
-                        self._say(f"looking for peers again: {again.reason}")
+                        log.info(f"looking for peers again: {again.reason}")
                     said = again.reason
                     found = await self._find(record)
         except asyncio.TimeoutError:
@@ -238,7 +239,7 @@ class Joining:
             await asyncio.sleep(_LOOK_EVERY)
             missing = self._who_is_missing()
             if missing != told or time.monotonic() - told_at >= _PROGRESS_EVERY:
-                self._say(f"waiting for the gang: {missing}")
+                log.info(f"waiting for the gang: {missing}")
                 told, told_at = missing, time.monotonic()
 
     def _who_is_missing(self) -> str:

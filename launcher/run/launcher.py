@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
 from launcher import paddle
-from launcher.base.log import Say
+from launcher.base.log import StderrHandler, shown_by
 from launcher.base.spawn import become_subreaper, heed_all_signals
 from launcher.config import JobConfig
 from launcher.errors import Exit
@@ -18,6 +19,8 @@ from launcher.processes.guardian import Guardian
 from launcher.processes.proc import tagged_environment
 from launcher.run import backoff_limit, endpoint
 from launcher.run.conductor import Conductor
+
+log = logging.getLogger(__name__)
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
@@ -28,22 +31,21 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
     heed_all_signals()
     tag = secrets.token_hex(8)
     guardian = None if os.getpid() == 1 else Guardian(tag)
-    say = Say(
-        name=member_name(config.role, "?")
-        if config.discovery.rank is None
-        else config.shape.name(config.discovery.rank)
-    )
-    for warning in (*config.warnings, *paddle.warnings(flags, command)):
-        say(f"warning: {warning}")
-    if attempts := backoff_limit.describe(config):
-        say(attempts)
-    become_subreaper()
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    result = loop.run_until_complete(_conduct(config, flags, command, received, say, guardian, tag))
-    if guardian is not None:
-        guardian.goodbye()
-    say.close(0.5)
+    rank = config.discovery.rank
+    name = member_name(config.role, "?") if rank is None else config.shape.name(rank)
+    handler = StderrHandler(name=name)
+    with shown_by(handler):
+        for warning in (*config.warnings, *paddle.warnings(flags, command)):
+            log.warning(warning)
+        if attempts := backoff_limit.describe(config):
+            log.info(attempts)
+        become_subreaper()
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        result = loop.run_until_complete(_conduct(config, flags, command, received, guardian, tag))
+        if guardian is not None:
+            guardian.goodbye()
+        handler.close(0.5)
     return result.code
 
 
@@ -52,20 +54,19 @@ async def _conduct(
     flags: Sequence[str],
     command: Sequence[str],
     received: Sequence[int],
-    say: Say,
     guardian: Guardian | None,
     tag: str,
 ) -> Outcome:
     config = replace(config, environment=tagged_environment(config.environment, tag))
-    conductor = Conductor(config, flags, command, say, guardian)
+    conductor = Conductor(config, flags, command, guardian)
     conductor.watch_signals(received)
     try:
         await endpoint.answer(config.workdir)
     except OSError as error:
-        say(f"warning: `paddle-launcher alive` will not be answered: {error}")
+        log.warning(f"`paddle-launcher alive` will not be answered: {error}")
     result = await conductor.conduct()
     await conductor.leave(result)
     if config.stay and result.code == Exit.COMPLETE:
-        say("staying until told to stop (LAUNCHER_STAY)")
+        log.info("staying until told to stop (LAUNCHER_STAY)")
         await conductor.told
     return result

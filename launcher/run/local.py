@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import math
 import os
 import secrets
@@ -16,10 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from launcher import config, paddle
-from launcher.base.log import Say
+from launcher.base.log import StderrHandler, shown_by
 from launcher.base.spawn import own_module
 from launcher.errors import Exit
 from launcher.run import netns
+
+log = logging.getLogger(__name__)
 
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
@@ -174,9 +177,10 @@ class _Ends:
         others = sorted(self._running.values())
         for rank in others:
             self._launchers[rank].terminate()
-        say = Say(name="local")
-        say(f"ended: {failed}: telling the others that still run to stop: {', '.join(map(str, others))}")
-        say.close(_LAST_LINES)
+        handler = StderrHandler(name="local")
+        with shown_by(handler):
+            log.info(f"ended: {failed}: telling the others that still run to stop: {', '.join(map(str, others))}")
+            handler.close(_LAST_LINES)
 
 
 def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.Lock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 from launcher import paddle
 from launcher.base.aio import bounded, off_loop
-from launcher.base.log import Say
+from launcher.base.log import set_name
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import GangSettings
@@ -23,6 +24,8 @@ from launcher.store.journal import Journal
 from launcher.store.lease import LeaseFiles, LeaseOwner
 from launcher.store.lease_holder import LeaseHolder
 from launcher.store.record import Record
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -38,13 +41,11 @@ class Node:
         config: JobConfig,
         flags: Sequence[str],
         command: Sequence[str],
-        say: Say,
         lost: Callable[[Cause], None],
     ) -> None:
         self._config = config
         self._flags = flags
         self._command = command
-        self._say = say
         self._lost = lost  # told why another gang may train by now
         self.rank: int | None = config.discovery.rank
         self.name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
@@ -65,10 +66,10 @@ class Node:
         self.name = me.pod
         self._record, self.roster, self._gang = joined.record, roster, joined.gang
         name = config.shape.name(rank)
-        self._say.set_name(name)
+        set_name(name)
         if config.members > 1:
             of = f"{name} of {config.shape.count(config.role)}"
-            self._say(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
+            log.info(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
         if rank == 0 and self.generations is None:
             self._lease = self._new_lease(joined.record.leases, settings) if joined.record.identity else None
             self.generations = self._all_generations(joined.record, joined.history, me, settings)
@@ -78,7 +79,7 @@ class Node:
         attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
         self.journal = Journal(
-            config.job_name or "", config.output, roster, me, history, attempts_file, config.shape, self._say
+            config.job_name or "", config.output, roster, me, history, attempts_file, config.shape, log.info
         )
 
     def plan(self, start: Start) -> Plan:
@@ -102,7 +103,7 @@ class Node:
         try:
             await self._from_volume(partial(self._record.leases.end, self._gang, within))
         except Failure as failure:
-            self._say(failure.message)
+            log.info(failure.message)
 
     async def another_trains(self) -> bool:
         """Whether the folder is another gang's that lives: its files are not for this one to write."""
@@ -121,7 +122,7 @@ class Node:
         try:
             await self._from_volume(partial(self._record.explain, generation, cause, self._config.shape))
         except Failure as failure:
-            self._say(failure.message)
+            log.info(failure.message)
 
     async def mark_complete(self) -> None:
         if self._record:
@@ -147,7 +148,7 @@ class Node:
         config = self._config
         saves = paddle.saves(config, self._flags, self._command)
         if saves is None and config.restarts.most:
-            self._say("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
+            log.info("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
         return Generations(
             config.restarts.most,
             saves,
@@ -158,7 +159,6 @@ class Node:
             gathers=config.rejoins,
             output=config.output,
             pod=me.pod,
-            say=self._say,
             written=self._summarize,
             from_volume=self._from_volume,
             stalled_within=settings.stalled_within,
@@ -171,7 +171,7 @@ class Node:
             silence=settings.silence,
             patience=self._config.discovery.timeout,
             from_volume=self._from_volume,
-            say=self._say,
+            say=log.info,
             lost=self._lost,
         )
 

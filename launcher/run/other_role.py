@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -13,6 +14,8 @@ from launcher.discovery.finder import Finder
 from launcher.errors import Exit, Failure
 from launcher.model import OTHER_ROLE
 from launcher.store.failure_marks import FailureMark, FailureMarks
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -29,11 +32,10 @@ class OtherRole:
     A sign is a pod that has ended with such a code, where Kubernetes is asked, or a file on the volume.
     """
 
-    def __init__(self, role: str, finder: Finder, failures: FailureMarks, say: Callable[[str], None]) -> None:
+    def __init__(self, role: str, finder: Finder, failures: FailureMarks) -> None:
         self._other = OTHER_ROLE[role]
         self._finder = finder
         self._failures = failures
-        self._say = say
         self._follows = False
         self._look: asyncio.Future[FailureMark | None] | None = None
         self._seen: FailureMark | None = None
@@ -56,14 +58,14 @@ class OtherRole:
         try:
             await off_loop(self._failures.tell, why)
         except Failure as failure:
-            self._say(failure.message)
+            log.info(failure.message)
 
     async def tell_counted(self, limit: int, why: str) -> None:
         """This pod has ended so that its Job counts it: one more than the Job can take, and the role never comes."""
         try:
             count = await off_loop(self._failures.counted)
         except Failure as failure:
-            self._say(failure.message)
+            log.info(failure.message)
             return
         if count > limit:
             await self.tell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from launcher.store import checkpoints
 from launcher.store.history import History
 from launcher.store.lease_holder import LeaseHolder
 from launcher.store.record import MAX_ATTEMPTS, Record
+
+log = logging.getLogger(__name__)
 
 _BUGS = (*CHILDREN, "stalled")  # kinds of causes that may be bugs of the program
 GONE = ("lost", "stopped")  # kinds of causes after which a member is not there any more
@@ -52,7 +55,6 @@ class Generations:
         gathers: bool,
         output: str,
         pod: str,
-        say: Callable[[str], None],
         written: Callable[[], None],
         from_volume: FromVolume,
         stalled_within: float = 0.0,
@@ -71,7 +73,6 @@ class Generations:
         self._output = output
         self._pod = pod
         self._stalled_within = stalled_within  # for which a job is silent, at most, before it counts as stalled
-        self._say = say
         self._written = written
         self._from_volume = from_volume
         self._first_pause = self._pause = pause
@@ -215,7 +216,7 @@ class Generations:
         resume = await self._newest(saves)
         await self._set_aside(saves, checkpoints.half_written, f"incomplete-{number}", "an unfinished attempt")
         if resume is not None:
-            self._say(f"goes on after pass {resume}, {pass_folder(saves.folder, resume)}")
+            log.info(f"goes on after pass {resume}, {pass_folder(saves.folder, resume)}")
         return resume
 
     async def _set_aside(self, saves: Saves, which: Callable[[str, int], list[int]], name: str, whose: str) -> None:
@@ -225,7 +226,7 @@ class Generations:
         into = os.path.join(self._output, name)
         await self._from_volume(partial(checkpoints.set_aside, saves.folder, found, into))
         passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
-        self._say(f"{passes} of {whose}: moved to {into}")
+        log.info(f"{passes} of {whose}: moved to {into}")
 
     # ---- what is told --------------------------------------------------------------------------------------------
 

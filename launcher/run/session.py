@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launcher.base.log import Say
 from launcher.config import JobConfig
 from launcher.gang import Begin, Gang, GangSettings, Next
 from launcher.model import Cause, Process, Start
@@ -18,6 +18,8 @@ from launcher.run.event_source import EventSource
 from launcher.run.join import Joined, Joining
 from launcher.run.node import Node
 from launcher.run.restarts import GONE, Generations
+
+log = logging.getLogger(__name__)
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together
 
@@ -45,7 +47,6 @@ class Session:
         config: JobConfig,
         node: Node,
         queue: asyncio.Queue[tuple[EventSource, object]],
-        say: Say,
         guardian: Guardian | None,
         told: asyncio.Future[None],
         *,
@@ -54,7 +55,6 @@ class Session:
         self._config = config
         self._node = node
         self._queue = queue
-        self._say = say
         self._guardian = guardian
         self._told = told
         self.events = EventSource(queue)
@@ -62,12 +62,12 @@ class Session:
         self.gang = Gang(
             self._settings,
             self.events,
-            say,
+            log.info,
             complete=node.mark_complete,
             judge=self._judge,
             prepare=self._prepare,
         )
-        self.joining = Joining(config, self.gang, say, self.events, rejoin=rejoin, staged=node.staged)
+        self.joining = Joining(config, self.gang, self.events, rejoin=rejoin, staged=node.staged)
         self.joined = False  # from the roster to the leaving
         self.begun: Begin | None = None
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
@@ -106,7 +106,7 @@ class Session:
 
     def _new_turn(self, number: int) -> Attempt:
         watched = self._config.gang.stall_timeout > 0
-        turn = Attempt(number, EventSource(self._queue), self.gang, self._say, self._guardian, watched=watched)
+        turn = Attempt(number, EventSource(self._queue), self.gang, self._guardian, watched=watched)
         if self._node.staged:
             turn.order.staged()
         if self._told.done():

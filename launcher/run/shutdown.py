@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable
 
 from launcher.base.aio import bounded, off_loop
-from launcher.base.log import Say
 from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD
 from launcher.model import Cause, Outcome
@@ -15,8 +15,10 @@ from launcher.run import backoff_limit, outcome
 from launcher.run.node import Node
 from launcher.run.session import FAREWELL, Session
 
+log = logging.getLogger(__name__)
 
-async def leave(result: Outcome, config: JobConfig, node: Node, session: Session, held: Cause | None, say: Say) -> None:
+
+async def leave(result: Outcome, config: JobConfig, node: Node, session: Session, held: Cause | None) -> None:
     """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move.
 
     `held` is a failure that no gang could be told of.
@@ -46,7 +48,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
         *others,
     ]
     await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=FAREWELL + 0.5)
-    say(said)  # behind what all these had to say: whoever looks at one line looks at the last
+    log.info(said)  # behind what all these had to say: whoever looks at one line looks at the last
 
 
 async def _leave_volume(node: Node, leaving: Awaitable[None]) -> None:

@@ -6,6 +6,7 @@ When a job counts as stalled is decided on the hub (`launcher.gang.stall`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from launcher.model import Cause, Roster, Shape
 from launcher.processes import evidence
 from launcher.processes.evidence import Subject
 
+log = logging.getLogger(__name__)
+
 _LOOK_WITHIN = 6.0
 _WRITE_WITHIN = 3.0
 
@@ -29,10 +32,9 @@ _WRITE_WITHIN = 3.0
 class Watchdog:
     """`printed` may be called from any thread, everything else on the loop. `last_line` is what a trainer said last."""
 
-    def __init__(self, turn: int, gang: Gang, say: Callable[[str], None], last_line: Callable[[], str]) -> None:
+    def __init__(self, turn: int, gang: Gang, last_line: Callable[[], str]) -> None:
         self._turn = turn
         self._gang = gang
-        self._say = say
         self._last_line = last_line
         self._loop = asyncio.get_running_loop()
         self._every = 0.0  # off
@@ -85,7 +87,7 @@ class Watchdog:
         found = await evidence.gather(subjects, peers, _LOOK_WITHIN)
         text = f"{head}\n\n{found.text}\n"
         if show:
-            self._say(text)
+            log.info(text)
         try:
             await bounded(off_loop(partial(_write, path, text.encode(errors="replace"))), _WRITE_WITHIN)
             problem = ""
@@ -93,7 +95,7 @@ class Watchdog:
             problem = f"{path} is not written after {_WRITE_WITHIN:g} s"
         except Failure as failure:
             problem = failure.message
-        self._say(problem or f"what the processes are doing is written to {path}")
+        log.info(problem or f"what the processes are doing is written to {path}")
         self._gang.collected(self._turn, found.processes, not problem)
 
 

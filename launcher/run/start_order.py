@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from launcher.gang import Gang
 from launcher.model import Plan, Process
+
+log = logging.getLogger(__name__)
 
 LED_WITHIN = 15.0  # for the first trainer to listen: importing paddle and making its data ready
 
@@ -21,13 +24,11 @@ class StartOrder:
         gang: Gang,
         turn: int,
         start: Callable[[Process], None],
-        say: Callable[[str], None],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._gang = gang
         self._turn = turn
         self._start = start
-        self._say = say
         self._later = later
         self._make_plan: Callable[[], Plan] | None = None
         self.plan: Plan | None = None  # the one that holds
@@ -116,7 +117,7 @@ class StartOrder:
 
     def _lead(self, plan: Plan) -> None:
         """Others would only try in vain, every 3 s, as long as the first trainer does not listen."""
-        self._say("everything is copied: the first trainer starts, the others once it listens")
+        log.info("everything is copied: the first trainer starts, the others once it listens")
         self._led = True
         self._start(plan.trainers[0])
         self._later(LED_WITHIN, lambda: self._unled(f"does not listen within {LED_WITHIN:g} s"))
@@ -124,7 +125,7 @@ class StartOrder:
     def _unled(self, why: str) -> None:
         """A program of another kind may never listen; trying in vain harms nobody."""
         if self._unserved:
-            self._say(f"the first trainer {why}: the others start without that")
+            log.info(f"the first trainer {why}: the others start without that")
             self._unserved = 0
             self._gang.serving(self._turn)
 

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.base.log import Say
 from launcher.model import Process
 from launcher.processes.output import TAIL_BYTES, TAIL_LINES, WORDS_BYTES, Output, PassMarks, Tail
 from launcher.processes.sinks import Limits
 from tests.support.supervising import (
-    eventually,
     freezing_volume,
     grow,
     needs_root,
@@ -473,40 +471,3 @@ def test_words_reach_further_back_than_the_tail() -> None:
 def test_the_tail_has_whole_lines() -> None:
     lines = tail_of(*(b"a line of some length, number %d\n" % number for number in range(1000)))
     assert all(line.startswith("a line of some length, number 9") for line in lines)
-
-
-def test_messages_carry_time_and_rank_and_never_hold_up_who_speaks() -> None:
-    reading, writing = os.pipe()
-    say = Say(writing)
-    say("first\nin two lines")
-    say.set_name("rank 3")
-    say("second")
-    say.close(10)
-    lines = os.read(reading, 65536).decode().splitlines()
-    pattern = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[rank (.)\] (.*)"
-    matches = [re.fullmatch(pattern, line) for line in lines]
-    assert [match and match.groups() for match in matches] == [("?", "first"), ("?", "in two lines"), ("3", "second")]
-    os.close(reading)
-    os.close(writing)
-
-
-def test_messages_that_nobody_takes_are_dropped_and_counted_the_oldest_first() -> None:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    say = Say(writing)
-    for number in range(5000):
-        say(f"message {number} {'x' * 100}")
-    got = bytearray()
-
-    def last_came() -> bool:
-        with contextlib.suppress(BlockingIOError):
-            got.extend(os.read(reading, 65536))
-        return b"message 4999 " in got
-
-    eventually(last_came)
-    say.close(10)
-    missing = sum(int(number) for number in re.findall(rb"\((\d+) messages are missing here", got))
-    assert missing > 0
-    assert missing + len(re.findall(rb"\] message \d+ x", got)) == 5000
-    os.close(reading)
-    os.close(writing)

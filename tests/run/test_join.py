@@ -44,7 +44,7 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
         events: asyncio.Queue[object] = asyncio.Queue()
         job = config.read({"LAUNCHER_WORKDIR": str(tmp_path)}, {}, check_here=False)
         gang = Gang(GangSettings(1, 0), events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
-        joining = Joining(job, gang, print, events.put_nowait)
+        joining = Joining(job, gang, events.put_nowait)
         joining.begin()
         while not isinstance(await asyncio.wait_for(events.get(), 10), Joined):
             pass
@@ -87,7 +87,7 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         events: asyncio.Queue[object] = asyncio.Queue()
         settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
         gang = Gang(settings, events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
-        joining = Joining(config.read(given, {}, check_here=False), gang, print, events.put_nowait)
+        joining = Joining(config.read(given, {}, check_here=False), gang, events.put_nowait)
         joining.begin()
         await until(lambda: gang.port, "it listens")
         return joining, gang, events

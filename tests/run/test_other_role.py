@@ -34,7 +34,7 @@ class Signs(SingleFinder):
 def waiting(folder: Path, finder: Signs) -> OtherRole:
     own = FailureMarks(str(folder), "t-uid", "trainer-0")
     own.begin()
-    return OtherRole("trainer", finder, own, print)
+    return OtherRole("trainer", finder, own)
 
 
 def text(sign: FailureMark | None) -> str:

@@ -79,7 +79,6 @@ class World:
         self.record = Record(str(output), identity)
         self.record.open()
         self.history = History(content or {}, Shape(3))
-        self.said: list[str] = []
         self.written: list[Mapping[str, Any]] = []
         self.broken_from: int | None = None  # the call from which on the volume does not answer
         self.cancelled_at: int | None = None  # the call at which nobody waits any more
@@ -94,7 +93,6 @@ class World:
             gathers=gathers,
             output=str(output),
             pod="pod-0",
-            say=self.said.append,
             written=lambda: self.written.append(self.history.content()),
             from_volume=self._from_volume,
             stalled_within=stalled_within,
@@ -643,12 +641,12 @@ def test_a_server_that_dies_before_the_first_generation_begins_is_followed_by_th
 # ---- from which pass -------------------------------------------------------------------------------------------------
 
 
-def test_a_generation_goes_on_after_the_newest_whole_pass(world: World) -> None:
+def test_a_generation_goes_on_after_the_newest_whole_pass(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     for number in range(3):
         world.save(number)
     assert world.fails() == Start(1, 2)
-    assert world.said == [f"goes on after pass 2, {world.output}/pass-00002"]
+    assert caplog.messages == [f"goes on after pass 2, {world.output}/pass-00002"]
     assert len(world.passes()) == 3
 
 
@@ -661,7 +659,7 @@ def test_another_gang_of_the_same_job_goes_on_as_well(world: World) -> None:
     assert later.passes() == ["pass-00000"]
 
 
-def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World) -> None:
+def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     world.save(0)
     half = world.save(1, done=False)
@@ -669,18 +667,20 @@ def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World) -> 
     assert not half.exists()
     assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
     into = world.output / "incomplete-1"
-    assert f"1 pass of an unfinished attempt: moved to {into}" in world.said
+    assert f"1 pass of an unfinished attempt: moved to {into}" in caplog.messages
 
 
-def test_without_a_whole_pass_it_begins_at_the_beginning(world: World) -> None:
+def test_without_a_whole_pass_it_begins_at_the_beginning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     world.save(0, done=False)
     assert world.fails() == Start(1, None)
     assert world.passes() == []
-    assert not any("goes on" in line for line in world.said)
+    assert not any("goes on" in line for line in caplog.messages)
 
 
-def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(world: World) -> None:
+def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.save(0)
     world.save(1, done=False)
     assert world.begin() == Start(0, None)
@@ -688,7 +688,7 @@ def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(world: World
     (earlier,) = world.output.glob("earlier-*")
     assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
     assert (earlier / "pass-00000" / "done").exists()
-    assert world.said == [f"2 passes of an earlier job: moved to {earlier}"]
+    assert caplog.messages == [f"2 passes of an earlier job: moved to {earlier}"]
 
 
 def test_a_job_that_has_begun_goes_on_even_where_its_history_is_gone(world: World) -> None:
@@ -732,10 +732,10 @@ def test_a_job_has_begun_only_once_the_passes_of_earlier_jobs_are_moved(tmp_path
     assert World(tmp_path).begin().resume is None
 
 
-def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World) -> None:
+def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     world.fails()
-    assert world.said == []
+    assert caplog.messages == []
     assert [path.name for path in world.output.iterdir()] == [".launcher"]
 
 

@@ -484,7 +484,7 @@ class Told:
 
 
 def watchdog_of(told: Told) -> Watchdog:
-    return Watchdog(3, told, lambda text: None, lambda: "a line")  # type: ignore[arg-type]
+    return Watchdog(3, told, lambda: "a line")  # type: ignore[arg-type]
 
 
 @in_loop

@@ -44,7 +44,6 @@ class HubsGenerations:
             gathers=schedule.gathers,
             output=self._output,
             pod="pod-0",
-            say=lambda line: None,
             written=lambda: None,
             from_volume=self._from_volume,
         )

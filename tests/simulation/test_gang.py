@@ -5,6 +5,7 @@ GANG_SCHEDULES says how many to try, and GANG_SEED (a number but 0) asks for oth
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, seed, settings
 
+from launcher.base.log import shown_by
 from launcher.gang import (
     Begin,
     Finish,
@@ -34,7 +36,7 @@ seen: Counter[str] = Counter()
 
 @pytest.fixture(scope="module", autouse=True)
 def simulated() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, shown_by(logging.NullHandler()):
         world.move_in(patch)
         yield
 
