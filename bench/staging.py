@@ -88,7 +88,7 @@ def timed(work: Callable[[Path], object], target: Path) -> float:
 
 async def stage(source: Path, target: Path) -> None:
     copy = Copy(str(source), str(target / "data"), "shard of rank 0", str(source.parent), 1)
-    staging = Staging([copy], str(target), lambda _: None, {**os.environ, "PYTHONPATH": REPOSITORY})
+    staging = Staging([copy], str(target), {**os.environ, "PYTHONPATH": REPOSITORY})
     try:
         await staging.run()
     finally:

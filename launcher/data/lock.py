@@ -5,14 +5,16 @@ The lock is a file with its holder's token, touched all the time. One that nobod
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
-from collections.abc import Callable
 
 from launcher.base.files import shown
 from launcher.data import notes
 from launcher.errors import Exit, Failure
+
+log = logging.getLogger(__name__)
 
 BEAT = 2.0  # seconds between touches
 PATIENCE = 10.0  # seconds without a touch, as seen here, until a lock counts as left behind
@@ -22,9 +24,8 @@ _POLL = 0.25
 class Lock:
     """Held inside a `with`. Call `beat` about every second."""
 
-    def __init__(self, path: str, say: Callable[[str], None]) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._say = say
         self._token = f"process {os.getpid()} on {socket.gethostname()}, {os.urandom(8).hex()}".encode()
         self._next_beat = 0.0
 
@@ -49,7 +50,7 @@ class Lock:
 
     def _take_over(self, holder: bytes, touched: int) -> None:
         """Wait until the lock is clearly left behind, then make it ours."""
-        self._say(f"{shown(self._path)} is held by {_name(holder)}: waiting {PATIENCE:.0f} s to see if that still runs")
+        log.info(f"{shown(self._path)} is held by {_name(holder)}: waiting {PATIENCE:.0f} s to see if that still runs")
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             time.sleep(_POLL)

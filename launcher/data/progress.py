@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 
 from launcher.base.files import shown
+
+log = logging.getLogger(__name__)
 
 _FIRST, _EVERY = 2.0, 10.0  # seconds until the first word of progress, and between later ones
 
@@ -34,8 +37,7 @@ def files(count: int) -> str:
 class Progress:
     """Says how far something is: first after 2 s, then every 10 s, so short work says nothing."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say = say
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.begin("")
 
@@ -53,7 +55,7 @@ class Progress:
             return
         if done != self._before:
             self._moved = now
-        self._say(f"{self._what}: {self._line(done, now)}")
+        log.info(f"{self._what}: {self._line(done, now)}")
         self._last, self._before, self._due = now, done, now + _EVERY
 
     def seconds(self) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from launcher.base.files import shown
+from launcher.base.log import TextHandler, shown_by
 from launcher.data import mounts
 from launcher.data.lock import Lock
 from launcher.data.pool import Pool
@@ -24,19 +25,18 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     given = _parse(arguments, environment)
     if not given.anywhere:
         refuse_what_goes_with_container(given.out, "KUBERNETES_SERVICE_HOST" in environment)
-    shard(given.data, given.config, given.out, given.count, line_files=given.lines, say=_say)
+    with shown_by(TextHandler(_print)):
+        shard(given.data, given.config, given.out, given.count, line_files=given.lines)
     return Exit.COMPLETE
 
 
-def shard(
-    data: str, config: str | None, out: str, count: int, *, line_files: Sequence[str] | None, say: Callable[[str], None]
-) -> None:
+def shard(data: str, config: str | None, out: str, count: int, *, line_files: Sequence[str] | None) -> None:
     """Split a data set for `count` trainers, and put the configuration beside. Running it again changes nothing."""
     data, out = os.path.realpath(data), os.path.realpath(out)
     if (out + "/").startswith(data + "/"):
         raise Failure(Exit.CONFIG, f"OUT_DIR={shown(out)} is inside of the data set {shown(data)}: choose another")
-    with Pool() as pool, Lock(os.path.join(out, _LOCK), say) as lock:
-        Split(pool, out, say, lock.beat).run(data, config, count, line_files or _LINES)
+    with Pool() as pool, Lock(os.path.join(out, _LOCK)) as lock:
+        Split(pool, out, lock.beat).run(data, config, count, line_files or _LINES)
 
 
 def refuse_what_goes_with_container(out: str, in_kubernetes: bool) -> None:
@@ -83,5 +83,5 @@ def _parse(arguments: Sequence[str], environment: Mapping[str, str]) -> argparse
     return given
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

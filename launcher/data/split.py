@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from launcher.data.pool import Pool
 from launcher.data.progress import Progress, files, names, size
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
+
+log = logging.getLogger(__name__)
 
 MARK = ".paddle-launcher-shard.json"
 
@@ -48,12 +51,11 @@ class _Target:
 class Split:
     """One run of the command, once its arguments are known to be good."""
 
-    def __init__(self, pool: Pool, out: str, say: Callable[[str], None], beat: Callable[[], None]) -> None:
+    def __init__(self, pool: Pool, out: str, beat: Callable[[], None]) -> None:
         self._pool = pool
         self._out = out
-        self._say = say
         self._beat = beat
-        self._progress = Progress(say)
+        self._progress = Progress()
 
     def run(self, data: str, config: str | None, count: int, patterns: Sequence[str]) -> None:
         """Make the shards and the configuration folder, and remove shards that are too many."""
@@ -89,7 +91,7 @@ class Split:
         if not found_tree.files:
             raise Failure(Exit.NO_INPUT, f"{what}: {shown(root)} has no files in it")
         for path in found_tree.special:
-            self._say(f"{what}: not copied, being neither file, folder nor link: {shown(path)}")
+            log.info(f"{what}: not copied, being neither file, folder nor link: {shown(path)}")
         return found_tree
 
     def _shards(self, data: Tree, count: int, patterns: Sequence[str]) -> list[_Target]:
@@ -182,13 +184,13 @@ class Split:
         self._pool.call(creation.rename, os.fsencode(place), target.beside("old"))
         tree.clear(self._pool, target.beside("old"))
         tree.remove(self._pool, os.fsencode(os.path.dirname(place)), [b"/"])
-        self._say(f"removed {shown(place)}: it is from an earlier split for more trainers")
+        log.info(f"removed {shown(place)}: it is from an earlier split for more trainers")
 
     def _tell(self, targets: list[_Target], todo: list[_Target]) -> None:
         for target in targets:
             done = "made" if target in todo else "there already"
             total = size(sum(file[2] for file in target.files))
-            self._say(f"{target.what}: {files(len(target.files))}, {total}, {done}: {shown(target.place)}")
+            log.info(f"{target.what}: {files(len(target.files))}, {total}, {done}: {shown(target.place)}")
 
     def _tick(self, done: int) -> None:
         self._beat()

@@ -8,8 +8,9 @@ size and time, is used again.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from launcher.base.files import shown
@@ -22,7 +23,7 @@ from launcher.data.stage_record import StageRecord
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 class _Copy:
@@ -51,12 +52,11 @@ class _Copy:
 class Stage:
     """All copies of one request, over one pool."""
 
-    def __init__(self, request: Mapping[str, Any], pool: Pool, say: Say) -> None:
+    def __init__(self, request: Mapping[str, Any], pool: Pool) -> None:
         self._copies = [_Copy(**copy) for copy in request["copies"]]
         self._record_path = request["record"]
         self._pool = pool
-        self._say = say
-        self._progress = Progress(say)
+        self._progress = Progress()
 
     def run(self) -> None:
         """Copy what is not there yet, or raise the Failure that says why not."""
@@ -101,14 +101,14 @@ class Stage:
             (copy.tree.outside, "copied as links to folders outside of the source"),
         ):
             if paths:
-                self._say(f"{copy.what}: {words}: {names(paths, 5)}")
+                log.info(f"{copy.what}: {words}: {names(paths, 5)}")
 
     def _remark_unseen_shards(self, copy: _Copy) -> None:
         """More shards than trainers: fine for a quick try, but that a part of the data is not seen must be known."""
         unseen = os.path.join(copy.job, str(copy.trainers), "data")
         if copy.trainers is not None and self._pool.call(inspection.exists, os.fsencode(unseen)):
-            self._say(
-                f"warning: {shown(unseen)} is a shard that no trainer of this job sees: the data set was split for "
+            log.warning(
+                f"{shown(unseen)} is a shard that no trainer of this job sees: the data set was split for "
                 f"more than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
             )
 
@@ -141,7 +141,7 @@ class Stage:
     def _put(self, copy: _Copy, record: StageRecord) -> None:
         wanted, ours = copy.tree.names(), record.names(copy.destination)
         if copy.idle() and wanted == ours and record.complete(copy.destination):
-            self._say(f"{copy.what}: {files(len(copy.tree.files))}, {size(copy.tree.size())}, all there already")
+            log.info(f"{copy.what}: {files(len(copy.tree.files))}, {size(copy.tree.size())}, all there already")
             return
         record.write(copy.destination, copy.source, ours | wanted, complete=False)
         tree.remove(self._pool, copy.place, ours - wanted)
@@ -162,7 +162,7 @@ class Stage:
         text = f"{copy.what}: {files(len(copy.files))}, {size(total)} copied in {seconds:.1f} s"
         kept = len(copy.tree.files) - len(copy.files)
         rest = f"; {files(kept)} more there already" if kept else ""
-        self._say(f"{text}, {size(total / max(seconds, 0.001))}/s{rest}")
+        log.info(f"{text}, {size(total / max(seconds, 0.001))}/s{rest}")
 
     def _clean(self, copy: _Copy) -> None:
         tree.clear(self._pool, copy.part)

@@ -13,6 +13,7 @@ import signal
 from typing import Any
 
 from launcher.base.helper_child import request
+from launcher.base.log import TextHandler, shown_by
 from launcher.data.pool import Pool
 from launcher.data.stage import Stage
 from launcher.errors import Failure
@@ -22,8 +23,8 @@ _CLEANING = 5  # seconds for removing what is half made; the next start removes 
 
 def main() -> None:
     """Do what the request says."""
-    with Pool(watch=1) as pool:
-        staging = Stage(request(), pool, lambda text: _tell({"say": text}))
+    with shown_by(TextHandler(lambda text: _tell({"say": text}))), Pool(watch=1) as pool:
+        staging = Stage(request(), pool)
         try:
             staging.run()
         except Failure as failure:

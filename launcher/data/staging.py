@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from launcher.base.helper import Helper
 from launcher.errors import Exit, Failure
+
+log = logging.getLogger(__name__)
 
 _RECORD = ".paddle-launcher-staged.json"
 
@@ -29,19 +32,16 @@ class Copy:
 class Staging:
     """The copies of one member, in order. `close()` is always due and may come at any time."""
 
-    def __init__(
-        self, copies: Sequence[Copy], workdir: str, say: Callable[[str], None], env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, copies: Sequence[Copy], workdir: str, env: Mapping[str, str]) -> None:
         request = {"copies": [asdict(copy) for copy in copies], "record": os.path.join(workdir, _RECORD)}
         self._worker = Helper("launcher.data.stage_child", request, env)
-        self._say = say
 
     async def run(self) -> None:
         """Returns when everything is there; else the Failure says what is missing or what went wrong."""
         complete, failure = False, None
         async for message in self._worker.messages():
             if "say" in message:
-                self._say(message["say"])
+                log.info(message["say"])
             elif "failure" in message:
                 failure = Failure(Exit(message["failure"][0]), message["failure"][1])
             complete = complete or "complete" in message

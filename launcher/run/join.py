@@ -106,7 +106,7 @@ class Joining:
         if rank is None or self._staging is not None or self._staged:
             return
         config = self._config
-        self._staging = Staging(copies(config, rank), config.workdir, log.info, config.environment)
+        self._staging = Staging(copies(config, rank), config.workdir, config.environment)
         self._go("staging", self._copy(self._staging))
 
     async def what_became_of(self, pod: str) -> str:

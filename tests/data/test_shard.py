@@ -17,6 +17,7 @@ from launcher.data import shard as command
 from launcher.data.lock import Lock
 from launcher.data.shard import main, shard
 from launcher.errors import Exit, Failure
+from tests.support.logs import logged
 from tests.support.paths import REPOSITORY
 from tests.support.supervising import needs_root
 
@@ -50,8 +51,8 @@ def out(tmp_path: Path) -> Path:
 def split(
     data: Path, out: Path, count: int, *, config: Path | None = None, line_files: list[str] | None = None
 ) -> list[str]:
-    said: list[str] = []
-    shard(str(data), None if config is None else str(config), str(out), count, line_files=line_files, say=said.append)
+    with logged() as said:
+        shard(str(data), None if config is None else str(config), str(out), count, line_files=line_files)
     return said
 
 
@@ -190,7 +191,7 @@ def test_what_a_run_left_behind_that_died_is_cleaned_up(data: Path, out: Path, m
 def test_a_second_run_at_the_same_time_is_refused(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "BEAT", 0.1)
     over = threading.Event()
-    with Lock(str(out / command._LOCK), lambda _: None) as first:
+    with Lock(str(out / command._LOCK)) as first:
 
         def beat() -> None:
             while not over.wait(0.05):
@@ -200,7 +201,7 @@ def test_a_second_run_at_the_same_time_is_refused(data: Path, out: Path, monkeyp
         beating.start()
         try:
             with pytest.raises(Failure, match=r"another `paddle-launcher shard` \(process \d+ on .*at work") as failed:
-                Lock(str(out / command._LOCK), lambda _: None).__enter__()
+                Lock(str(out / command._LOCK)).__enter__()
         finally:
             over.set()
             beating.join()
@@ -209,7 +210,7 @@ def test_a_second_run_at_the_same_time_is_refused(data: Path, out: Path, monkeyp
 
 
 def test_a_run_that_lost_its_lock_stops(out: Path) -> None:
-    with Lock(str(out / command._LOCK), lambda _: None) as first:
+    with Lock(str(out / command._LOCK)) as first:
         first.beat()
         (out / command._LOCK).write_text("process 7 on another pod, 0123")
         first._next_beat = 0

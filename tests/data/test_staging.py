@@ -24,6 +24,7 @@ from launcher.data.stage import Stage as ChildStaging
 from launcher.data.staging import Copy, Staging
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
+from tests.support.logs import logged
 from tests.support.paths import REPOSITORY
 from tests.support.supervising import needs_root
 
@@ -58,16 +59,16 @@ def work(job: Path) -> Path:
 
 def stage(job: Path, *copies: Copy) -> list[str]:
     """Run the copies as the launcher does; gives what it said."""
-    said: list[str] = []
 
     async def run() -> None:
-        staging = Staging(copies, str(work(job)), said.append, ENV)
+        staging = Staging(copies, str(work(job)), ENV)
         try:
             await staging.run()
         finally:
             await staging.close()
 
-    asyncio.run(run())
+    with logged() as said:
+        asyncio.run(run())
     return said
 
 
@@ -367,7 +368,7 @@ def test_a_file_system_that_fills_up_in_the_middle_leaves_nothing(job: Path, mon
     with mounted("-t", "tmpfs", "-o", "size=2m", "none", work(job)):
         request = {"copies": [copy], "record": str(work(job) / ".paddle-launcher-staged.json")}
         with Pool() as pool:
-            staging = ChildStaging(request, pool, lambda _: None)
+            staging = ChildStaging(request, pool)
             with pytest.raises(Failure) as failed:
                 staging.run()
             pool.close()
@@ -390,9 +391,7 @@ def test_close_returns_though_the_disk_stalls_and_half_a_shard_never_has_its_nam
     with frozen(job, tmp_path) as target:
 
         async def run() -> float:
-            staging = Staging(
-                [shard(job, 0, target / "data")], str(target), lambda _: None, {**ENV, "STUCK_IN": str(target)}
-            )
+            staging = Staging([shard(job, 0, target / "data")], str(target), {**ENV, "STUCK_IN": str(target)})
             running = asyncio.ensure_future(staging.run())
             await asyncio.get_running_loop().run_in_executor(None, until, lambda: _stuck(target))
             start = time.monotonic()
@@ -411,7 +410,7 @@ def test_the_childs_death_is_heard_though_the_disk_holds_its_workers(job: Path, 
         env = {**ENV, "STUCK_IN": str(target)}
 
         async def run() -> None:
-            staging = Staging([shard(job, 0, target / "data")], str(target), lambda _: None, env)
+            staging = Staging([shard(job, 0, target / "data")], str(target), env)
             running = asyncio.ensure_future(staging.run())
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, until, lambda: _stuck(target))
@@ -480,15 +479,14 @@ def test_workers_become_many_when_they_wait_and_stay_few_when_they_compute() -> 
 # What is said
 
 
-def test_progress_is_said_after_two_seconds_and_then_every_ten() -> None:
+def test_progress_is_said_after_two_seconds_and_then_every_ten(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    said: list[str] = []
-    progress = Progress(said.append, clock=lambda: now[0])
+    progress = Progress(clock=lambda: now[0])
     progress.begin("shard of rank 1", 10 * 2**30)
     for second in range(1, 41):
         now[0] = second
         progress.at(min(second, 12) * 2**28)
-    assert said == [
+    assert caplog.messages == [
         "shard of rank 1: 512.0 MiB of 10.0 GiB, 256.0 MiB/s, about 38 s left",
         "shard of rank 1: 3.0 GiB of 10.0 GiB, 256.0 MiB/s, about 28 s left",
         "shard of rank 1: 3.0 GiB of 10.0 GiB, nothing for 10 s: is a volume stalled?",
