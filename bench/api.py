@@ -69,8 +69,7 @@ async def member(place: Place, number: int, proxy: Proxy) -> None:
             training_address=_address(number),
             timeout=300.0,
             env={"PATH": "/usr/bin:/bin", "KUBECONFIG": str(_kubeconfig(place, proxy))},
-        ),
-        lambda line: None,
+        )
     )
     try:
         peers = await finder.find()

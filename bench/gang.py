@@ -46,7 +46,6 @@ class One:
         self.gang = Gang(
             GangSettings(size=size, port=0, listen=("127.0.0.1",), reach_within=60, verdict_within=60),
             self._on_event,
-            lambda line: None,
             complete=_nothing,
             judge=lambda cause: (cause, Next.STOP if cause.code == FOR_GOOD else Next.RESTART),
             prepare=_at_once,

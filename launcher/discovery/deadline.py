@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
 from time import monotonic
 
 from launcher.base.aio import bounded
 from launcher.errors import Exit, Failure
+
+log = logging.getLogger(__name__)
 
 _REPEAT = 30.0  # seconds after which an unchanged line is said again
 _PAUSE = 1.0  # seconds between changes: thousands of pods come in a burst
@@ -16,10 +18,9 @@ _PAUSE = 1.0  # seconds between changes: thousands of pods come in a burst
 class Deadline:
     """Counts from the first `begin()`."""
 
-    def __init__(self, timeout: float, variable: str, say: Callable[[str], None]) -> None:
+    def __init__(self, timeout: float, variable: str) -> None:
         self._timeout = timeout
         self._variable = variable
-        self._say = say
         self._deadline: float | None = None
         self._said = ""
         self._said_at = 0.0
@@ -43,7 +44,7 @@ class Deadline:
         """Say the state if that is due, within the deadline."""
         self.check_deadline(state, advice)
         if monotonic() >= self._due(state):
-            self._say(f"waiting for peers: {state}")
+            log.info(f"waiting for peers: {state}")
             self._said, self._said_at = state, monotonic()
 
     async def pause(self, state: str, seconds: float, changed: asyncio.Event) -> None:

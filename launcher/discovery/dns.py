@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from itertools import chain, repeat
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
@@ -27,9 +27,9 @@ _PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds; a failure is cached for 5 s in many c
 class DnsFinder:
     """Asks for `<name>-0.<service>`, seldom and by full name: failed look-ups are cached, and search lists are slow."""
 
-    def __init__(self, settings: FinderSettings, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: FinderSettings) -> None:
         self._settings = settings
-        self._waiting = Deadline(settings.timeout, settings.deadline, say)
+        self._waiting = Deadline(settings.timeout, settings.deadline)
         self._started: float | None = None
         self._found = 0
         self._state = "the hub's name was not looked up yet"
@@ -121,9 +121,9 @@ class DnsFinder:
         )
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> DnsFinder:
+def make(settings: FinderSettings) -> DnsFinder:
     """This way of finding peers."""
-    return DnsFinder(settings, say)
+    return DnsFinder(settings)
 
 
 def hub_name(settings: FinderSettings, rank: int) -> str:

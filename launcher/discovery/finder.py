@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
@@ -82,8 +82,8 @@ class Finder(Protocol):
         """End everything that runs in the background."""
 
 
-def make_finder(settings: FinderSettings, say: Callable[[str], None]) -> Finder:
-    """The way to find peers that the settings name. `say` gets progress lines. A job of one asks nobody."""
+def make_finder(settings: FinderSettings) -> Finder:
+    """The way to find peers that the settings name. A job of one asks nobody."""
     way = "launcher.discovery.single" if settings.size == 1 else WAYS[settings.discovery]
-    made: Finder = import_module(way).make(settings, say)
+    made: Finder = import_module(way).make(settings)
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from launcher.base.aio import bounded
@@ -26,9 +26,9 @@ _LONGEST = 30.0  # seconds between two starts of a child that crashes
 class KubernetesFinder:
     """Keeps a view of the pods by what the child tells, as long as that is needed."""
 
-    def __init__(self, settings: FinderSettings, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: FinderSettings) -> None:
         self._settings = settings
-        self._waiting = Deadline(settings.timeout, settings.deadline, say)
+        self._waiting = Deadline(settings.timeout, settings.deadline)
         self._view = View()
         self._failure: Failure | None = None
         self._changed = asyncio.Event()
@@ -200,6 +200,6 @@ class KubernetesFinder:
         return f"Look at `kubectl -n {settings.namespace} get pods -l {settings.selector}` and `kubectl describe pod`"
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> KubernetesFinder:
+def make(settings: FinderSettings) -> KubernetesFinder:
     """This way of finding peers."""
-    return KubernetesFinder(settings, say)
+    return KubernetesFinder(settings)

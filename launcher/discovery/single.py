@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from launcher.discovery.finder import FinderSettings
 from launcher.discovery.own_pod import own_member
@@ -46,6 +46,6 @@ class SingleFinder:
         """Nothing runs."""
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> SingleFinder:
+def make(settings: FinderSettings) -> SingleFinder:
     """This way of finding peers."""
     return SingleFinder(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from launcher.base.host import held_here, is_address, is_held, parsed
 from launcher.discovery.finder import FinderSettings
@@ -94,6 +94,6 @@ class StaticFinder:
         return peer in own or peer.split(".")[0] in own
 
 
-def make(settings: FinderSettings, say: Callable[[str], None]) -> StaticFinder:
+def make(settings: FinderSettings) -> StaticFinder:
     """This way of finding peers."""
     return StaticFinder(settings)

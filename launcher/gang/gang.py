@@ -60,7 +60,6 @@ class Gang:
         self,
         settings: GangSettings,
         events: Callable[[Event], None],
-        say: Callable[[str], None],
         *,
         complete: Callable[[], Awaitable[None]],
         judge: Callable[[Cause], tuple[Cause, Next]],
@@ -68,12 +67,11 @@ class Gang:
     ) -> None:
         self._settings = settings
         self._events = events
-        self._tell = say
         self._complete = complete
         self._judge = judge
         self._prepare = prepare
         self._incarnation = os.urandom(8).hex()
-        self._strangers = RefusalLog(say)
+        self._strangers = RefusalLog()
         self._door = Listener(settings, self._greet, self._strangers)
         self._next_try = 0.0
         self._hub: Hub | None = None
@@ -133,7 +131,6 @@ class Gang:
             papers,
             self._settings,
             hear=self._heard_soon,
-            say=self._tell,
             complete=self._complete,
             judge=self._judge,
             prepare=self._prepare,

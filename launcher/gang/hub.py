@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import defaultdict
@@ -20,6 +21,8 @@ from launcher.gang.refusals import Refusal
 from launcher.gang.seats import RollCall, Seat
 from launcher.gang.stall import Stall
 from launcher.model import Cause, Roster, Shape, Start
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -48,7 +51,6 @@ class Hub:
         settings: GangSettings,
         *,
         hear: Callable[[Message], None],
-        say: Callable[[str], None],
         complete: Callable[[], Awaitable[None]],
         judge: Callable[[Cause], tuple[Cause, Next]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
@@ -56,7 +58,6 @@ class Hub:
         self._papers = papers
         self._settings = settings
         self._hear = hear
-        self._say = say
         self._complete = complete
         self._judge = judge
         self._prepare = prepare
@@ -364,13 +365,13 @@ class Hub:
         marking.add_done_callback(self._marked)
         await asyncio.wait([marking], timeout=self._settings.complete_within)
         if not marking.done():
-            self._say(f"the mark of completion is not written after {self._settings.complete_within:g} s: going on")
+            log.info(f"the mark of completion is not written after {self._settings.complete_within:g} s: going on")
         self._finish()
 
     def _marked(self, marking: asyncio.Future[None]) -> None:
         """Perhaps later than anybody waits for it."""
         if not marking.cancelled() and (error := marking.exception()):
-            self._say(f"the mark of completion could not be written: {error}")
+            log.info(f"the mark of completion could not be written: {error}")
 
     def _finish(self, after: float = 0.0) -> None:
         if not self._finished:
@@ -444,7 +445,7 @@ class Hub:
         try:
             return self._judge(cause)
         except Exception as error:
-            self._say(f"judging the first cause failed, it stands as it is: {error!r}")
+            log.info(f"judging the first cause failed, it stands as it is: {error!r}")
             return cause, Next.STOP
 
     def _culprit(self) -> Seat | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 _TELL_EVERY = 30.0
 
@@ -22,9 +24,8 @@ class Refusal(Exception):
 class RefusalLog:
     """Tells the first of each reason at once, the further ones every 30 s as a number."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._say = say
         self._told: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -32,7 +33,7 @@ class RefusalLog:
         self.counts[reason] += 1
         if reason not in self._told:
             self._told[reason] = 1
-            self._say(f"gang port: refused {peer}: {reason}" + (f" ({text})" if text else ""))
+            log.info(f"gang port: refused {peer}: {reason}" + (f" ({text})" if text else ""))
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_TELL_EVERY, self._tell)
 
@@ -47,4 +48,4 @@ class RefusalLog:
         for reason, count in self.counts.items():
             if more := count - self._told[reason]:
                 self._told[reason] = count
-                self._say(f"gang port: refused {more} more: {reason} ({count} in all)")
+                log.info(f"gang port: refused {more} more: {reason} ({count} in all)")

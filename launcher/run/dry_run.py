@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher import paddle
+from launcher.base.log import shown_by
 from launcher.config import JobConfig
 from launcher.discovery.finder import make_finder
 from launcher.discovery.ranks import roster as roster_of
@@ -25,7 +27,8 @@ _SHOWN_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
 def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *, discover: bool, as_json: bool) -> str:
     """The plan as text or JSON, with placeholders for what only the peers can tell."""
-    rank, roster, job = asyncio.run(_asked(config)) if discover else _known(config)
+    with shown_by(logging.NullHandler()):
+        rank, roster, job = asyncio.run(_asked(config)) if discover else _known(config)
     plan = paddle.plan(config, flags, command, roster, rank)
     shown_rank = "<rank>" if rank is None else str(config.shape.number(rank))
     content = {
@@ -65,7 +68,7 @@ def _member(config: JobConfig, member: Member) -> dict[str, Any]:
 
 async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
     """What the peers tell, as soon as it would be enough to join."""
-    finder = make_finder(finder_settings(config), lambda text: None)
+    finder = make_finder(finder_settings(config))
     try:
         found = await finder.find()
         members = finder.members()

@@ -89,7 +89,7 @@ class Joining:
         self._staged = staged
         self._gang = gang
         self._events = events
-        self._finder = make_finder(finder_settings(config, rejoin=rejoin), log.info)
+        self._finder = make_finder(finder_settings(config, rejoin=rejoin))
         self._deadline = 0.0
         self._staging: Staging | None = None
         self._controller: str | None = None  # of the own role, where the identity is agreed at the join

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +17,6 @@ from launcher.run.event_source import EventSource
 from launcher.run.join import Joined, Joining
 from launcher.run.node import Node
 from launcher.run.restarts import GONE, Generations
-
-log = logging.getLogger(__name__)
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together
 
@@ -62,7 +59,6 @@ class Session:
         self.gang = Gang(
             self._settings,
             self.events,
-            log.info,
             complete=node.mark_complete,
             judge=self._judge,
             prepare=self._prepare,

@@ -48,7 +48,7 @@ def test_a_name_that_never_comes_ends_with_what_to_look_at() -> None:
 
 
 def test_number_zero_is_the_hub_and_asks_nobody() -> None:
-    asking = make_finder(dns_settings(host_name="x-0"), print)
+    asking = make_finder(dns_settings(host_name="x-0"))
     peers = asyncio.run(asking.find())
     assert (peers.rank, peers.hub, peers.me.address) == (0, None, "10.0.0.9")
     assert "kubectl get pods" in asking.missing([])
@@ -57,7 +57,7 @@ def test_number_zero_is_the_hub_and_asks_nobody() -> None:
 def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_pod() -> None:
     roles: dict[str, Any] = {"role": "pserver", "pservers": 2, "service": "trainer=worker.paddle"}
     with pytest.raises(Failure, match="2 is not a number from 0 to 1"):
-        asyncio.run(make_finder(dns_settings(host_name="server-2", **roles), print).find())
+        asyncio.run(make_finder(dns_settings(host_name="server-2", **roles)).find())
     asked = resolve([["10.0.0.7"]], "ns.svc.cluster.test", host_name="server-1", **roles)
     assert (asked["hub"], asked["rank"]) == ("10.0.0.7", 4)
     assert set(asked["names"]) == {"worker-0.paddle.ns.svc.cluster.test"}
@@ -66,7 +66,7 @@ def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_po
 @pytest.mark.parametrize("more", [{"host_name": "x-abcde"}, {"host_name": "x-24567"}, {"rank": 3}])
 def test_without_a_number_below_n_it_says_how_to_give_one(more: dict[str, Any]) -> None:
     with pytest.raises(Failure, match="LAUNCHER_RANK") as caught:
-        asyncio.run(make_finder(dns_settings(**more), print).find())
+        asyncio.run(make_finder(dns_settings(**more)).find())
     assert caught.value.code is Exit.CONFIG
 
 

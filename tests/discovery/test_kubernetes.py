@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import Peers
 from tests.support import finders
 from tests.support.fake_api import Authority, FakeApi, ended, member_of_set, pod
+from tests.support.logs import logged
 from tests.support.paths import REPOSITORY
 
 
@@ -73,9 +74,9 @@ def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[...
 class Searching:
     """A finder at work, and the lines that it said."""
 
-    def __init__(self, settings: FinderSettings) -> None:
-        self.said: list[str] = []
-        self.finder: Finder = make_finder(settings, self.said.append)
+    def __init__(self, settings: FinderSettings, said: Sequence[str] = ()) -> None:
+        self.said = said
+        self.finder: Finder = make_finder(settings)
         self.task = asyncio.create_task(self.finder.find())
 
     async def said_with(self, *parts: str) -> None:
@@ -84,13 +85,14 @@ class Searching:
 
 @asynccontextmanager
 async def searching(settings: FinderSettings) -> AsyncIterator[Searching]:
-    search = Searching(settings)
-    try:
-        yield search
-    finally:
-        search.task.cancel()
-        await asyncio.wait([search.task])
-        await search.finder.close()
+    with logged() as said:
+        search = Searching(settings, said)
+        try:
+            yield search
+        finally:
+            search.task.cancel()
+            await asyncio.wait([search.task])
+            await search.finder.close()
 
 
 async def until(holds: Callable[[], object], shown: object = "") -> None:
@@ -107,7 +109,7 @@ async def found(settings: FinderSettings) -> Peers:
 
 async def timed_out(settings: FinderSettings, *said: str) -> str:
     """What is said at the deadline, which comes only once the finder knows all of these parts."""
-    way = make_finder(replace(settings, timeout=0.2), print)
+    way = make_finder(replace(settings, timeout=0.2))
     try:
         await way.start()
         await until(lambda: all(part in way.missing(()) for part in said), said)
@@ -601,7 +603,7 @@ def test_the_identity_is_known_though_the_hubs_pod_has_ended(api: FakeApi, setti
     api.put(ended(pod("x-a", "10.0.0.7", index=0), 0), pod("x-b", "10.0.0.8", index=1))
 
     async def test() -> None:
-        way = make_finder(settings("x-b"), print)
+        way = make_finder(settings("x-b"))
         try:
             assert await way.identity() == "job-uid"
         finally:

@@ -23,7 +23,7 @@ def settings(**more: Any) -> FinderSettings:
 
 
 def find(**more: Any) -> Peers:
-    return asyncio.run(make_finder(settings(**more), print).find())
+    return asyncio.run(make_finder(settings(**more)).find())
 
 
 def refused(**more: Any) -> str:
@@ -50,7 +50,7 @@ def test_a_host_name_is_known_as_the_own_one() -> None:
 
 
 def test_all_members_are_known() -> None:
-    members = make_finder(settings(training_address="192.168.0.1"), print).members()
+    members = make_finder(settings(training_address="192.168.0.1")).members()
     assert [(m.rank, m.address) for m in members] == [(0, "10.0.0.5"), (1, "127.0.0.1"), (2, "10.0.0.7")]
     assert members[1].training_address == "192.168.0.1"
 

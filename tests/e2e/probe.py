@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from launcher.base.log import TextHandler, shown_by
 from launcher.discovery.finder import FinderSettings, make_finder
 from launcher.errors import Failure
 from launcher.model import BOTH, Shape
@@ -41,7 +42,7 @@ def settings() -> FinderSettings:
 
 async def search() -> dict[str, Any]:
     """Find, or ask about one pod until something is known."""
-    way = make_finder(settings(), lambda line: print(line, file=sys.stderr, flush=True))
+    way = make_finder(settings())
     started = time.monotonic()
     try:
         if "ASK" in os.environ:
@@ -56,7 +57,8 @@ async def search() -> dict[str, Any]:
 
 
 try:
-    print(json.dumps(asyncio.run(search())), flush=True)
+    with shown_by(TextHandler(lambda line: print(line, file=sys.stderr, flush=True))):
+        print(json.dumps(asyncio.run(search())), flush=True)
 except Failure as failure:
     print(json.dumps({"failure": failure.message}), flush=True)
     sys.exit(int(failure.code))

@@ -160,7 +160,9 @@ async def a_slow_line(place: Place) -> str:
     ],
 )
 @in_loop
-async def test_a_stranger_is_refused_and_counted(visit: Callable[[Place], Awaitable[str]]) -> None:
+async def test_a_stranger_is_refused_and_counted(
+    visit: Callable[[Place], Awaitable[str]], caplog: pytest.LogCaptureFixture
+) -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(3, hello_within=0.3)) for rank in range(3)]
         hub = nodes[0]
@@ -168,14 +170,14 @@ async def test_a_stranger_is_refused_and_counted(visit: Callable[[Place], Awaita
         await until(nodes[1].gang.missing)
         reason = await visit(hub.place)
         assert hub.gang.refused == {reason: 1}
-        assert [line for line in hub.lines if reason in line and "127.0.0.1" in line]
+        assert [line for line in caplog.messages if reason in line and "127.0.0.1" in line]
         await asyncio.gather(early, nodes[2].join(hub.place))
         assert await visit(hub.place) == reason
         assert hub.gang.refused == {reason: 2}
-        assert len(hub.lines) == 1, "the second of a kind is told later, as a number"
+        assert len(caplog.messages) == 1, "the second of a kind is told later, as a number"
         await finishes(nodes)
         await hub.gang.close()
-        assert any(f"refused 1 more: {reason} (2 in all)" in line for line in hub.lines)
+        assert any(f"refused 1 more: {reason} (2 in all)" in line for line in caplog.messages)
 
 
 async def finishes(nodes: list[Node]) -> None:
@@ -207,7 +209,7 @@ async def test_a_replayed_hello_is_refused(secret: bytes | None) -> None:
 
 
 @in_loop
-async def test_idle_strangers_cannot_keep_members_out() -> None:
+async def test_idle_strangers_cannot_keep_members_out(caplog: pytest.LogCaptureFixture) -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(3, hello_within=60)) for rank in range(3)]
         hub = nodes[0]
@@ -218,7 +220,7 @@ async def test_idle_strangers_cannot_keep_members_out() -> None:
         strangers = [await Stranger.connect(hub.place) for _ in range(500)]
         await until(lambda: sum(hub.gang.refused.values()) == 500 - 64 - 3)
         assert set(hub.gang.refused) == {"too many connections without a hello"}
-        assert len(hub.lines) == 1
+        assert len(caplog.messages) == 1
         await asyncio.wait_for(nodes[2].join(hub.place), 5)
         await early
         await finishes(nodes)
@@ -228,6 +230,7 @@ async def test_idle_strangers_cannot_keep_members_out() -> None:
 
 _FEW_DESCRIPTORS = """
 import asyncio, resource, sys
+from tests.support.logs import logged
 from tests.support.members import Node, Scene, settings, until
 
 async def main():
@@ -237,9 +240,10 @@ async def main():
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
         print(hub.gang.port, flush=True)
         await leading
-        print("no file descriptors left" in " ".join(hub.lines), flush=True)
+        print("no file descriptors left" in " ".join(lines), flush=True)
 
-asyncio.run(main())
+with logged() as lines:
+    asyncio.run(main())
 """
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,14 +35,14 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
 ) -> None:
     made: list[Lingering] = []
 
-    def make(settings: FinderSettings, say: Callable[[str], None]) -> Finder:
+    def make(settings: FinderSettings) -> Finder:
         made.append(Lingering(settings))
         return made[0]
 
     async def test() -> None:
         events: asyncio.Queue[object] = asyncio.Queue()
         job = config.read({"LAUNCHER_WORKDIR": str(tmp_path)}, {}, check_here=False)
-        gang = Gang(GangSettings(1, 0), events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
+        gang = Gang(GangSettings(1, 0), events.put_nowait, complete=nothing, judge=as_it_is, prepare=at_once)
         joining = Joining(job, gang, events.put_nowait)
         joining.begin()
         while not isinstance(await asyncio.wait_for(events.get(), 10), Joined):
@@ -86,7 +85,7 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         }
         events: asyncio.Queue[object] = asyncio.Queue()
         settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
-        gang = Gang(settings, events.put_nowait, print, complete=nothing, judge=as_it_is, prepare=at_once)
+        gang = Gang(settings, events.put_nowait, complete=nothing, judge=as_it_is, prepare=at_once)
         joining = Joining(config.read(given, {}, check_here=False), gang, events.put_nowait)
         joining.begin()
         await until(lambda: gang.port, "it listens")
@@ -108,7 +107,7 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         records[0].mark_complete()
         await both(JobComplete)
 
-    monkeypatch.setattr(join, "make_finder", lambda settings, say: OfARole(settings))
+    monkeypatch.setattr(join, "make_finder", OfARole)
     asyncio.run(test())
 
 

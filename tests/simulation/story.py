@@ -218,9 +218,7 @@ class Launcher:
             grace=GRACE,
             gathers=gathers,
         )
-        self._gang = Gang(
-            config, self._heard, lambda line: None, complete=job.complete, judge=job.judge, prepare=job.prepare
-        )
+        self._gang = Gang(config, self._heard, complete=job.complete, judge=job.judge, prepare=job.prepare)
 
     def _start(self) -> None:
         if self._over:

@@ -56,6 +56,7 @@ def _answer(question: bytes, end: int, addresses: list[str] | None) -> bytes:
 def main() -> None:
     """Set up the world, find, print what was found as JSON."""
     from tests.support.finders import dns_settings
+    from tests.support.logs import logged
 
     asked: dict[str, Any] = json.loads(sys.argv[1])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -65,11 +66,10 @@ def main() -> None:
         subprocess.run(["mount", "--bind", resolver.name, "/etc/resolv.conf"], check=True)
     server = NameServer(asked["script"])
     finds = asked["settings"].pop("finds", 1)
-    said: list[str] = []
-    found: dict[str, Any] = {"names": server.names, "said": said}
+    found: dict[str, Any] = {"names": server.names}
 
     async def search() -> None:
-        way = make_finder(dns_settings(**asked["settings"]), said.append)
+        way = make_finder(dns_settings(**asked["settings"]))
         hubs = []
         for _ in range(finds):
             peers = await way.find()
@@ -77,7 +77,8 @@ def main() -> None:
         found.update(hub=peers.hub, rank=peers.rank, hubs=hubs)
 
     try:
-        asyncio.run(search())
+        with logged() as found["said"]:
+            asyncio.run(search())
     except Failure as failure:
         found.update(code=int(failure.code), message=failure.message)
     print(json.dumps(found))

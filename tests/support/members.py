@@ -69,7 +69,6 @@ class Node:
         address = address or f"10.0.0.{rank}"
         self.me = Member(name, uid, address, address, rank)
         self.events: list[Event] = []
-        self.lines: list[str] = []
         self.completions = 0
         self.judged: list[Cause] = []
         self.roster: Roster | None = None
@@ -81,7 +80,6 @@ class Node:
         self.gang = Gang(
             config,
             self._on_event,
-            self.lines.append,
             complete=self._on_complete,
             judge=self._on_judge,
             prepare=self._on_prepare,
