@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from launcher.base.log import TextHandler, shown_by
 from launcher.base.spawn import become_subreaper, reap_orphans
 from launcher.model import Process
 from launcher.processes.supervisor import Died, Event, PassDone, Supervisor
@@ -48,7 +49,8 @@ def by_cat(source: Path, folder: Path) -> float:
 def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int]:
     """Seconds for the log path of the launcher, and the most KiB that were resident meanwhile."""
     start = time.monotonic()
-    passes, most = asyncio.run(supervised(source, folder))
+    with shown_by(TextHandler(lambda text: print(text, file=sys.stderr))):
+        passes, most = asyncio.run(supervised(source, folder))
     took = time.monotonic() - start
     wrote = (folder / "train.log").stat().st_size
     if passes[-1:] != [last_pass] or wrote < source.stat().st_size:
@@ -69,7 +71,7 @@ async def supervised(source: Path, folder: Path) -> tuple[list[int], int]:
         elif isinstance(event, Died):
             died.set()
 
-    supervisor = Supervisor(heed, lambda text: print(text, file=sys.stderr), tag="bench")
+    supervisor = Supervisor(heed, tag="bench")
     supervisor.place_logs(str(folder), "bench")
     argv = ("cat", str(source))
     supervisor.start(Process("trainer", argv, {"PATH": os.defpath}, "/", "train.log", pass_mark=b"Pass="))

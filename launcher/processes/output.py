@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import select
 import threading
@@ -14,6 +15,8 @@ from launcher.base.aio import bounded, off_loop
 from launcher.model import Process
 from launcher.processes.buffer import Buffer
 from launcher.processes.sinks import Limits, LogFile, Sink, StandardOutput
+
+log = logging.getLogger(__name__)
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
@@ -26,8 +29,8 @@ _DIGITS = 20  # more than any pass number has
 class Output:
     """Outlives the process: a further try of it attaches again and goes on in the same log.
 
-    `passed` is called on the loop with each new pass number; `say` from the threads of this output, too, and `printed`
-    from there whenever something has come.
+    `passed` is called on the loop with each new pass number, and `printed` from the threads
+    of this output whenever something has come.
     """
 
     def __init__(
@@ -36,7 +39,6 @@ class Output:
         *,
         passed: Callable[[int], None],
         printed: Callable[[], None] = lambda: None,
-        say: Callable[[str], None],
         stdout: int = 1,
         limits: Limits | None = None,
     ) -> None:
@@ -44,14 +46,13 @@ class Output:
         self._loop = asyncio.get_running_loop()
         self._passed = passed
         self._printed = printed
-        self._say = say
         self._backlog = Buffer(limits.memory, spare=_PIPE_SIZE)
         self._tail = Tail()
         self._marks = PassMarks(process.pass_mark)
-        self._log: LogFile | None = LogFile(process.log, self._backlog, say, limits)
+        self._log: LogFile | None = LogFile(process.log, self._backlog, limits)
         self._sinks: list[Sink] = [self._log]
         if process.echo:
-            self._sinks.append(StandardOutput(stdout, self._backlog, say, limits))
+            self._sinks.append(StandardOutput(stdout, self._backlog, limits))
         self._writing = [off_loop(sink.run) for sink in self._sinks]
         self._reader: _Reader | None = None
         self._looking = self._loop.call_later(1, self._look)
@@ -105,7 +106,7 @@ class Output:
         lost = 0
         for sink in sinks:
             if left := sink.waiting():
-                self._say(f"{left} bytes of output were not written any more: {sink.name}")
+                log.info(f"{left} bytes of output were not written any more: {sink.name}")
             lost += left
             sink.give_up()
         return lost

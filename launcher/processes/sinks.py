@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import select
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from launcher.processes.buffer import CHUNK, Buffer
+
+log = logging.getLogger(__name__)
 
 _PIPEFUL = 64 * 1024  # a blocking write is over only when all of it is taken: small ones show progress
 
@@ -33,11 +35,10 @@ class Sink:
 
     at_most = CHUNK
 
-    def __init__(self, name: str, backlog: Buffer, say: Callable[[str], None], limits: Limits) -> None:
+    def __init__(self, name: str, backlog: Buffer, limits: Limits) -> None:
         self.name = name
         self._backlog = backlog
         self._cursor = backlog.cursor()
-        self._say = say
         self._limits = limits
         self._in_write_since: float | None = None
         self._stall_named = 0.0  # when the present stall was named last; 0: not
@@ -66,10 +67,10 @@ class Sink:
         if since is None or now - since < self._limits.stall:
             if self._stall_named:
                 self._stall_named = 0.0
-                self._say(f"{self.name} takes writes again")
+                log.info(f"{self.name} takes writes again")
         elif not self._stall_named or now - self._stall_named >= self._limits.repeat:
             self._stall_named = now
-            self._say(f"{self.name} has not taken a write for {now - since:.0f} s; {self.waiting()} bytes wait")
+            log.info(f"{self.name} has not taken a write for {now - since:.0f} s; {self.waiting()} bytes wait")
 
     def _attempt(self, piece: memoryview) -> int:
         """Write once, and rest if that fails. Gives how many bytes of the piece were taken."""
@@ -87,7 +88,7 @@ class Sink:
         self._in_write_since = None
         if self._failing and taken:
             self._failing, self._error_named = False, 0.0
-            self._say(f"{self.name} is written again")
+            log.info(f"{self.name} is written again")
         return taken
 
     def _failed(self, error: OSError) -> None:
@@ -96,7 +97,7 @@ class Sink:
         if not self._error_named or now - self._error_named >= self._limits.repeat:
             self._error_named = now
             reason = os.strerror(error.errno or 0)
-            self._say(f"{self.name} cannot be written: {reason}; {self.waiting()} bytes wait, it is tried every second")
+            log.info(f"{self.name} cannot be written: {reason}; {self.waiting()} bytes wait, it is tried every second")
         self._close()
         self._backlog.rest(self._cursor, self._limits.retry)
 
@@ -119,8 +120,8 @@ class Sink:
 class LogFile(Sink):
     """A file on the volume, appended to. It is opened once its folder is known; until then its bytes wait."""
 
-    def __init__(self, file: str, backlog: Buffer, say: Callable[[str], None], limits: Limits) -> None:
-        super().__init__(file, backlog, say, limits)
+    def __init__(self, file: str, backlog: Buffer, limits: Limits) -> None:
+        super().__init__(file, backlog, limits)
         self._file = file
         self._fd: int | None = None
         self._opened_before = False
@@ -176,13 +177,13 @@ class StandardOutput(Sink):
 
     at_most = _PIPEFUL
 
-    def __init__(self, fd: int, backlog: Buffer, say: Callable[[str], None], limits: Limits) -> None:
-        super().__init__("standard output", backlog, say, limits)
+    def __init__(self, fd: int, backlog: Buffer, limits: Limits) -> None:
+        super().__init__("standard output", backlog, limits)
         self._fd = fd
 
     def _failed(self, error: OSError) -> None:
         if error.errno in (errno.EPIPE, errno.EBADF):
-            self._say("standard output is closed: lines go to the log file only")
+            log.info("standard output is closed: lines go to the log file only")
             self.give_up()
         else:
             super()._failed(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -21,6 +22,8 @@ from launcher.processes.output import Output
 from launcher.processes.ports import wait_until_listening
 from launcher.processes.proc import descendants, read_entry, table, tagged, tagged_environment
 from launcher.processes.sinks import Limits
+
+log = logging.getLogger(__name__)
 
 _REST_GRACE = 1.0  # for what is left of a group when its process has died
 _SETTLE = 0.1  # for the last words of a dead process to be read
@@ -76,8 +79,8 @@ class _Run:
 
 
 class Supervisor:
-    """Made on the loop. `events` is called on the loop, `say` from other threads too, and `printed` from others
-    whenever a trainer has printed something. With `can_tell_stacks` Python children are started such that they can.
+    """Made on the loop. `events` is called on the loop, and `printed` from other threads whenever
+    a trainer has printed something. With `can_tell_stacks` Python children are started such that they can.
 
     The caller has SIGCHLD call `processes.reap_orphans`, and is process 1 or has called `become_subreaper`.
     """
@@ -85,7 +88,6 @@ class Supervisor:
     def __init__(
         self,
         events: Callable[[Event], None],
-        say: Callable[[str], None],
         tag: str,
         guardian: Guardian | None = None,
         *,
@@ -95,7 +97,6 @@ class Supervisor:
         limits: Limits | None = None,
     ) -> None:
         self._events = events
-        self._say = say
         self._tag = tag
         self._guardian = guardian
         self._printed = printed
@@ -112,7 +113,6 @@ class Supervisor:
             process,
             passed=lambda number: self._events(PassDone(number)),
             printed=lambda: self._note_printed(run),
-            say=self._say,
             stdout=self._stdout,
             limits=self._limits,
         )
@@ -149,7 +149,7 @@ class Supervisor:
         gone = await asyncio.gather(*(self._end(run, grace) for run in runs))
         left = [run for run, is_gone in zip(runs, gone, strict=True) if not is_gone]
         for run in left:
-            self._say(
+            log.info(
                 f"the {run.process.role} (process group {run.child and run.child.pid}) does not end even by SIGKILL: "
                 "the kernel holds it, as it does when a volume stalls; it is left behind"
             )
@@ -197,7 +197,7 @@ class Supervisor:
             if not gone:  # what is left of it may hold its ports
                 self._tell_death(run, death, shortage=shortage())
                 return
-            self._say(
+            log.info(
                 f"the {process.role} ended with {death.code} before it served (try {attempt} of {process.tries}), "
                 f"it is started again; its last words: {' / '.join(run.output.tail()[-1:]) or 'none'}"
             )
@@ -268,9 +268,9 @@ class Supervisor:
         try:
             await bounded(until_none_is_left(), _SWEEP)
         except asyncio.TimeoutError:
-            self._say(f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left")
+            log.info(f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left")
         if killed:
-            self._say(f"{len(killed)} processes that the children had left behind were killed")
+            log.info(f"{len(killed)} processes that the children had left behind were killed")
 
 
 def _kill_strays(tag: str) -> set[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from launcher.processes.supervisor import Supervisor
 from launcher.run.event_source import EventSource
 from launcher.run.stall import Watchdog
 from launcher.run.start_order import StartOrder
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Attempt:
         self._events = events
         self.watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line())
         self.supervisor = Supervisor(
-            events, log.info, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
+            events, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
         )
         self.order = StartOrder(gang, number, self.supervisor.start, self.later)
 

@@ -78,9 +78,7 @@ class Node:
             self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
         attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
-        self.journal = Journal(
-            config.job_name or "", config.output, roster, me, history, attempts_file, config.shape, log.info
-        )
+        self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, config.shape)
 
     def plan(self, start: Start) -> Plan:
         """The processes of one generation."""
@@ -171,7 +169,6 @@ class Node:
             silence=settings.silence,
             patience=self._config.discovery.timeout,
             from_volume=self._from_volume,
-            say=log.info,
             lost=self._lost,
         )
 

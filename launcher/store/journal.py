@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from launcher.base.clock import utc_now
 from launcher.errors import Exit
@@ -33,7 +33,6 @@ class Journal:
         history: History | None,
         attempts_file: str | None,
         shape: Shape,
-        say: Callable[[str], None],
     ) -> None:
         assert me.rank is not None
         self.folder = os.path.join(output, member_folder(me.role, shape.number(me.rank)))
@@ -48,9 +47,9 @@ class Journal:
         self._last_pass: int | None = None
         self._result: Outcome | None = None
         self._history = history
-        self._status = LatestFile(os.path.join(self.folder, "status.json"), say)
-        self._summary = LatestFile(os.path.join(output, "job.json"), say)
-        self._attempts = LatestFile(attempts_file, say) if attempts_file else None
+        self._status = LatestFile(os.path.join(self.folder, "status.json"))
+        self._summary = LatestFile(os.path.join(output, "job.json"))
+        self._attempts = LatestFile(attempts_file) if attempts_file else None
         self.begun = False
 
     def phase(self, name: str) -> None:

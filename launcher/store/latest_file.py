@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from launcher.base import files
 from launcher.errors import Exit, Failure
+
+log = logging.getLogger(__name__)
 
 
 def as_bytes(content: Mapping[str, Any]) -> bytes:
@@ -23,9 +26,8 @@ class LatestFile:
     The file belongs to whoever began to write it last: what ends late, as a deleted job may, leaves it to the next.
     """
 
-    def __init__(self, path: str, say: Callable[[str], None]) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._say = say
         self._changed = threading.Condition()
         self._newest: bytes | None = None
         self._writing = False
@@ -57,7 +59,7 @@ class LatestFile:
                 self._complained = False
             except Failure as failure:
                 if not self._complained:
-                    self._say(failure.message)
+                    log.info(failure.message)
                 self._complained = True
 
     def _replace(self, data: bytes) -> None:

@@ -6,6 +6,7 @@ Whoever cannot say its word in time has lost it: by then another gang may count 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,8 @@ from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
 from launcher.store.lease import Lease, LeaseFiles, LeaseOwner
+
+log = logging.getLogger(__name__)
 
 _SAY_EVERY = 30.0
 _LOOK_EVERY = 1.0
@@ -32,7 +35,6 @@ class LeaseHolder:
         silence: float,
         patience: float,
         from_volume: FromVolume,
-        say: Callable[[str], None],
         lost: Callable[[Cause], None],
     ) -> None:
         self._leases = leases
@@ -41,7 +43,6 @@ class LeaseHolder:
         self._every = min(_MOST_EVERY, silence / 8)
         self._patience = patience
         self._from_volume = from_volume
-        self._say = say
         self._lost = lost
         self._number = 0
         self._taking: asyncio.Future[bool] | None = None
@@ -69,7 +70,7 @@ class LeaseHolder:
             elif asked_at >= until:
                 raise Failure(Exit.TIMED_OUT, f"waited {self._patience:g} s (LAUNCHER_PEER_TIMEOUT) {self._for(lease)}")
             elif asked_at - said_at >= _SAY_EVERY:
-                self._say(f"waiting {self._for(lease)}")
+                log.info(f"waiting {self._for(lease)}")
                 said_at = asked_at
             await asyncio.sleep(min(_LOOK_EVERY, self._every))
 

@@ -42,7 +42,7 @@ time.sleep(1000)
 
 async def main(folder):
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
-    supervisor = Supervisor(print, print, TAG, guardian)
+    supervisor = Supervisor(print, TAG, guardian)
     supervisor.place_logs(folder, "mark")
     supervisor.start(Process("trainer", (sys.executable, "-c", FAMILY, folder), dict(os.environ), "/", "train.log"))
     told = asyncio.Event()

@@ -66,7 +66,7 @@ def test_a_death_is_told_with_a_kill_since_its_start(tmp_path: Path, monkeypatch
 
     async def killed(*, by_the_kernel: bool) -> str:
         events: list[Event] = []
-        supervisor = Supervisor(events.append, print, secrets.token_hex(8))
+        supervisor = Supervisor(events.append, secrets.token_hex(8))
         supervisor.start(shell("touch started; until [ -e go ]; do sleep 0.01; done; kill -9 $$", cwd=str(tmp_path)))
         await until((tmp_path / "started").exists)
         if by_the_kernel:

@@ -56,10 +56,9 @@ class Case:
     """An output with what it says and the passes that it sees."""
 
     def __init__(self, limits: Limits | None = None, stdout: int = 1, process: Process | None = None) -> None:
-        self.said: list[str] = []
         self.passes: list[int] = []
         process = process or program("true", echo=stdout != 1, pass_mark=b"Pass=")
-        self.output = Output(process, passed=self.passes.append, say=self.said.append, stdout=stdout, limits=limits)
+        self.output = Output(process, passed=self.passes.append, stdout=stdout, limits=limits)
         self.writer = Writer(self.output)
 
     def place(self, folder: Path) -> Path:
@@ -105,7 +104,9 @@ def body(log: Path) -> bytes:
     return MARK.sub(b"", content)
 
 
-def test_output_goes_to_the_log_and_to_standard_output_unchanged(tmp_path: Path) -> None:
+def test_output_goes_to_the_log_and_to_standard_output_unchanged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = numbered(300_000) + b"\xff\0 no end of line"
 
     async def test() -> None:
@@ -117,7 +118,7 @@ def test_output_goes_to_the_log_and_to_standard_output_unchanged(tmp_path: Path)
             assert await case.finish() == 0
             assert read() == data
             assert body(log) == data
-            assert case.said == []
+            assert caplog.messages == []
 
     run(test())
 
@@ -179,7 +180,9 @@ def test_a_second_process_goes_on_in_the_same_log(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_stalled_standard_output_does_not_hold_up_the_log_and_is_named(tmp_path: Path) -> None:
+def test_a_stalled_standard_output_does_not_hold_up_the_log_and_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = numbered(4 * MEBIBYTE)
 
     async def test() -> None:
@@ -188,10 +191,10 @@ def test_a_stalled_standard_output_does_not_hold_up_the_log_and_is_named(tmp_pat
             log = case.place(tmp_path)
             case.writer.flood(data)
             await until(lambda: log.exists() and log.read_bytes().endswith(data))
-            await until(lambda: case.said)
-            assert re.match(r"standard output has not taken a write for \d+ s; \d+ bytes wait$", case.said[0])
+            await until(lambda: caplog.messages)
+            assert re.match(r"standard output has not taken a write for \d+ s; \d+ bytes wait$", caplog.messages[0])
             await until(lambda: read() == data)
-            await until(lambda: "standard output takes writes again" in case.said)
+            await until(lambda: "standard output takes writes again" in caplog.messages)
             assert await case.finish() == 0
 
     run(test())
@@ -212,18 +215,18 @@ def test_a_standard_output_that_does_not_block_gets_all_the_same_bytes(tmp_path:
     run(test())
 
 
-def test_a_closed_standard_output_is_dropped_with_one_word(tmp_path: Path) -> None:
+def test_a_closed_standard_output_is_dropped_with_one_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         reading, writing = os.pipe()
         os.close(reading)
         case = Case(stdout=writing)
         log = case.place(tmp_path)
         case.writer.write(b"one\n")
-        await until(lambda: case.said)
+        await until(lambda: caplog.messages)
         case.writer.write(b"two\n")
         assert await case.finish() == 0
         assert body(log) == b"one\ntwo\n"
-        assert case.said == ["standard output is closed: lines go to the log file only"]
+        assert caplog.messages == ["standard output is closed: lines go to the log file only"]
         os.close(writing)
 
     run(test())
@@ -253,7 +256,7 @@ def test_a_stalled_log_does_not_hold_up_standard_output_until_the_memory_is_full
     run(test())
 
 
-def test_the_last_words_of_a_dead_child_are_heard_though_nothing_is_written() -> None:
+def test_the_last_words_of_a_dead_child_are_heard_though_nothing_is_written(caplog: pytest.LogCaptureFixture) -> None:
     data = numbered(3 * MEBIBYTE + MEBIBYTE // 2)
 
     async def test() -> None:
@@ -263,7 +266,7 @@ def test_the_last_words_of_a_dead_child_are_heard_though_nothing_is_written() ->
         await case.output.settle(5)
         assert case.output.tail()[-1] == data.splitlines()[-1].decode()
         assert await case.output.close(0) == len(data)
-        assert case.said == [f"{len(data)} bytes of output were not written any more: train.log"]
+        assert caplog.messages == [f"{len(data)} bytes of output were not written any more: train.log"]
         case.writer.close()
         await case.output.detach(1)
 
@@ -271,7 +274,9 @@ def test_the_last_words_of_a_dead_child_are_heard_though_nothing_is_written() ->
 
 
 @needs_root
-def test_a_full_volume_is_named_once_and_nothing_is_lost_or_doubled_when_there_is_room_again(tmp_path: Path) -> None:
+def test_a_full_volume_is_named_once_and_nothing_is_lost_or_doubled_when_there_is_room_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = numbered(3 * MEBIBYTE)
 
     async def test() -> None:
@@ -281,24 +286,26 @@ def test_a_full_volume_is_named_once_and_nothing_is_lost_or_doubled_when_there_i
             case = Case(IMPATIENT)
             log = case.place(volume / "node_0")
             case.writer.flood(data)
-            await until(lambda: case.said)
-            assert case.said[0].startswith(f"{log} cannot be written: No space left on device; ")
+            await until(lambda: caplog.messages)
+            assert caplog.messages[0].startswith(f"{log} cannot be written: No space left on device; ")
             half = log.stat().st_size
             assert 0 < half < MEBIBYTE
             await asyncio.sleep(0.05)  # some attempts more
-            assert len(case.said) == 1
+            assert len(caplog.messages) == 1
             ballast.unlink()
             await until(lambda: log.stat().st_size > half)
             grow(volume, "8m")
             assert await case.finish() == 0
             assert body(log) == data
-            assert f"{log} is written again" in case.said
+            assert f"{log} is written again" in caplog.messages
 
     run(test())
 
 
 @needs_root
-def test_what_a_full_volume_does_not_take_by_the_end_is_counted(tmp_path: Path) -> None:
+def test_what_a_full_volume_does_not_take_by_the_end_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = numbered(2 * MEBIBYTE)
 
     async def test() -> None:
@@ -306,16 +313,18 @@ def test_what_a_full_volume_does_not_take_by_the_end_is_counted(tmp_path: Path) 
             case = Case(IMPATIENT)
             log = case.place(volume)
             case.writer.flood(data)
-            await until(lambda: case.said)
+            await until(lambda: caplog.messages)
             await until(lambda: case.writer.written == len(data))
             lost = await case.finish(within=0.1)
             assert lost == len(data) - len(body(log))
-            assert case.said[-1] == f"{lost} bytes of output were not written any more: {log}"
+            assert caplog.messages[-1] == f"{lost} bytes of output were not written any more: {log}"
 
     run(test())
 
 
-def test_a_folder_that_cannot_be_made_is_named_and_tried_again(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     blocking = tmp_path / "output"
     blocking.write_text("a file where a folder should be")
 
@@ -323,8 +332,8 @@ def test_a_folder_that_cannot_be_made_is_named_and_tried_again(tmp_path: Path) -
         case = Case(IMPATIENT)
         log = case.place(blocking / "node_0")
         case.writer.write(b"kept\n")
-        await until(lambda: case.said)
-        assert case.said[0].startswith(f"{log} cannot be written: Not a directory")
+        await until(lambda: caplog.messages)
+        assert caplog.messages[0].startswith(f"{log} cannot be written: Not a directory")
         blocking.unlink()
         assert await case.finish() == 0
         assert body(log) == b"kept\n"
@@ -333,7 +342,9 @@ def test_a_folder_that_cannot_be_made_is_named_and_tried_again(tmp_path: Path) -
 
 
 @needs_root
-def test_a_frozen_volume_is_named_while_the_child_goes_on_and_gets_all_when_it_thaws(tmp_path: Path) -> None:
+def test_a_frozen_volume_is_named_while_the_child_goes_on_and_gets_all_when_it_thaws(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = numbered(2 * MEBIBYTE)
 
     async def test() -> None:
@@ -345,8 +356,8 @@ def test_a_frozen_volume_is_named_while_the_child_goes_on_and_gets_all_when_it_t
                 volume.freeze()
                 case.writer.flood(data)
                 await until(lambda: read() == data)
-                await until(lambda: case.said)
-                assert re.match(rf"{log} has not taken a write for \d+ s; {len(data)} bytes wait$", case.said[0])
+                await until(lambda: caplog.messages)
+                assert re.match(rf"{log} has not taken a write for \d+ s; {len(data)} bytes wait$", caplog.messages[0])
                 volume.thaw()
                 assert await case.finish() == 0
                 assert body(log) == data

@@ -57,10 +57,9 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.events: list[Event] = []
-        self.said: list[str] = []
         self.tag = secrets.token_hex(8)
         self.nap = f"1000.{secrets.randbelow(10**9):09}"  # for `sleep`: nobody else sleeps as long
-        self.supervisor = Supervisor(self.events.append, self.said.append, self.tag)
+        self.supervisor = Supervisor(self.events.append, self.tag)
         self.supervisor.place_logs(str(folder), "mark")
 
     def log(self, name: str = "train.log") -> str:
@@ -117,7 +116,9 @@ def test_every_unasked_end_is_told_with_code_time_and_last_lines(tmp_path: Path)
     assert w.log().endswith("mark ====\nfirst\nlast\n")
 
 
-def test_a_program_that_cannot_start_is_told_as_a_death_and_not_tried_again(tmp_path: Path) -> None:
+def test_a_program_that_cannot_start_is_told_as_a_death_and_not_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(program("/no/such/program", role="pserver", ports=(1,), tries=3))
         await until(w.deaths)
@@ -125,7 +126,7 @@ def test_a_program_that_cannot_start_is_told_as_a_death_and_not_tried_again(tmp_
     w = watch(tmp_path, test)
     assert [death.code for death in w.deaths()] == [127]
     assert "/no/such/program" in w.deaths()[0].why
-    assert w.said == []
+    assert caplog.messages == []
 
 
 def test_it_serves_once_all_its_ports_listen_and_not_before(tmp_path: Path) -> None:
@@ -182,15 +183,15 @@ def test_a_grandchilds_socket_of_any_family_counts_though_it_made_its_own_sessio
     run(test())
 
 
-def test_a_crash_before_it_serves_is_tried_again_with_a_word(tmp_path: Path) -> None:
+def test_a_crash_before_it_serves_is_tried_again_with_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
 
     async def test(w: Watched) -> None:
         w.supervisor.start(w.server(crashes=2, ports=(port,)))
         await until(w.serving)
         assert w.deaths() == []
-        assert len(w.said) == 2
-        assert w.said[0] == (
+        assert len(caplog.messages) == 2
+        assert caplog.messages[0] == (
             "the pserver ended with 134 before it served (try 1 of 3), it is started again; its last words: core dumped"
         )
 
@@ -211,7 +212,9 @@ def test_the_third_crash_is_its_death(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_crashed_server_of_which_the_kernel_holds_a_part_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_crashed_server_of_which_the_kernel_holds_a_part_is_not_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(w: Watched) -> None:
         with freezing_volume(tmp_path / "volume") as volume:
             volume.freeze()
@@ -222,7 +225,8 @@ def test_a_crashed_server_of_which_the_kernel_holds_a_part_is_not_tried_again(tm
             await until(w.deaths)
             assert w.deaths()[0].code == 3
 
-    assert watch(tmp_path, test).said == []
+    watch(tmp_path, test)
+    assert caplog.messages == []
 
 
 def test_a_crash_after_it_served_is_its_death(tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_a_kill_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
 def test_the_last_words_are_told_though_nothing_takes_the_output(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         limits = Limits(memory=2 * 1024 * 1024)
-        supervisor = Supervisor(w.events.append, w.said.append, w.tag, limits=limits)
+        supervisor = Supervisor(w.events.append, w.tag, limits=limits)
         supervisor.start(shell("head -c 1500000 /dev/zero; echo; echo last words; exit 3"))
         await until(w.deaths)
         assert w.deaths()[0].tail[-1] == "last words"
@@ -351,7 +355,7 @@ def test_what_a_wrapper_started_has_all_of_the_grace_to_end(tmp_path: Path) -> N
     watch(tmp_path, test)
 
 
-def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path) -> None:
+def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell(f"setsid sleep {w.nap}2 & env -i setsid sleep {w.nap}3 & echo up; wait"))
         await until(lambda: "up" in w.log() and pids("sleep", f"{w.nap}2") and pids("sleep", f"{w.nap}3"))
@@ -365,7 +369,8 @@ def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path) ->
         os.killpg(other.pid, signal.SIGKILL)
         await ended(other)
 
-    assert "2 processes that the children had left behind were killed" in watch(tmp_path, test).said
+    watch(tmp_path, test)
+    assert "2 processes that the children had left behind were killed" in caplog.messages
 
 
 def test_passes_are_told(tmp_path: Path) -> None:
@@ -381,7 +386,7 @@ def test_passes_are_told(tmp_path: Path) -> None:
 
 def test_logs_begin_before_the_folder_is_known_and_are_all_there(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
-        early = Supervisor(w.events.append, w.said.append, w.tag)
+        early = Supervisor(w.events.append, w.tag)
         early.start(shell("echo early"))
         await until(w.deaths)
         early.place_logs(str(tmp_path / "node_1"), "mark")

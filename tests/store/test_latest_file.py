@@ -21,20 +21,22 @@ def version(path: Path) -> int:
     return int(json.loads(path.read_text())["version"])
 
 
-def test_a_run_that_ends_late_leaves_the_file_to_the_one_that_began_after_it(tmp_path: Path) -> None:
-    path, said = tmp_path / "node_0" / "status.json", list[str]()
-    old, new = LatestFile(str(path), said.append), LatestFile(str(path), print)
+def test_a_run_that_ends_late_leaves_the_file_to_the_one_that_began_after_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "node_0" / "status.json"
+    old, new = LatestFile(str(path)), LatestFile(str(path))
     for file, number in ((old, 1), (old, 2), (new, 3), (old, 4), (old, 5)):
         put(file, number)
     assert version(path) == 3
-    assert said == [f"{path} is left to a later run of this job, which has written it"]
+    assert caplog.messages == [f"{path} is left to a later run of this job, which has written it"]
     put(new, 6)
     assert version(path) == 6
 
 
 def test_it_goes_on_after_a_failed_write_and_where_the_file_was_removed(tmp_path: Path) -> None:
     path = tmp_path / "node_0" / "status.json"
-    file = LatestFile(str(path), print)
+    file = LatestFile(str(path))
     put(file, 1)
     path.parent.rename(tmp_path / "aside")
     path.parent.write_text("in the way")
@@ -52,7 +54,7 @@ def test_a_write_that_failed_after_it_took_effect_is_known_as_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "status.json"
-    file = LatestFile(str(path), print)
+    file = LatestFile(str(path))
     put(file, 1)
 
     def fails_late(path: str, data: bytes) -> None:

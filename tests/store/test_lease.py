@@ -19,6 +19,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import Cause
 from launcher.store.lease import LeaseFiles, LeaseOwner
 from launcher.store.lease_holder import LeaseHolder
+from tests.support.logs import logged
 from tests.support.members import in_loop, until
 
 T = TypeVar("T")
@@ -32,14 +33,12 @@ class Hub:
     """One that wants the folder."""
 
     def __init__(self, leases: LeaseFiles, me: LeaseOwner, patience: float = 30.0) -> None:
-        self.said: list[str] = []
         self.lost: list[Cause] = []
         self.tenure = LeaseHolder(
             leases,
             silence=SILENCE,
             patience=patience,
             from_volume=self._from_volume,
-            say=self.said.append,
             lost=self.lost.append,
         )
         self.tenure.me = me
@@ -56,12 +55,13 @@ def leases(tmp_path: Path) -> LeaseFiles:
 
 @asynccontextmanager
 async def waiting(hub: Hub) -> AsyncIterator[asyncio.Task[bool]]:
-    task = asyncio.create_task(hub.begins())
-    await until(lambda: hub.said, "that it waits")
-    try:
-        yield task
-    finally:
-        task.cancel()
+    with logged() as messages:
+        task = asyncio.create_task(hub.begins())
+        await until(lambda: any("pod-1" in line for line in messages), "that it waits for the other")
+        try:
+            yield task
+        finally:
+            task.cancel()
 
 
 @in_loop
@@ -69,7 +69,6 @@ async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: L
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
     assert await first.begins()
     async with waiting(second) as task:
-        assert "pod-1" in second.said[0]
         await asyncio.sleep(2 * ONE.ends_within)  # the first one speaks
         assert not task.done()
         assert not first.lost
@@ -79,10 +78,10 @@ async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: L
 
 
 @in_loop
-async def test_of_several_that_come_at_once_one_has_it(leases: LeaseFiles) -> None:
+async def test_of_several_that_come_at_once_one_has_it(leases: LeaseFiles, caplog: pytest.LogCaptureFixture) -> None:
     hubs = [Hub(leases, replace(ONE, gang=f"gang-{number}", uid=f"uid-{number}")) for number in range(5)]
     tasks = [asyncio.create_task(hub.begins()) for hub in hubs]
-    await until(lambda: sum(bool(hub.said) for hub in hubs) == 4, "that the others wait")
+    await until(lambda: len(caplog.messages) == 4, "that the others wait")
     assert sum(task.done() for task in tasks) == 1
     for task in tasks:
         task.cancel()
@@ -133,11 +132,13 @@ async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases
 
 
 @in_loop
-async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(leases: LeaseFiles) -> None:
+async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(
+    leases: LeaseFiles, caplog: pytest.LogCaptureFixture
+) -> None:
     await Hub(leases, ONE).begins()
     again = Hub(leases, replace(ONE, gang="gang-3"))
     assert await again.begins()
-    assert not again.said
+    assert not caplog.messages
 
 
 @in_loop
@@ -171,13 +172,15 @@ async def test_who_must_still_run_for_a_while_is_waited_for_that_long(leases: Le
 
 
 @in_loop
-async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for_itself(leases: LeaseFiles) -> None:
+async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for_itself(
+    leases: LeaseFiles, caplog: pytest.LogCaptureFixture
+) -> None:
     hub = Hub(leases, replace(ONE, uid=""))
     assert await hub.begins()
     assert not await hub.begins(), "it has it already"
     await hub.tenure.leave()
     assert await hub.begins()
-    assert not hub.said
+    assert not caplog.messages
 
 
 @in_loop
