@@ -15,7 +15,7 @@ for _number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
 
 def main() -> None:
     """The command `paddle-launcher`."""
-    from launcher.cli import run_command
+    from launcher.cli.main import run_command
 
     run_command(received)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import parse_run
+from launcher.cli.main import parse_run
 from launcher.errors import Exit, Failure
 from tests.support.paths import REPOSITORY, STANDIN
 
