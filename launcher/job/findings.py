@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-_ALIKE = 0.7  # of 1
+from launcher.base.suggestion import meant
 
 
 @dataclass(frozen=True)
@@ -106,10 +105,3 @@ class Fields:
 
     def _wrong(self, name: str, expected: str) -> None:
         self.found.problem(self.path(name), f"{self.values[name]!r}: expected {expected}")
-
-
-def meant(word: str, known: Collection[str]) -> str:
-    """A question about the nearest of these words, if one is near."""
-    by_small = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(word.lower(), by_small, n=1, cutoff=_ALIKE)
-    return f": is {by_small[near[0]]} meant?" if near else ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from launcher.base.suggestion import meant
 from launcher.job import pod_env, pod_template
-from launcher.job.findings import Fields, Found, meant
+from launcher.job.findings import Fields, Found
 from launcher.job.pods import GROUP_NAME, VOLCANO
 from launcher.job.preflight import rehearse_all
 from launcher.job.spec import PS, JobSpec, Json, PodGroupSpec, RoleSpec, SecretSpec, mode, name_problems
