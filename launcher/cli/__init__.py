@@ -1,1 +1,1 @@
-"""The command line: its commands and their arguments."""
+"""The command line: its commands, their arguments and help, and tab completion."""

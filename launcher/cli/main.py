@@ -1,4 +1,4 @@
-"""The commands and their arguments, nothing else."""
+"""The program `paddle-launcher`: which command runs, and how the process ends."""
 
 from __future__ import annotations
 
@@ -7,180 +7,176 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from launcher import __version__, config
-from launcher.arguments import namespace, no_flags, take, take_value
+from launcher.cli import run_arguments
 from launcher.errors import FOR_GOOD, Exit, Failure
 
-_HELP = """\
-paddle-launcher {version}: N plain Kubernetes pods become one PaddlePaddle training job
-
-  paddle-launcher run [--launcher-NAME=VALUE ...] [flags of paddle train] [-- command ...]
-      the entrypoint of each pod: finds the others, starts and supervises Paddle, ends with the job's exit code
-  paddle-launcher plan [--json] [--discover] [what run takes]
-      what `run` would do here, starting nothing; peers are looked for only with --discover
-  paddle-launcher local --nodes N [what run takes]
-      a whole job on this machine
-  paddle-launcher shard --data FOLDER [--config FOLDER] [--out OUT_DIR] [--count SPLIT_COUNT]
-      a data set, cut into OUT_DIR/<i>/data for each trainer
-  paddle-launcher status [--json] [JOB_FOLDER | [--namespace NAME] JOB]
-      a line a member: what the volume says about a job or, where there is no such folder, what the cluster says
-  paddle-launcher render [--strict] [--no-inject | --launcher-image IMAGE] [--entrypoint "COMMAND"] FILE
-      a PaddleJob of paddle-operator as plain manifests, for `kubectl apply -f -`; FILE may be - (docs/paddlejob.md)
-  paddle-launcher submit [--watch] [--namespace NAME] [what render takes] FILE
-      the same, created in the cluster at once; --watch shows a line a member until the end: the job's exit code
-  paddle-launcher logs [--follow] [--role pserver] [--namespace NAME] JOB [RANK]
-      what a trainer, or a server, of a job in the cluster has printed
-  paddle-launcher delete [--namespace NAME] JOB
-      a job with all that belongs to it, out of the cluster; data on volumes stays
-  paddle-launcher alive
-      whether the launcher of this pod answers: for probes
-  paddle-launcher version
-
-The environment says the rest (docs/configuration.md); --launcher-peer-timeout=60 stands for LAUNCHER_PEER_TIMEOUT=60.
-The exit codes are explained in docs/exit-codes.md.\
-"""
+if TYPE_CHECKING:  # `run` does without argparse
+    from argparse import Namespace
 
 
-@dataclass(frozen=True)
-class Request:
-    """What `run` was asked for on its command line."""
-
-    own: Mapping[str, str]  # variable to value
-    flags: tuple[str, ...]  # for `paddle train`, as they are
-    command: tuple[str, ...]  # after --
-
-
-def parse_run(arguments: Sequence[str]) -> Request:
-    """Only --launcher- flags are the launcher's; everything else goes on untouched and in order."""
-    words = list(arguments)
-    command: list[str] = []
-    if "--" in words:
-        cut = words.index("--")
-        words, command = words[:cut], words[cut + 1 :]
-        if not command:
-            raise Failure(Exit.USAGE, "--: expected a command after it")
-    own: dict[str, str] = {}
-    flags: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("--launcher-"):
-            flags.append(word)
-            continue
-        flag, equals, value = word.partition("=")
-        variable = config.variable_of_flag(flag)
-        if variable is None:
-            raise Failure(Exit.USAGE, f"{flag}: no such flag; the launcher's flags are {', '.join(config.flags())}")
-        if not equals:
-            found = next(rest, None)
-            if found is None:
-                raise Failure(Exit.USAGE, f"{flag}: expected a value")
-            value = found
-        own[variable] = value
-    if command and flags:
-        raise Failure(
-            Exit.USAGE, f"{' '.join(flags)}: flags for `paddle train` do not go with a command of your own after --"
-        )
-    return Request(own, tuple(flags), tuple(command))
-
-
-def _run(arguments: list[str], received: list[int]) -> int:
+def _run(arguments: Sequence[str], received: list[int]) -> int:
     from launcher import paddle
     from launcher.run.launcher import launch
 
-    request = parse_run(arguments)
+    request = run_arguments.parse(arguments)
     settings = config.read(config.environment(), request.own, programs=paddle.programs(request.command))
     return launch(settings, request.flags, request.command, received)
 
 
-def _plan(arguments: list[str], received: list[int]) -> int:
+def _plan(arguments: Sequence[str], received: list[int]) -> int:
     from launcher.run import dry_run
 
-    as_json, discover = take(arguments, "--json"), take(arguments, "--discover")
-    request = parse_run(arguments)
+    request = run_arguments.parse(arguments, switches=("--json", "--discover"))
     settings = config.read(config.environment(), request.own, check_here=False)
+    discover, as_json = "--discover" in request.options, "--json" in request.options
     return _print(dry_run.describe(settings, request.flags, request.command, discover=discover, as_json=as_json))
 
 
-def _local(arguments: list[str], received: list[int]) -> int:
+def _local(arguments: Sequence[str], received: list[int]) -> int:
     from launcher.run import local
 
-    nodes = take_value(arguments, "--nodes")
+    request = run_arguments.parse(arguments, valued=("--nodes",))
+    nodes = request.options.get("--nodes")
     if nodes is None:
         raise Failure(Exit.USAGE, f"--nodes: missing: expected a number of nodes, 1 to {local.MOST_NODES}")
     if not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
         raise Failure(Exit.USAGE, f"--nodes: {nodes!r}: expected a number of nodes, 1 to {local.MOST_NODES}")
-    request = parse_run(arguments)
     if given := sorted(local.NOT_THE_USERS & set(request.own)):
-        raise Failure(Exit.USAGE, f"{', '.join(given)}: `local` gives these to each node itself: leave them out")
+        raise Failure(Exit.USAGE, f"{', '.join(given)}: `local` sets these for each node: leave them out")
     return local.run(int(nodes), request.own, request.flags, request.command, config.environment(), received)
 
 
-def _shard(arguments: list[str], received: list[int]) -> int:
+def _shard(given: Namespace) -> int:
     from launcher.data import shard
 
-    return shard.main(arguments, config.environment())
+    environment = config.environment()
+    out = environment.get("OUT_DIR") if given.out is None else given.out
+    count = environment.get("SPLIT_COUNT") if given.count is None else given.count
+    in_kubernetes = None if given.anywhere else "KUBERNETES_SERVICE_HOST" in environment
+    shard.command(given.data, given.config, out, count, line_files=given.lines, in_kubernetes=in_kubernetes)
+    return Exit.COMPLETE
 
 
-def _status(arguments: list[str], received: list[int]) -> int:
-    from launcher.store import status
+def _status(given: Namespace) -> int:
+    folder = config.job_folder(given.job, config.environment())
+    if not given.namespace and ("/" in folder or os.path.isdir(os.path.join(folder, "output"))):
+        from launcher.store import status
 
-    as_json = take(arguments, "--json")
-    given = namespace(arguments)
-    no_flags("status", arguments)
-    folder = config.job_folder(arguments, config.environment())
-    if given is None and ("/" in folder or os.path.isdir(os.path.join(folder, "output"))):
-        return _print(status.describe(folder, as_json=as_json))
+        return _print(status.describe(folder, as_json=given.json))
     from launcher.job import commands
 
-    return _print(commands.status(folder, given, as_json=as_json))
+    return _print(commands.status(folder, given.namespace, as_json=given.json))
 
 
-def _render(arguments: list[str], received: list[int]) -> int:
+def _render(given: Namespace) -> int:
     from launcher.job import commands
 
-    return _print(commands.render(arguments))
+    asked = commands.asked(given.launcher_image, given.entrypoint, inject=not given.no_inject)
+    return _print(commands.render(given.file, asked, strict=given.strict))
 
 
-def _submit(arguments: list[str], received: list[int]) -> int:
+def _submit(given: Namespace) -> int:
     from launcher.job import commands
 
-    return commands.submit(arguments)
+    asked = commands.asked(given.launcher_image, given.entrypoint, inject=not given.no_inject)
+    return commands.submit(given.file, asked, given.namespace, strict=given.strict, watch=given.watch)
 
 
-def _logs(arguments: list[str], received: list[int]) -> int:
+def _logs(given: Namespace) -> int:
     from launcher.job import commands
 
-    for line in commands.logs(arguments):
+    for line in commands.logs(given.job, given.rank, given.namespace, role=given.role, follow=given.follow):
         _print(line)
     return Exit.COMPLETE
 
 
-def _delete(arguments: list[str], received: list[int]) -> int:
+def _delete(given: Namespace) -> int:
     from launcher.job import commands
 
-    return _print(commands.delete(arguments))
+    return _print(commands.delete(given.job, given.namespace))
 
 
-def _alive(arguments: list[str], received: list[int]) -> int:
+def _alive() -> int:
     from launcher.run import endpoint
 
     endpoint.ask(config.workdir(config.environment()))
     return Exit.COMPLETE
 
 
-def _version(arguments: list[str], received: list[int]) -> int:
+def _completion(given: Namespace) -> int:
+    from launcher.cli import completion, parser
+
+    return _print(completion.script(parser.tree(), given.shell))
+
+
+def _version() -> int:
     return _print(__version__)
 
 
-def _help(arguments: list[str], received: list[int]) -> int:
-    return _print(_HELP.format(version=__version__))
+_WITH_FLAGS_OF_PADDLE: Mapping[str, Callable[[Sequence[str], list[int]], int]] = {
+    "run": _run,
+    "plan": _plan,
+    "local": _local,
+}
+_COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
+    "shard": _shard,
+    "status": _status,
+    "render": _render,
+    "submit": _submit,
+    "logs": _logs,
+    "delete": _delete,
+    "completion": _completion,
+}
+# Probes call one of them all the time: argparse would be a tenth of its cost.
+_WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "version": _version}
+_HELP = ("help", "--help", "-h")
+_NAMES = frozenset({*_WITH_FLAGS_OF_PADDLE, *_COMMANDS, *_WITHOUT_ARGUMENTS, *_HELP})
+_OTHER_NAMES = {"--version": "version"}
+_HEAR_SIGNALS_THEMSELVES = ("run", "local")
 
 
-def _nothing(arguments: list[str], received: list[int]) -> int:
-    _help(arguments, received)
-    return Exit.USAGE
+def run_command(received: list[int]) -> None:
+    """Run what the command line asks for, and end this process. `received`: the signals that came so far."""
+    _open_missing_streams()
+    name, *arguments = sys.argv[1:] or [""]
+    if name not in _HEAR_SIGNALS_THEMSELVES:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        code = _perform(_OTHER_NAMES.get(name, name), arguments, received)
+    except Failure as failure:
+        code = _complain(failure, received)
+        if name == "run" and code in FOR_GOOD:
+            _tell_other_role(arguments, code, failure)
+    except BrokenPipeError:
+        code = 128 + signal.SIGPIPE
+    _end(code)
+
+
+def _perform(name: str, arguments: Sequence[str], received: list[int]) -> int:
+    if name in _WITHOUT_ARGUMENTS and not arguments:
+        return _WITHOUT_ARGUMENTS[name]()
+    help_wanted = run_arguments.asks_for_help(arguments)
+    if name in _WITH_FLAGS_OF_PADDLE and not help_wanted:
+        return _WITH_FLAGS_OF_PADDLE[name](arguments, received)
+    if os.getpid() == 1 and name not in _NAMES and shutil.which(name):
+        # `docker run IMAGE python train.py`: the image runs what it could run before it had this entrypoint.
+        os.execvp(name, [name, *arguments])
+    from launcher.cli import parser
+
+    if not name:
+        _print(parser.overview())
+        return Exit.USAGE
+    if name in _HELP:
+        return _print(parser.help_of(parser.named(arguments[0])) if arguments else parser.overview())
+    command = parser.named(name)
+    if help_wanted:
+        return _print(parser.help_of(command))
+    given = parser.parse(command, arguments)
+    return _WITHOUT_ARGUMENTS[name]() if name in _WITHOUT_ARGUMENTS else _COMMANDS[name](given)
 
 
 def _print(text: str) -> int:
@@ -192,55 +188,6 @@ def _print(text: str) -> int:
     except OSError as error:
         raise Failure(Exit.CANNOT_WRITE, f"cannot write standard output: {error.strerror}") from None
     return Exit.COMPLETE
-
-
-_COMMANDS: Mapping[str, Callable[[list[str], list[int]], int]] = {
-    "run": _run,
-    "plan": _plan,
-    "local": _local,
-    "shard": _shard,
-    "status": _status,
-    "render": _render,
-    "submit": _submit,
-    "logs": _logs,
-    "delete": _delete,
-    "alive": _alive,
-    "version": _version,
-    "--version": _version,
-    "help": _help,
-    "--help": _help,
-    "-h": _help,
-    "": _nothing,
-}
-# Of `run`, --help is a flag of Paddle's; `shard` has its own.
-_HELP_TELLS_ALL = ("plan", "local", "status", "render", "submit", "logs", "delete", "version")
-_HEAR_SIGNALS_THEMSELVES = ("run", "local")
-
-
-def run_command(received: list[int]) -> None:
-    """Run what the command line asks for, and end this process. `received`: the signals that came so far."""
-    _open_missing_streams()
-    words = sys.argv[1:] or [""]
-    if words[1:] in (["--help"], ["-h"]) and words[0] in _HELP_TELLS_ALL:
-        words = ["help"]
-    if words[0] not in _HEAR_SIGNALS_THEMSELVES:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-    try:
-        command = _COMMANDS.get(words[0])
-        if command is None and os.getpid() == 1 and shutil.which(words[0]):
-            # `docker run IMAGE python train.py`: the image runs what it could run before it had this entrypoint.
-            os.execvp(words[0], words)
-        if command is None:
-            raise Failure(Exit.USAGE, f"{words[0]}: no such command; see paddle-launcher --help")
-        code = command(words[1:], received)
-    except Failure as failure:
-        code = _complain(failure, received)
-        if words[0] == "run" and code in FOR_GOOD:
-            _tell_other_role(words[1:], code, failure)
-    except BrokenPipeError:
-        code = 128 + signal.SIGPIPE
-    _end(code)
 
 
 def _open_missing_streams() -> None:
@@ -268,7 +215,7 @@ def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> N
     from launcher.store import failure_marks
 
     try:
-        own = parse_run(arguments).own
+        own = run_arguments.parse(arguments).own
     except Failure:
         own = {}
     if member := config.role_member(config.environment(), own):

@@ -144,12 +144,10 @@ def workdir(environment: Mapping[str, str]) -> str:
     return environment.get("LAUNCHER_WORKDIR") or os.getcwd()
 
 
-def job_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The folder of the job that a command is about: its one argument, or what JOB_PATH and JOB_NAME say."""
-    if len(arguments) > 1:
-        raise Failure(Exit.USAGE, f"{' '.join(arguments)}: expected one folder, JOB_PATH/JOB_NAME")
-    if arguments:
-        return arguments[0]
+def job_folder(given: str | None, environment: Mapping[str, str]) -> str:
+    """Return the job that a command is about: the one that is given, or the folder of JOB_PATH and JOB_NAME."""
+    if given is not None:
+        return given
     if environment.get("JOB_PATH") and environment.get("JOB_NAME"):
         return os.path.join(environment["JOB_PATH"], environment["JOB_NAME"])
     raise Failure(Exit.USAGE, "expected the job's folder as an argument, or JOB_PATH and JOB_NAME in the environment")

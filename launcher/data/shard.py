@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 from launcher.base.files import shown
 from launcher.base.log import TextHandler, shown_by
@@ -20,14 +18,27 @@ _LINES = ("train.txt",)
 _LOCK = ".paddle-launcher-shard.lock"
 
 
-def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The command: its arguments, with OUT_DIR and SPLIT_COUNT of the environment standing in for what is not given."""
-    given = _parse(arguments, environment)
-    if not given.anywhere:
-        refuse_what_goes_with_container(given.out, "KUBERNETES_SERVICE_HOST" in environment)
+def command(
+    data: str,
+    config: str | None,
+    out: str | None,
+    count: str | None,
+    *,
+    line_files: Sequence[str] | None,
+    in_kubernetes: bool | None,
+) -> None:
+    """Check what was given, and split. With None for `in_kubernetes` OUT_DIR may be anywhere. Raises Failure."""
+    problems = []
+    if not out:
+        problems.append("OUT_DIR (or --out): not set: expected the folder to write the shards to")
+    if not (count or "").isdecimal() or int(count or 0) < 1:
+        problems.append(f"SPLIT_COUNT (or --count): {count!r}: expected the number of trainers, 1 or more")
+    if problems or out is None or count is None:
+        raise Failure(Exit.CONFIG, "\n".join(problems))
+    if in_kubernetes is not None:
+        refuse_what_goes_with_container(out, in_kubernetes)
     with shown_by(TextHandler(_print)):
-        shard(given.data, given.config, given.out, given.count, line_files=given.lines)
-    return Exit.COMPLETE
+        shard(data, config, out, int(count), line_files=line_files)
 
 
 def shard(data: str, config: str | None, out: str, count: int, *, line_files: Sequence[str] | None) -> None:
@@ -51,36 +62,6 @@ def refuse_what_goes_with_container(out: str, in_kubernetes: bool) -> None:
         raise Failure(
             Exit.CONFIG, f"{text}. Choose a folder on a volume; --anywhere writes to {shown(out)} all the same"
         )
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise Failure(Exit.USAGE, f"shard: {message}; see paddle-launcher shard --help")
-
-
-def _parse(arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
-    parser = _Parser(prog="paddle-launcher shard", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="the data set: every file of it goes to each")
-    parser.add_argument("--config", metavar="FOLDER", help="the configuration: goes to OUT_DIR under its own name")
-    parser.add_argument("--out", default=environment.get("OUT_DIR"), help="JOB_PATH/JOB_NAME of the job to come")
-    parser.add_argument("--count", default=environment.get("SPLIT_COUNT"), metavar="N", help="how many trainers")
-    parser.add_argument(
-        "--lines",
-        action="append",
-        metavar="NAME",
-        help="a file to split (default: train.txt), or a pattern; repeatable",
-    )
-    parser.add_argument("--anywhere", action="store_true", help="write even where the data ends with the container")
-    given = parser.parse_args(arguments)
-    problems = []
-    if not given.out:
-        problems.append("OUT_DIR (or --out): not set: expected the folder to write the shards to")
-    if not (given.count or "").isdecimal() or int(given.count) < 1:
-        problems.append(f"SPLIT_COUNT (or --count): {given.count!r}: expected the number of trainers, 1 or more")
-    if problems:
-        raise Failure(Exit.CONFIG, "\n".join(problems))
-    given.count = int(given.count)
-    return given
 
 
 def _print(text: str) -> None:

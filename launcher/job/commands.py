@@ -8,28 +8,32 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
-from launcher.arguments import namespace, no_flags, take, take_value
 from launcher.base.table import table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.from_yaml import Asked
 from launcher.job.spec import INJECTED, JobSpec
-from launcher.model import PSERVER, TRAINER
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 
 
-def render(arguments: list[str]) -> str:
-    """A PaddleJob as plain manifests."""
-    strict, asked = take(arguments, "--strict"), _asked(arguments)
-    return rendering.render(_file("render", arguments), asked, strict=strict)
+def asked(image: str | None, entrypoint: str | None, *, inject: bool) -> Asked:
+    """Return how pods get a launcher and a command, as flags of `render` and `submit` say it."""
+    if image is not None and not inject:
+        raise Failure(
+            Exit.USAGE, "--launcher-image: does not go with --no-inject, by which no launcher is brought along"
+        )
+    words = () if entrypoint is None else rendering.words(entrypoint, "--entrypoint")
+    return Asked(image or INJECTED if inject else None, words)
 
 
-def submit(arguments: list[str]) -> int:
-    """The same objects, created in the cluster; with --watch to the job's end."""
-    watch, strict, given = take(arguments, "--watch"), take(arguments, "--strict"), namespace(arguments)
-    asked = _asked(arguments)
-    file = _file("submit", arguments)
+def render(file: str, asked: Asked, *, strict: bool) -> str:
+    """Return a PaddleJob as plain manifests."""
+    return rendering.render(file, asked, strict=strict)
+
+
+def submit(file: str, asked: Asked, namespace: str | None, *, strict: bool, watch: bool) -> int:
+    """Create the same objects in the cluster; with `watch` wait for the job's end. Return an exit code."""
     parts = rendering.read("submit", file, asked, strict=strict)
     gangs = [gang for _, gang in parts if gang is not None]
     if len(gangs) != 1:
@@ -37,7 +41,7 @@ def submit(arguments: list[str]) -> int:
     from launcher.job.access import Access
     from launcher.job.submit import create
 
-    gang = _placed(gangs[0], given)
+    gang = _placed(gangs[0], namespace)
     access = Access(gang.namespace)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what was created so far is taken back
     try:
@@ -61,12 +65,12 @@ def submit(arguments: list[str]) -> int:
         return 128 + signal.SIGINT
 
 
-def status(job: str, given: str | None, *, as_json: bool) -> str:
+def status(job: str, namespace: str | None, *, as_json: bool) -> str:
     """How the cluster says that a job is: a line a member."""
     from launcher.job.access import Access
     from launcher.job.state import look
 
-    state = look(Access(given), job)
+    state = look(Access(namespace), job)
     if as_json:
         return json.dumps(asdict(state), indent=1)
     rows = [
@@ -77,58 +81,27 @@ def status(job: str, given: str | None, *, as_json: bool) -> str:
     return f"{job}: {state.phase}{ended}{cause}\n\n{table([_COLUMNS, *rows])}"
 
 
-def logs(arguments: list[str]) -> Iterator[str]:
-    """Lines of one member."""
-    follow = take(arguments, "--follow") or take(arguments, "-f")
-    role, given = take_value(arguments, "--role") or TRAINER, namespace(arguments)
-    if role not in (TRAINER, PSERVER):
-        raise Failure(Exit.USAGE, f"--role: {role!r}: expected {TRAINER} or {PSERVER}")
-    no_flags("logs", arguments)
-    job, *rest = arguments or [""]
-    rank = rest[0] if rest else "0"
-    if not job or len(rest) > 1 or not rank.isdecimal():
-        raise Failure(Exit.USAGE, f"logs: {' '.join(arguments) or 'nothing'}: expected a job, and the rank of a member")
+def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool) -> Iterator[str]:
+    """Yield the lines of one member."""
     from launcher.job.access import Access
     from launcher.job.logs import lines
 
-    return lines(Access(given), job, int(rank), role=role, follow=follow)
+    return lines(Access(namespace), job, rank, role=role, follow=follow)
 
 
-def delete(arguments: list[str]) -> str:
-    """A job with all that belongs to it."""
-    given = namespace(arguments)
-    no_flags("delete", arguments)
-    if len(arguments) != 1:
-        raise Failure(Exit.USAGE, f"delete: {' '.join(arguments) or 'nothing'}: expected one job")
+def delete(job: str, namespace: str | None) -> str:
+    """Delete a job with all that belongs to it."""
     from launcher.job.access import Access
     from launcher.job.submit import delete as delete_job
 
-    delete_job(Access(given), arguments[0])
-    return f"deleted {arguments[0]}"
+    delete_job(Access(namespace), job)
+    return f"deleted {job}"
 
 
-def _asked(arguments: list[str]) -> Asked:
-    as_it_is = take(arguments, "--no-inject")
-    image, entrypoint = take_value(arguments, "--launcher-image"), take_value(arguments, "--entrypoint")
-    if as_it_is and image is not None:
-        raise Failure(
-            Exit.USAGE, "--launcher-image: does not go with --no-inject, by which no launcher is brought along"
-        )
-    words = () if entrypoint is None else rendering.words(entrypoint, "--entrypoint")
-    return Asked(None if as_it_is else image or INJECTED, words)
-
-
-def _file(command: str, arguments: list[str]) -> str:
-    no_flags(command, arguments, but=rendering.STANDARD_INPUT)
-    if len(arguments) != 1:
-        raise Failure(
-            Exit.USAGE, f"{command}: {' '.join(arguments) or 'nothing'}: expected one file, or - for standard input"
-        )
-    return arguments[0]
-
-
-def _placed(gang: JobSpec, given: str | None) -> JobSpec:
+def _placed(gang: JobSpec, namespace: str | None) -> JobSpec:
     """In a namespace; a job that names another one is not moved."""
-    if given and gang.namespace and given != gang.namespace:
-        raise Failure(Exit.USAGE, f"--namespace: {given!r}: the file says {gang.namespace!r}: leave one of them out")
-    return gang if gang.namespace else replace(gang, namespace=given)
+    if namespace and gang.namespace and namespace != gang.namespace:
+        raise Failure(
+            Exit.USAGE, f"--namespace: {namespace!r}: the file says {gang.namespace!r}: leave one of them out"
+        )
+    return gang if gang.namespace else replace(gang, namespace=namespace)

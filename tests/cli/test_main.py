@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.main import parse_run
-from launcher.errors import Exit, Failure
+from launcher.cli.commands import COMMANDS
+from launcher.errors import Exit
 from tests.support.paths import REPOSITORY, STANDIN
 
 
@@ -22,22 +22,22 @@ def launcher(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env={**base, **environment}, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_only_the_launchers_own_flags_are_taken() -> None:
-    request = parse_run(["--job=train", "--launcher-peer-timeout", "5", "--version", "--launcher-rank=1", "x y"])
-    assert request.own == {"LAUNCHER_PEER_TIMEOUT": "5", "LAUNCHER_RANK": "1"}
-    assert request.flags == ("--job=train", "--version", "x y")
+def test_help_is_the_launchers_before_two_dashes_and_the_users_after_them(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    ended = launcher("run", "--config=a", "--help", "--", "touch", str(made), LAUNCHER_WORKDIR=str(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("usage: paddle-launcher run ")
+    assert not made.exists()
+    users = ("sh", "-c", "echo $1", "sh", "--help")
+    assert launcher("run", "--", *users, LAUNCHER_WORKDIR=str(tmp_path)).stdout == "--help\n"
 
 
-def test_a_command_after_two_dashes_is_kept_as_it_is() -> None:
-    request = parse_run(["--launcher-rank=0", "--", "python", "t.py", "--launcher-rank=9", "--", "a b"])
-    assert request.command == ("python", "t.py", "--launcher-rank=9", "--", "a b")
-
-
-@pytest.mark.parametrize("words", [["--launcher-peer"], ["--launcher-nosuch=1"], ["--launcher-rank"], ["--"]])
-def test_flags_of_the_launcher_are_not_guessed(words: list[str]) -> None:
-    with pytest.raises(Failure) as caught:
-        parse_run(words)
-    assert caught.value.code == Exit.USAGE
+def test_run_loads_neither_argparse_nor_what_completes(tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "launcher", "run", "--", "true"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert "launcher.cli.main" in loaded
+    assert not loaded & {"argparse", "shtab"}
 
 
 def test_an_environment_that_is_wrong_in_six_ways_gives_six_lines_and_78(tmp_path: Path) -> None:
@@ -61,20 +61,63 @@ def test_an_environment_that_is_wrong_in_six_ways_gives_six_lines_and_78(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "words", [["fly"], ["local"], ["local", "--nodes", "none"], ["run", "--launcher-x=1"], ["status", "--jsn"], []]
+    ("line", "told"),
+    [
+        ("fly", "fly: no such command; see paddle-launcher --help"),
+        ("sttaus", "sttaus: no such command: is status meant? See paddle-launcher --help"),
+        ("help sttaus", "sttaus: no such command: is status meant? See paddle-launcher --help"),
+        ("-n x status", "-n: expected a command before any flag; see paddle-launcher --help"),
+        ("run --launcher-x=1", "--launcher-x: no such flag; see paddle-launcher run --help"),
+        (
+            "plan --launcher-per-timeout=1",
+            "--launcher-per-timeout: no such flag: is --launcher-peer-timeout meant? See paddle-launcher run --help",
+        ),
+        ("local", "--nodes: missing: expected a number of nodes, 1 to 200"),
+        ("local --nodes none", "--nodes: 'none': expected a number of nodes, 1 to 200"),
+        ("local --nodes", "--nodes: expected a value"),
+        ("status --jsn x", "status: --jsn: no such flag: is --json meant? See paddle-launcher status --help"),
+        ("status --js", "status: --js: no such flag: is --json meant? See paddle-launcher status --help"),
+        ("status a b", "status: b: one word too many; see paddle-launcher status --help"),
+        ("status -n", "status: -n/--namespace: expected a value; see paddle-launcher status --help"),
+        ("submit --watsh", "submit: --watsh: no such flag: is --watch meant? See paddle-launcher submit --help"),
+        ("submit -n x", "submit: expected FILE; see paddle-launcher submit --help"),
+        ("delete", "delete: expected JOB; see paddle-launcher delete --help"),
+        ("logs", "logs: expected JOB; see paddle-launcher logs --help"),
+        (
+            "logs job first",
+            "logs: RANK: 'first': expected the number of a member, 0 or more; see paddle-launcher logs --help",
+        ),
+        ("logs --role x y", "logs: --role: 'x': expected trainer or pserver; see paddle-launcher logs --help"),
+        (
+            "completion tcsh",
+            "completion: SHELL: 'tcsh': expected bash, zsh or fish; see paddle-launcher completion --help",
+        ),
+        ("version --long", "version: --long: no such flag; see paddle-launcher version --help"),
+    ],
+    ids=lambda text: text.partition(":")[0],
 )
-def test_a_wrong_command_line_ends_with_64(words: list[str]) -> None:
-    ended = launcher(*words)
-    assert ended.returncode == Exit.USAGE
-    assert "Traceback" not in ended.stderr
+def test_a_wrong_command_line_is_told_with_what_is_right_and_64(line: str, told: str) -> None:
+    ended = launcher(*line.split())
+    assert (ended.returncode, ended.stdout, ended.stderr) == (Exit.USAGE, "", f"paddle-launcher: {told}\n")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["help"], ["local", "--help"], ["status", "-h"]])
-def test_help_names_every_command(words: list[str]) -> None:
+@pytest.mark.parametrize("words", [["--help"], ["help"], ["-h"], []])
+def test_help_shows_every_command_on_one_screen(words: list[str]) -> None:
     ended = launcher(*words)
+    assert ended.returncode == (0 if words else Exit.USAGE)
+    lines = ended.stdout.splitlines()
+    assert len(lines) <= 22  # of 24, with a prompt before and after it
+    assert max(map(len, lines)) < 80
+    for command in COMMANDS:
+        assert any(line.split()[:1] == [command.name] for line in lines)
+
+
+@pytest.mark.parametrize("words", ["status --help", "help status", "status job -h"])
+def test_help_of_one_command_explains_it(words: str) -> None:
+    ended = launcher(*words.split())
     assert ended.returncode == 0
-    for command in ("run", "plan", "local", "shard", "status"):
-        assert f"paddle-launcher {command}" in ended.stdout
+    for part in ("usage: paddle-launcher status", "--namespace NAME", "exit codes:\n  0 ", "examples:\n"):
+        assert part in ended.stdout
 
 
 def test_plan_shows_what_run_would_do_with_placeholders_for_the_peers() -> None:

@@ -138,12 +138,6 @@ def test_a_wrong_command_line_ends_with_64(words: list[str]) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_its_help_says_what_it_takes() -> None:
-    ended = render("--help")
-    assert ended.returncode == 0
-    assert "paddle-launcher render [--strict]" in ended.stdout
-
-
 def test_a_file_that_cannot_be_read_is_named() -> None:
     ended = render("/nowhere/job.yaml")
     assert ended.returncode == Exit.NO_INPUT

@@ -1,0 +1,245 @@
+"""All commands: what each does, its exit codes, examples. docs/commands.md shows the same."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launcher.cli import flags
+from launcher.errors import Exit
+
+PROGRAM = "paddle-launcher"
+POD, MACHINE, CLUSTER = GROUPS = ("In a pod", "On your machine", "In a cluster (the one that kubectl uses)")
+_Exits = tuple[tuple[int | str, str], ...]
+
+_USAGE = (int(Exit.USAGE), "the command line is wrong: the message names the flag")
+_ENVIRONMENT = (int(Exit.CONFIG), "a variable is missing or wrong: the message has one line for each")
+_API = (
+    (int(Exit.TIMED_OUT), "the API server does not answer"),
+    (int(Exit.DENIED), "the API server denies it: the message names the missing right"),
+    (int(Exit.CONFIG), "no cluster is known here: the message says where it was looked for"),
+)
+_NO_JOB = (int(Exit.NO_INPUT), "there is no such job")
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. `add` adds its flags to a parser, `add_hidden` those that only tab completion shows."""
+
+    name: str
+    group: str
+    summary: str
+    description: tuple[str, ...]
+    exits: _Exits
+    examples: tuple[str, ...]
+    add: Callable[[ArgumentParser], None] = lambda parser: None
+    add_hidden: Callable[[ArgumentParser], None] = lambda parser: None
+    usage: str | None = None  # in place of the one that argparse makes
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "run",
+        POD,
+        "Find the other pods, train, end with the job's exit code",
+        (
+            "Run one pod's part of a job: this is the container's entrypoint. It finds the other pods, copies "
+            "configuration and data from the volume, starts Paddle once all pods are ready, watches it, and ends with "
+            "the job's exit code.",
+            "Without --, it trains with Paddle v0. Flags that do not begin with --launcher- go to `paddle train`, "
+            "unchanged and in order; `paddle train --help` in the image explains those.",
+            "After --, every word belongs to your program, which trains with Paddle 2 or 3: "
+            "`run -- python train.py --help` prints the help of train.py.",
+        ),
+        (
+            (0, "the job is complete"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "a shard or the configuration folder is missing or empty"),
+            (int(Exit.PEER_FAILED), "another pod failed first: the message names it"),
+            (int(Exit.TIMED_OUT), "the other pods did not come in time: the message says why"),
+            (int(Exit.PEER_LOST), "another pod was lost: it was killed, or its node is gone"),
+            _ENVIRONMENT,
+            (int(Exit.STOPPED), "told to stop, and stopped"),
+            ("other", "that of the trainer or pserver that failed; docs/exit-codes.md has all"),
+        ),
+        (
+            "paddle-launcher run --config=trainer_config.lr.py --num_passes=5",
+            "paddle-launcher run --launcher-mode=ps -- python train.py",
+        ),
+        flags.run,
+        usage="paddle-launcher run [--launcher-NAME VALUE ...] [FLAGS OF paddle train]\n"
+        "       paddle-launcher run [--launcher-NAME VALUE ...] -- COMMAND",
+    ),
+    Command(
+        "plan",
+        POD,
+        "Show what `run` would do here; start nothing",
+        (
+            "Show what `run` would do with these variables and arguments: rank, members, copies, and each process with "
+            "its arguments. It starts nothing. Without --discover it contacts no other pod, and shows placeholders for "
+            "what only the other pods can tell.",
+            "It takes all that `run` takes: see `paddle-launcher run --help`.",
+        ),
+        (
+            (0, "the plan is printed"),
+            _USAGE,
+            (int(Exit.TIMED_OUT), "with --discover: the other pods did not come in time"),
+            _ENVIRONMENT,
+        ),
+        (
+            "paddle-launcher plan --config=trainer_config.lr.py",
+            "paddle-launcher plan --json -- python train.py",
+        ),
+        flags.plan,
+        flags.run,
+        "paddle-launcher plan [--json] [--discover] [ARGUMENTS OF run]",
+    ),
+    Command(
+        "alive",
+        POD,
+        "Check that this pod's launcher answers, for probes",
+        ("Check that the launcher of this pod answers. It answers from its start to its end, also while it waits.",),
+        ((0, "it answers"), _USAGE, (int(Exit.TIMED_OUT), "no launcher answers")),
+        ("kubectl exec POD -- paddle-launcher alive",),
+    ),
+    Command(
+        "local",
+        MACHINE,
+        "Run a whole job on this machine, one launcher per node",
+        (
+            "Run a whole job on this machine: N launchers, each in a network of its own, by the same code as in pods. "
+            "Lines of output begin with the node's rank. It needs root or user namespaces.",
+            "It takes all that `run` takes: see `paddle-launcher run --help`.",
+        ),
+        (
+            (0, "the job is complete"),
+            _USAGE,
+            (int(Exit.CONFIG), "a variable is missing or wrong, or this machine allows no networks"),
+            ("other", "that of the node that failed first"),
+        ),
+        (
+            "paddle-launcher local --nodes 3 --config=trainer_config.lr.py",
+            "paddle-launcher local --nodes 2 --launcher-mode=ps -- python train.py",
+        ),
+        flags.local,
+        flags.local_hidden,
+        "paddle-launcher local --nodes N [ARGUMENTS OF run]",
+    ),
+    Command(
+        "shard",
+        MACHINE,
+        "Split a data set into one folder per trainer",
+        (
+            "Split a data set for N trainers: OUT/0/data, OUT/1/data and so on, each with a share of the lines, which "
+            "stay whole. Running it again changes nothing.",
+        ),
+        (
+            (0, "all shards are there"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "the data set is missing or empty, or has fewer lines than trainers"),
+            (int(Exit.CANNOT_WRITE), "OUT cannot be written, or another `shard` writes there"),
+            (int(Exit.CONFIG), "OUT or the number of trainers is missing or wrong"),
+        ),
+        (
+            "paddle-launcher shard --data ./data --out /volume/quick-start --count 3",
+            "OUT_DIR=/volume/quick-start SPLIT_COUNT=3 paddle-launcher shard --data ./data",
+        ),
+        flags.shard,
+    ),
+    Command(
+        "render",
+        MACHINE,
+        "Print a PaddleJob as plain Kubernetes manifests",
+        (
+            "Print a PaddleJob of paddle-operator as plain manifests for `kubectl apply -f -`. It needs no cluster. "
+            "Notes on standard error say which fields cannot be honoured. docs/paddlejob.md explains every field.",
+        ),
+        (
+            (0, "rendered, perhaps with notes"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "FILE cannot be read"),
+            (int(Exit.CONFIG), "FILE has no PaddleJob or a wrong one; with --strict also: notes"),
+        ),
+        (
+            "paddle-launcher render job.yaml | kubectl apply -f -",
+            'paddle-launcher render --no-inject --entrypoint "python3 train.py" job.yaml',
+        ),
+        flags.render,
+    ),
+    Command(
+        "completion",
+        MACHINE,
+        "Print the tab completion for bash, zsh or fish",
+        ("Print the tab completion for one shell: commands, flags and files. Each example loads it into new shells.",),
+        ((0, "printed"), _USAGE),
+        (
+            "echo 'source <(paddle-launcher completion bash)' >> ~/.bashrc",
+            "echo 'source <(paddle-launcher completion zsh)' >> ~/.zshrc  # after compinit",
+            "echo 'paddle-launcher completion fish | source' >> ~/.config/fish/config.fish",
+        ),
+        flags.completion,
+    ),
+    Command(
+        "version",
+        MACHINE,
+        "Print the version",
+        ("Print the version.",),
+        ((0, "printed"), _USAGE),
+        ("paddle-launcher version",),
+    ),
+    Command(
+        "submit",
+        CLUSTER,
+        "Create a PaddleJob in the cluster",
+        (
+            "Create what `render` prints in the cluster, all objects or none. A job of the same name is an error. With "
+            "--watch, Ctrl-C ends the watching, and the job runs on.",
+        ),
+        (
+            (0, "created; with --watch: the job is complete"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "FILE cannot be read"),
+            *_API[:2],
+            (int(Exit.CONFIG), "FILE has no PaddleJob or a wrong one, its name is taken, or no cluster is known"),
+            (_INTERRUPTED, "interrupted with Ctrl-C"),
+            ("other", "with --watch: that of the job"),
+        ),
+        (
+            "paddle-launcher submit --watch job.yaml",
+            "paddle-launcher submit -n research --launcher-image your/inject:1 job.yaml",
+        ),
+        flags.submit,
+    ),
+    Command(
+        "status",
+        CLUSTER,
+        "Show the members of a job, one per line",
+        (
+            "Show the members of a job, one per line. A folder on the volume tells more: the last pass, and how often "
+            "the job has started. It needs no cluster.",
+        ),
+        ((0, "printed"), _USAGE, (int(Exit.NO_INPUT), "there is no such folder or job"), *_API),
+        ("paddle-launcher status /volume/quick-start", "paddle-launcher status -n research wide-and-deep"),
+        flags.status,
+    ),
+    Command(
+        "logs",
+        CLUSTER,
+        "Print the output of one member of a job",
+        ("Print what a trainer, or a server, of a job in the cluster has printed.",),
+        ((0, "printed"), _USAGE, (int(Exit.NO_INPUT), "there is no such job, or the member has no log"), *_API),
+        ("paddle-launcher logs -f wide-and-deep 1", "paddle-launcher logs --role pserver -n research wide-and-deep"),
+        flags.logs,
+    ),
+    Command(
+        "delete",
+        CLUSTER,
+        "Delete a job and all that belongs to it; data on volumes stays",
+        ("Delete a job and all that belongs to it, and wait until its pods are gone. Data on volumes stays.",),
+        ((0, "deleted"), _USAGE, _NO_JOB, *_API),
+        ("paddle-launcher delete wide-and-deep", "paddle-launcher delete -n research wide-and-deep"),
+        flags.delete,
+    ),
+)

@@ -1,0 +1,34 @@
+"""Tab completion for a shell, which shtab makes from the parser of all commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import shtab
+
+_FOLDERS = ("DATA", "CONFIG", "OUT", "FOLDER|JOB")
+_FILES = {"FILE": shtab.FILE, "COMMAND": shtab.FILE, **dict.fromkeys(_FOLDERS, shtab.DIRECTORY)}
+_ZSH = (
+    ("$zsh_eval_context[-1] == eval", "$zsh_eval_context[-1] == (eval|file)"),  # loaded by `source <(...)`, too
+    ('"(-)*::', '"*:'),  # after a flag of Paddle come flags of the launcher, too
+)
+
+
+def script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return what the shell has to read. Where a value is a file, as its metavar says, files are offered."""
+    for action in _actions(parser):
+        if isinstance(action.metavar, str) and action.metavar in _FILES:
+            vars(action)["complete"] = _FILES[action.metavar]
+    text = shtab.complete(parser, shell)
+    for made, wanted in _ZSH if shell == "zsh" else ():
+        text = text.replace(made, wanted)
+    return text
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action.choices, dict):
+            for below in action.choices.values():
+                yield from _actions(below)

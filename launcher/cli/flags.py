@@ -1,0 +1,168 @@
+"""The flags and arguments of each command."""
+
+from __future__ import annotations
+
+import argparse
+
+from launcher import config
+from launcher.config.variables import VARIABLES, Variable
+from launcher.model import PSERVER, TRAINER
+
+SHELLS = ("bash", "zsh", "fish")
+
+Parser = argparse.ArgumentParser
+
+
+def run(parser: Parser, but: frozenset[str] = frozenset()) -> None:
+    """Add a flag for each LAUNCHER_ variable but these, and the user's command."""
+    group = parser.add_argument_group("flags that stand for variables")
+    for flag in config.flags():
+        for variable in VARIABLES:
+            if variable.name == config.variable_of_flag(flag) and variable.name not in but:
+                group.add_argument(flag, metavar="VALUE", help=_explained(variable).replace("%", "%%"))
+    parser.add_argument("command", nargs="...", metavar="COMMAND", help="your program and its arguments, after --")
+
+
+def _explained(variable: Variable) -> str:
+    """Return what the variable means, what it may be, and its default."""
+    default = variable.default
+    if default is None:
+        return f"{variable.meaning} ({variable.expected})"
+    shown = f"{default:g}" if isinstance(default, (bool, float)) else str(default)
+    return f"{variable.meaning} ({variable.expected}; default: {shown})"
+
+
+def plan(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--discover", action="store_true", help="look for the other pods, too")
+
+
+def local(parser: Parser) -> None:
+    from launcher.run.local import MOST_NODES
+
+    parser.add_argument("--nodes", required=True, metavar="N", help=f"how many nodes, 1 to {MOST_NODES}")
+
+
+def local_hidden(parser: Parser) -> None:
+    from launcher.run.local import NOT_THE_USERS
+
+    run(parser, NOT_THE_USERS)
+
+
+def shard(parser: Parser) -> None:
+    parser.add_argument("--data", required=True, metavar="DATA", help="the data set")
+    parser.add_argument("--config", metavar="CONFIG", help="the configuration, copied to OUT under its own name")
+    parser.add_argument(
+        "--out", metavar="OUT", help="the job's folder on the volume, JOB_PATH/JOB_NAME (default: $OUT_DIR)"
+    )
+    parser.add_argument("--count", metavar="N", help="how many trainers (default: $SPLIT_COUNT)")
+    parser.add_argument(
+        "--lines",
+        action="append",
+        metavar="NAME",
+        help="a file to split, or a pattern (default: train.txt); may be repeated. All other files go to each trainer",
+    )
+    parser.add_argument("--anywhere", action="store_true", help="write even where the data is lost with the container")
+
+
+def status(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _namespace(parser, ", for a job in the cluster")
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="FOLDER|JOB",
+        help="the job's folder, JOB_PATH/JOB_NAME, or the name of a job in the cluster (default: $JOB_PATH/$JOB_NAME)",
+    )
+
+
+def render(parser: Parser) -> None:
+    from launcher.job.spec import INJECTED
+
+    parser.add_argument("--strict", action="store_true", help="fail where a field of FILE cannot be honoured")
+    parser.add_argument(
+        "--no-inject", action="store_true", help="bring no launcher along: the image has paddle-launcher in its PATH"
+    )
+    parser.add_argument(
+        "--launcher-image", metavar="IMAGE", help=f"the image that brings the launcher (default: {INJECTED})"
+    )
+    parser.add_argument("--entrypoint", metavar="COMMAND", help="what runs where a template has no command")
+    parser.add_argument("file", metavar="FILE", help="YAML with a PaddleJob; - is standard input")
+
+
+def submit(parser: Parser) -> None:
+    parser.add_argument(
+        "--watch", action="store_true", help="show the members until the job ends, and end with its exit code"
+    )
+    _namespace(parser)
+    render(parser)
+
+
+def logs(parser: Parser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the member ends")
+    parser.add_argument(
+        "--role",
+        choices=(TRAINER, PSERVER),
+        default=TRAINER,
+        type=_role,
+        metavar="ROLE",
+        help=f"{TRAINER} or {PSERVER} (default: {TRAINER})",
+    )
+    _namespace(parser)
+    _job(parser)
+    parser.add_argument(
+        "rank",
+        nargs="?",
+        type=_rank,
+        default=0,
+        metavar="RANK",
+        help="the member's number within its role (default: 0)",
+    )
+
+
+def delete(parser: Parser) -> None:
+    _namespace(parser)
+    _job(parser)
+
+
+def completion(parser: Parser) -> None:
+    parser.add_argument("shell", choices=SHELLS, type=_shell, metavar="SHELL", help=", ".join(SHELLS))
+
+
+def _namespace(parser: Parser, more: str = "") -> None:
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        type=_text_or_none,
+        metavar="NAME",
+        help=f"the job's namespace{more} (default: that of kubectl's context)",
+    )
+
+
+def _job(parser: Parser) -> None:
+    parser.add_argument("job", metavar="JOB", help="the name of the job")
+
+
+def _text_or_none(text: str) -> str | None:
+    """An empty namespace, as of an unset variable of the shell, is none."""
+    return text or None
+
+
+def _role(text: str) -> str:
+    return _one_of((TRAINER, PSERVER), text or TRAINER)
+
+
+def _shell(text: str) -> str:
+    return _one_of(SHELLS, text)
+
+
+def _one_of(words: tuple[str, ...], text: str) -> str:
+    if text not in words:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {', '.join(words[:-1])} or {words[-1]}")
+    return text
+
+
+def _rank(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the number of a member, 0 or more")
+    return int(text)

@@ -1,0 +1,29 @@
+"""docs/commands.md, as the commands' help makes it: `python -m tests.support.commands_page > docs/commands.md`."""
+
+from __future__ import annotations
+
+from launcher.cli import parser
+from launcher.cli.commands import COMMANDS
+
+_HEAD = """\
+# Commands
+
+What `paddle-launcher --help` and `paddle-launcher COMMAND --help` print. Tab completion for bash, zsh and fish:
+[completion](#completion).
+"""
+
+
+def page() -> str:
+    """Return the text of the page."""
+    parts = [_HEAD, _shown(parser.overview())]
+    for command in COMMANDS:
+        parts += [f"## {command.name}\n", _shown(parser.help_of(command))]
+    return "\n".join(parts)
+
+
+def _shown(text: str) -> str:
+    return f"```text\n{text}\n```\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
