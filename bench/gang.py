@@ -23,7 +23,7 @@ from typing import Any
 REPOSITORY = str(Path(__file__).resolve().parents[1])
 sys.path.insert(0, REPOSITORY)
 
-from launcher.gang import Event, Finish, Gang, GangSettings, Next, Restart, Stop, Train  # noqa: E402
+from launcher.gang import Event, Finish, Gang, GangSettings, Restart, Stop, Train, Verdict  # noqa: E402
 from launcher.gang.connection import Connection  # noqa: E402
 from launcher.model import Cause, Member, Start  # noqa: E402
 
@@ -47,7 +47,7 @@ class One:
             GangSettings(size=size, port=0, listen=("127.0.0.1",), reach_within=60, verdict_within=60),
             self._on_event,
             complete=_nothing,
-            judge=lambda cause: (cause, Next.STOP if cause.code == FOR_GOOD else Next.RESTART),
+            judge=lambda cause: (cause, Verdict.STOP if cause.code == FOR_GOOD else Verdict.RESTART),
             prepare=_at_once,
         )
 
@@ -55,7 +55,7 @@ class One:
         self._told[type(event)] = self._told.get(type(event), 0) + 1
         self._heard.set()
         if isinstance(event, Restart):
-            self.gang.ended(event.turn)
+            self.gang.report_ended(event.attempt)
 
     async def hears(self, kind: type[Event], times: int = 1) -> None:
         while self._told.get(kind, 0) < times:
@@ -66,25 +66,25 @@ class One:
         await self.gang.join(self.me, hub, job="job", secret=SECRET)
 
     async def begin(self) -> None:
-        self.gang.staged()
-        self.gang.serving()
+        self.gang.report_staged()
+        self.gang.report_serving()
         await self.hears(Train)
 
     async def restart(self) -> None:
         await self.hears(Restart)
-        self.gang.serving(1)
+        self.gang.report_serving(1)
         await self.hears(Train, 2)
 
     async def finish(self) -> None:
-        self.gang.trained(1)
+        self.gang.report_trained(1)
         await self.hears(Finish)
 
     async def fail(self) -> None:
         await self.hears(Stop)
 
-    def dies(self, turn: int, code: int) -> None:
+    def dies(self, attempt: int, code: int) -> None:
         rank = self.me.rank or 0
-        self.gang.failed(Cause("trainer", rank, self.me.pod, "it died", code), time.monotonic(), turn)
+        self.gang.report_failed(Cause("trainer", rank, self.me.pod, "it died", code), time.monotonic(), attempt)
 
 
 async def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""One TCP connection of the gang: lines in, lines out, and the one timer that keeps connections alive."""
+"""One TCP connection of the gang: lines in, lines out, and the timer that keeps connections alive."""
 
 from __future__ import annotations
 
@@ -7,37 +7,41 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
-from launcher.gang.protocol import ALIVE, UNKNOWN_LIMIT, Malformed, Message, decode
+from launcher.gang.protocol import ALIVE, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
 
-MISSED = 2  # beats, after which somebody counts as cut off
+MISSED_BEATS = 2  # a peer that was not heard for so many heartbeats counts as cut off
 MALFORMED = "malformed"
 TOO_LONG = "a line too long"
-# When a connection is over is the pulse's affair. From Linux 6.15 on the kernel tries again every 2 s; by itself it
-# doubles its pauses, and a cut of the network lasts up to twice as long for a connection: a member makes a second one.
+# The heartbeat alone decides when a connection is dead, so the kernel must not give up before it.
+# From Linux 6.15 on the kernel can be told to retransmit every 2 s. Without that it doubles its pauses, and may need
+# twice the length of a network cut to recover a connection. This is why a member opens a second connection.
 TCP_RTO_MAX_MS = 44
-_PATIENT = ((socket.TCP_USER_TIMEOUT, 24 * 3600 * 1000), (TCP_RTO_MAX_MS, 2000))
-_WAKING = 2  # beats for what was said meanwhile to be read, no more: the others may have given this side up
+_TCP_OPTIONS = ((socket.TCP_USER_TIMEOUT, 24 * 3600 * 1000), (TCP_RTO_MAX_MS, 2000))
+_GRACE_BEATS = 2  # time to read what has arrived after this process was stopped; the others may have given up already
 _ALIVE = ALIVE.rstrip(b"\n")
 
 
 class Connection(asyncio.Protocol):
-    """Calls `heard` with each message and `ended` once. Both may be exchanged when the connection changes its owner."""
+    """Call `on_message` with each message and `on_ended` once.
+
+    Both callbacks are replaced when the connection gets another owner.
+    """
 
     def __init__(
         self,
-        heard: Callable[[Connection, Message], None],
-        ended: Callable[[Connection], None],
-        opened: Callable[[Connection], None] | None = None,
+        on_message: Callable[[Connection, Message], None],
+        on_ended: Callable[[Connection], None],
+        on_opened: Callable[[Connection], None] | None = None,
     ) -> None:
-        self.heard = heard
-        self.ended = ended
-        self.limit = UNKNOWN_LIMIT
-        self.peer = "somebody"  # the other side's address
+        self.on_message = on_message
+        self.on_ended = on_ended
+        self.line_limit = UNKNOWN_PEER_LIMIT
+        self.peer = "an unknown address"
         self.heard_at = time.monotonic()
-        self.why = ""  # it was ended on this side; otherwise the other side or the network did it
-        self.silent = False  # it was ended because nothing was heard
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._opened = opened
+        self.reason = ""  # why this side has ended it; empty if the peer or the network did
+        self.timed_out = False  # this side has ended it because nothing was heard
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._on_opened = on_opened
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
 
@@ -47,9 +51,9 @@ class Connection(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         if name:
             self.peer = name[0]
-        _be_patient(transport.get_extra_info("socket"))
-        if self._opened:
-            self._opened(self)
+        _set_tcp_options(transport.get_extra_info("socket"))
+        if self._on_opened:
+            self._on_opened(self)
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = time.monotonic()
@@ -60,100 +64,101 @@ class Connection(asyncio.Protocol):
             self._line(bytes(self._buffer[start:end]))
             start = end + 1
         del self._buffer[:start]
-        if len(self._buffer) > self.limit:
-            self.fail(TOO_LONG)
+        if len(self._buffer) > self.line_limit:
+            self.abort(TOO_LONG)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._buffer.clear()
-        if not self.gone.done():
-            self.gone.set_result(None)
-        self.ended(self)
+        if not self.ended.done():
+            self.ended.set_result(None)
+        self.on_ended(self)
 
     @property
     def closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
     def send(self, line: bytes) -> None:
-        """Written at once or when the other side reads; lost when the connection has ended."""
+        """Queue a line. It is dropped if the connection has ended."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(line)
 
     def close(self) -> None:
-        """End it once everything is written."""
+        """End the connection once everything is written."""
         if self._transport is not None:
             self._transport.close()
 
-    def fail(self, why: str) -> None:
-        """End it at once, whatever is still unwritten."""
+    def abort(self, reason: str) -> None:
+        """End the connection at once and drop what is not written yet."""
         if self._transport is not None:
-            self.why = self.why or why
+            self.reason = self.reason or reason
             self._transport.abort()
 
-    def unheard(self) -> float:
-        """For how many seconds the other side has said nothing."""
+    def unheard_for(self) -> float:
+        """Return for how many seconds nothing has arrived."""
         return time.monotonic() - self.heard_at
 
     def is_cut_off(self, every: float) -> bool:
-        """Whether so many beats were missed that the other side may be gone, though nothing has ended."""
-        return self.unheard() > MISSED * every
+        """Return whether the peer has missed so many heartbeats that it may be gone."""
+        return self.unheard_for() > MISSED_BEATS * every
 
-    def give_up_if_cut_off(self, every: float) -> bool:
-        """Whether it counts as ended from now on."""
+    def time_out_if_cut_off(self, every: float) -> bool:
+        """End the connection if the peer is cut off. Return whether it was."""
         if cut_off := self.is_cut_off(every):
-            self.give_up(round(self.unheard()))
+            self.time_out(round(self.unheard_for()))
         return cut_off
 
-    def give_up(self, seconds: float) -> None:
-        """The other side has said nothing for so long, which is as good as an end."""
-        self.silent = True
-        self.fail(f"nothing was heard for {seconds:g} s")
+    def time_out(self, seconds: float) -> None:
+        """End the connection because nothing was heard for so many seconds."""
+        self.timed_out = True
+        self.abort(f"nothing was heard for {seconds:g} s")
 
-    def say_goodbye(self) -> None:
-        """Write everything, then read on until the other side ends too: closing with unread data would reset it."""
+    def half_close(self) -> None:
+        """Write everything, then read on until the peer ends it. Closing with unread data would send a reset."""
         if self._transport is not None and not self._transport.is_closing():
             try:
                 self._transport.write_eof()
-            except OSError:  # reset meanwhile, and the loop does not know it yet
-                self.fail("reset")
+            except OSError:  # a reset that the event loop has not seen yet
+                self.abort("reset")
 
     def _line(self, line: bytes) -> None:
-        if len(line) > self.limit:
-            self.fail(TOO_LONG)
+        if len(line) > self.line_limit:
+            self.abort(TOO_LONG)
             return
         if line == _ALIVE:
             return
         try:
-            self.heard(self, decode(line))
+            self.on_message(self, decode(line))
         except Malformed:
-            self.fail(MALFORMED)
+            self.abort(MALFORMED)
 
 
-def _be_patient(own: socket.socket | None) -> None:
-    if own is None:
+def _set_tcp_options(connected: socket.socket | None) -> None:
+    if connected is None:
         return
-    for option, value in _PATIENT:
+    for option, value in _TCP_OPTIONS:
         try:
-            own.setsockopt(socket.IPPROTO_TCP, option, value)
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
         except OSError:
             return  # an older kernel
 
 
-async def settle(connections: Iterable[Connection], within: float) -> None:
-    """End connections so that all that was said arrives, as far as the others read it in time."""
-    open_ones = [connection for connection in connections if not connection.gone.done()]
+async def close_gracefully(connections: Iterable[Connection], within: float) -> None:
+    """End connections so that everything sent arrives, if the peers read it in time."""
+    open_ones = [connection for connection in connections if not connection.ended.done()]
     for connection in open_ones:
-        connection.say_goodbye()
+        connection.half_close()
     if open_ones:
-        await asyncio.wait([connection.gone for connection in open_ones], timeout=within)
+        await asyncio.wait([connection.ended for connection in open_ones], timeout=within)
     for connection in open_ones:
-        connection.fail("not ended in time")
+        connection.abort("not ended in time")
 
 
 class Heartbeat:
-    """One timer for any number of connections: says that this side lives, and ends those that are silent.
+    """Send heartbeats on all connections, and end those on which nothing was heard for `silence` seconds.
 
-    `cut_off` is told at each beat of those on which so many beats were missed that they may soon be ended.
+    line: returns what to send at a beat
+    on_cut_off: called at each beat with each connection whose peer is cut off
     """
 
     def __init__(
@@ -162,13 +167,13 @@ class Heartbeat:
         silence: float,
         connections: Callable[[], Iterable[Connection]],
         line: Callable[[], bytes] = lambda: ALIVE,
-        cut_off: Callable[[Connection], None] = lambda connection: None,
+        on_cut_off: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self._every = every
         self._silence = silence
         self._connections = connections
         self._line = line
-        self._cut_off = cut_off
+        self._on_cut_off = on_cut_off
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -187,16 +192,16 @@ class Heartbeat:
 
     def _beat(self) -> None:
         now = time.monotonic()
-        # Somebody who was stopped himself (SIGSTOP, a frozen node) may not have read yet what the others have said.
-        stopped_myself = now - self._due > self._every
+        # After a stop of this process (SIGSTOP, a frozen node), messages may have arrived that are not read yet.
+        was_stopped = now - self._due > self._every
         line = self._line()
         for connection in list(self._connections()):
-            if stopped_myself:
-                connection.heard_at = max(connection.heard_at, now - self._silence + _WAKING * self._every)
+            if was_stopped:
+                connection.heard_at = max(connection.heard_at, now - self._silence + _GRACE_BEATS * self._every)
             if now - connection.heard_at > self._silence:
-                connection.give_up(self._silence)
+                connection.time_out(self._silence)
                 continue
             connection.send(line)
             if connection.is_cut_off(self._every):
-                self._cut_off(connection)
+                self._on_cut_off(connection)
         self._schedule()

@@ -1,4 +1,4 @@
-"""What the gang's callers see besides `Gang` itself: its settings, its events, and the call to look again."""
+"""What callers of `Gang` use besides it: its settings, its events, and its exceptions."""
 
 from __future__ import annotations
 
@@ -7,46 +7,45 @@ from enum import Enum
 
 from launcher.model import Cause, Member, Shape, Start
 
-REPORTS = 4  # of progress, at most, in the time that a job may be silent: each tells of what was printed since the last
+PROGRESS_REPORTS = 4  # at most, per member, within the stall timeout
 
 
 @dataclass(frozen=True)
 class GangSettings:
-    """How big the gang is, where it listens, and how long everything may take, in seconds."""
+    """The size of the gang, where it listens, and all time limits in seconds."""
 
     size: int
     port: int
-    listen: tuple[str, ...] | None = None  # addresses; None is all of them, IPv4 and IPv6
-    alive_every: float = 5.0
-    silence: float = 120.0  # without an end of the connection; Paddle survives a cut of a minute
-    hello_within: float = 5.0  # for whoever connects
-    reach_within: float = 5.0  # the hub, before its member looks again
-    return_within: float = 1.0  # after an end of the connection
-    collect: float = 0.3  # reports of failures, before one of them is named the first
-    verdict_within: float = 1.5  # must exceed collect + return_within; then a member stops by its own report
-    leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no bound where the culprit was told to stop
-    grace: float = 0.0  # for children to end where somebody was told to stop
-    noticed_later: float = 15.0  # both sides of a cut say and look out of step, and each has heard something last
+    listen: tuple[str, ...] | None = None  # addresses; None: all of them, IPv4 and IPv6
+    heartbeat_every: float = 5.0
+    silence: float = 120.0  # after which a connection is dead; Paddle survives a network cut of a minute
+    hello_within: float = 5.0  # from a new connection to its hello
+    reach_within: float = 5.0  # for the hub to answer, before a join fails
+    reconnect_within: float = 1.0  # after the end of a connection, before the peer counts as lost
+    reports_within: float = 0.3  # from the first report of a failure to the choice of the first cause
+    verdict_within: float = 1.5  # before a member stops by its own report; must exceed reports + reconnect
+    leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no limit if a signal told it to stop
+    grace: float = 0.0  # for processes to end after a signal told the launcher to stop
+    silence_skew: float = 15.0  # by which one side of a network cut may notice the silence later than the other
     complete_within: float = 5.0  # for the mark of completion
-    restart_within: float = 20.0  # for all children of a turn to be ended, before it is a stop after all
-    stall: float = 0.0  # for which no trainer may print anything, before the job counts as stalled; 0: for ever
-    evidence_within: float = 12.0  # for all to collect it; a member takes 10 s at most
-    gathers: bool = False  # whether those who are left by their hub wait for another one
-    pservers: int = 0  # of `size`: the last ranks, which serve only; 0 where all do both
+    restart_within: float = 20.0  # for all processes of an attempt to end; else the gang stops
+    stall: float = 0.0  # without a line of any trainer, after which the job is stalled; 0: never
+    evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
+    rejoins: bool = False  # whether the other members form a new gang after the loss of one
+    pservers: int = 0  # the last ranks, which only serve; 0: each member does both
 
     @property
     def ends_within(self) -> float:
-        """For who counts as lost by silence to have noticed that, too, and to end its children."""
-        return self.noticed_later + self.grace
+        """For a member lost by silence to notice it, and to end its processes."""
+        return self.silence_skew + self.grace
 
     @property
     def stalled_within(self) -> float:
-        """From the last line to the verdict of a stall, at most."""
-        return self.stall * (1 + 1 / REPORTS) + self.evidence_within
+        """The longest time from the last line of a trainer to the verdict of a stall."""
+        return self.stall * (1 + 1 / PROGRESS_REPORTS) + self.evidence_within
 
     @property
     def shape(self) -> Shape:
-        """How the ranks are called."""
         return Shape(self.size - self.pservers, self.pservers)
 
 
@@ -62,76 +61,78 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Begin:
-    """What was settled for this turn of the gang."""
+    """All processes of the previous attempt have ended: start the servers of this one."""
 
-    turn: int
+    attempt: int
     start: Start
 
 
 @dataclass(frozen=True)
 class Restart:
-    """This turn is over by `cause`: end all children, say `ended`, and wait for Begin."""
+    """The previous attempt has failed by `cause`: end all processes, report `ended`, and wait for Begin."""
 
-    turn: int  # the one that follows
+    attempt: int  # the next one
     cause: Cause
 
 
 @dataclass(frozen=True)
 class Lead:
-    """On the hub only: every member has staged, so that what must start before all others may."""
+    """On the hub only: every member has staged, so a trainer that must be the first may start."""
 
 
 @dataclass(frozen=True)
 class Train:
-    """Every member has staged and serves: trainers may start. `stall`: how long all may print nothing; 0: for ever."""
+    """Every member has staged and serves: start the trainers. `stall`: see GangSettings."""
 
     stall: float = 0.0
 
 
 @dataclass(frozen=True)
-class Collect:
-    """No trainer has printed anything for too long: write down what all children do, and say `collected`."""
+class CollectEvidence:
+    """No trainer has printed anything for too long: write down what all processes do, then report `collected`."""
 
 
 @dataclass(frozen=True)
 class Finish:
-    """The job is complete; or, after a stop, the culprit has gone and everybody may go.
+    """The job is complete, or this gang is over and its members may leave.
 
-    After a stop with `again`: nothing of this gang runs any more, as far as anybody can know.
+    After a Stop it means that the culprit has left: the member whose failure is the cause. After a Stop with `rejoin`
+    it means that no process of this gang can still run.
     """
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The job has failed or was stopped; `cause` is the first cause and the same everywhere.
+    """The job has failed or was stopped. `cause` is the first cause, and the same for all members.
 
-    With `again` only this gang is over: whoever is not at fault gathers again, and waits for who takes the place.
+    With `rejoin` only this gang is over: its members end their processes and join a new one. A member does not if a
+    signal told it to stop, or if `cause` is its own and no restart can help.
     """
 
     cause: Cause
-    again: bool = False
+    rejoin: bool = False
 
 
 @dataclass(frozen=True)
 class HubLost:
-    """The hub was lost after this member had trained: the mark of completion tells whether the job is complete."""
+    """The hub was lost after this member had trained. The mark of completion tells whether the job is complete."""
 
     cause: Cause
 
 
-Event = Begin | Lead | Train | Collect | Restart | Finish | Stop | HubLost
+Event = Begin | Lead | Train | CollectEvidence | Restart | Finish | Stop | HubLost
 
 
-class Next(Enum):
+class Verdict(Enum):
     """What follows from the first cause of a failure."""
 
     STOP = "the job ends"
-    RESTART = "the gang starts its next turn"
-    GATHER = "a member is gone: the others end their children, and gather again"
+    RESTART = "the same members start the next attempt"
+    REJOIN = "a member is gone: the others end their processes and form a new gang"
 
 
-class NotAgain(Exception):
-    """The hub's launcher finds that no further generation may start; `cause` ends the job."""
+class StartRefused(Exception):
+    """Raised by the hub's `prepare`: no further attempt may start, and `cause` ends the job."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause.what)
@@ -139,11 +140,11 @@ class NotAgain(Exception):
 
 
 class AlreadyComplete(Exception):
-    """The hub's launcher finds that another gang has completed the job: nothing is left to do."""
+    """Raised by the hub's `prepare`: another gang has completed the job."""
 
 
-class LookAgain(Exception):
-    """This hub is not (or no longer) the one to join: look for peers again, then join again."""
+class JoinFailed(Exception):
+    """This hub is not, or no longer, the one to join: find the peers again, then join again."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -151,8 +152,8 @@ class LookAgain(Exception):
 
 
 @dataclass(frozen=True)
-class Missing:
-    """Who is waited for. `ranks` are the first missing ones, and empty where members have no numbers."""
+class MissingMembers:
+    """How many members have joined. `ranks` has the first missing ones; it is empty if members have no numbers."""
 
     joined: int
     size: int

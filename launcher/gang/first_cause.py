@@ -1,4 +1,4 @@
-"""Which of several failures was the first cause. Survivors of a dead peer die within milliseconds of it."""
+"""Name the first of several failures. Processes that lose a peer die within milliseconds of it."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Iterable
 
 from launcher.model import CHILDREN, Cause
 
-NEAR = 0.05  # seconds: how far the order of two deaths in different pods can be mistaken
+TOLERANCE = 0.05  # seconds by which the order of two deaths in different pods can be wrong
 
 _SIGPIPE = 141
-_OF_A_PSERVER = (134,)
-_OF_A_TRAINER = (134, 139)
+_PSERVER_SURVIVORS = (134,)
+_TRAINER_SURVIVORS = (134, 139)
 
 
 def first_cause(reports: Iterable[tuple[float, Cause]]) -> tuple[float, Cause]:
-    """The first cause with its time of death: the oldest one, once each has the handicap of what its code says."""
-    return min(reports, key=lambda report: report[0] + handicap(report[1]))
+    """Return the oldest report, as (time of death, cause), once each death has its survivor penalty added."""
+    return min(reports, key=lambda report: report[0] + survivor_penalty(report[1]))
 
 
-def handicap(cause: Cause) -> float:
-    """By how much a death must be older than one with a cause of its own to count as the first.
+def survivor_penalty(cause: Cause) -> float:
+    """Return the seconds by which a death must be older than an independent one to count as the first cause.
 
-    A survivor aborts (134, and SIGABRT is nothing else), a surviving trainer also crashes (139), and whoever
-    writes to a dead peer dies of SIGPIPE (141), which therefore is never the beginning. A pserver's abort counts
-    for a little more than a trainer's, since it kills all trainers. Exit codes like 3, SIGKILL, a lost launcher and
-    a pserver's 139 (none was seen to survive that way) are causes of their own.
+    It is 0 unless the exit code is one with which processes die when they lose a peer:
+    - 141 (SIGPIPE): any process that writes to a dead peer. It is never the first cause: its penalty is the highest.
+    - 134 (SIGABRT): a pserver or a trainer. A trainer's is higher, since the abort of a pserver kills all trainers.
+    - 139 (SIGSEGV): a trainer. No pserver was ever seen to die of a lost peer in this way.
     """
     if cause.kind not in CHILDREN:
         return 0.0
     if cause.code == _SIGPIPE:
-        return 2 * NEAR
+        return 2 * TOLERANCE
     if cause.kind == "pserver":
-        return NEAR if cause.code in _OF_A_PSERVER else 0.0
-    return 1.5 * NEAR if cause.code in _OF_A_TRAINER else 0.0
+        return TOLERANCE if cause.code in _PSERVER_SURVIVORS else 0.0
+    return 1.5 * TOLERANCE if cause.code in _TRAINER_SURVIVORS else 0.0

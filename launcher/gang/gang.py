@@ -1,4 +1,4 @@
-"""`Gang`: one launcher's part in its gang, whether it is the hub or a member."""
+"""`Gang`: the part of one launcher in its gang, as the hub or as a member."""
 
 from __future__ import annotations
 
@@ -9,150 +9,151 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from launcher.base.aio import bounded
 from launcher.errors import Exit
-from launcher.gang import protocol
+from launcher.gang import handshake, messages
 from launcher.gang.connection import Connection
-from launcher.gang.ending import END_WITHIN
 from launcher.gang.events import (
     Begin,
-    Collect,
+    CollectEvidence,
     Credentials,
     Event,
     Finish,
     GangSettings,
     HubLost,
+    JoinFailed,
     Lead,
-    LookAgain,
-    Missing,
-    Next,
+    MissingMembers,
     Restart,
     Stop,
     Train,
+    Verdict,
 )
-from launcher.gang.first_cause import first_cause, handicap
-from launcher.gang.hub import Hub
+from launcher.gang.first_cause import first_cause, survivor_penalty
+from launcher.gang.hub import FAILURE_END_WITHIN, Hub
 from launcher.gang.link import Link, pause
-from launcher.gang.listener import Listener
+from launcher.gang.listener import Listener, Refusal, RefusalLog
 from launcher.gang.protocol import Malformed, Message
-from launcher.gang.refusals import Refusal, RefusalLog
 from launcher.model import AGAIN, Cause, Member, Roster, Start
 
 _CLOSE_WITHIN = 0.9
 
 
 class Gang:
-    """Listen first, then join, then say what has happened here; `events` gets what follows for all.
+    """Listen first, then join, then report what happens here. `on_event` gets what follows for all members.
 
-    Every event comes on the loop, from a callback of its own. In each turn, at most once each: Begin; Lead, on the hub;
-    Train; then perhaps Collect; then perhaps Restart, with which the next turn begins. At the end Finish, or Stop and
-    later Finish, or HubLost. Events may come before `join` has returned to its caller. After a Stop the culprit
-    (`cause.rank` is its own) says `stopped` and leaves; all others wait for Finish, which comes when it has gone. If
-    the cause's kind is "stopped" the culprit may use all of its grace, and the waiting needs a bound of the caller's.
-    After a Stop with `again` everybody says `stopped`, and Finish comes when all have, or must have ended by silence.
+    The event loop delivers each event in a callback of its own, perhaps before `join` has returned. Each attempt has
+    these events, at most once each: Begin; Lead, on the hub only; Train; CollectEvidence; Restart, which begins the
+    next attempt. The gang ends with Finish, with Stop and later Finish, or with HubLost.
 
-    complete: called on the hub, once, when all have trained: writes the mark of completion
-    judge: called on the hub with the first cause of a turn: gives it as it is told to all, and what follows from it. It
-        must not block.
-    prepare: called on the hub before each turn with the cause of the one before: gives what is told by Begin, or raises
-        NotAgain
+    After a Stop the member whose rank is `cause.rank` reports stopped and leaves. All others wait for Finish, which
+    comes when it has left. If the cause's kind is "stopped" that member may use its whole grace period, so the caller
+    must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes when no process can
+    still run.
+
+    These are called on the hub only:
+    complete: write the mark of completion; called once, when all have trained
+    judge: return the first cause of an attempt, as all members are to be told it, and the verdict. It must not block.
+    prepare: return what Begin is to say; called before each attempt with the cause of the attempt before it. Raises
+        StartRefused or AlreadyComplete.
     """
 
     def __init__(
         self,
         settings: GangSettings,
-        events: Callable[[Event], None],
+        on_event: Callable[[Event], None],
         *,
         complete: Callable[[], Awaitable[None]],
-        judge: Callable[[Cause], tuple[Cause, Next]],
+        judge: Callable[[Cause], tuple[Cause, Verdict]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
     ) -> None:
         self._settings = settings
-        self._events = events
+        self._on_event = on_event
         self._complete = complete
         self._judge = judge
         self._prepare = prepare
         self._incarnation = os.urandom(8).hex()
-        self._strangers = RefusalLog()
-        self._door = Listener(settings, self._greet, self._strangers)
+        self._refusals = RefusalLog()
+        self._listener = Listener(settings, self._on_hello, self._refusals)
         self._next_try = 0.0
         self._hub: Hub | None = None
         self._link: Link | None = None
-        self._missing: Missing | None = None
+        self._missing: MissingMembers | None = None
         self._roster: Roster | None = None
         self._rank = 0
-        self.identity = ""  # once it is complete
-        self._turn = 0
-        # Of which turn (None: of any), and how it is said: made anew each time, since the age of a death grows.
-        self._said: list[tuple[int | None, Callable[[], Message]]] = []
+        self.identity = ""  # once the gang is complete
+        self._attempt = 0
+        # Reports about this attempt, or about any (None). A message is made when it is sent, since ages grow.
+        self._reported: list[tuple[int | None, Callable[[], Message]]] = []
         self._progress: Callable[[], Message] | None = None  # the latest
         self._trained = False
         self._failures: list[tuple[float, Cause]] = []
-        self._given: set[type[Event]] = set()
+        self._delivered: set[type[Event]] = set()
         self._verdict_timer: asyncio.TimerHandle | None = None
         self._finished = asyncio.Event()
-        self._finishing: asyncio.TimerHandle | None = None
+        self._finish_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """From the first moment, before anybody knows who is the hub. Failure (CONFIG) when the port is taken."""
+        """Listen before it is known which launcher is the hub. Raise Failure (CONFIG) if the port is taken."""
         if self._settings.size > 1:
-            self._door.open()
+            self._listener.open()
 
     @property
     def port(self) -> int:
-        """Where this launcher listens."""
-        return self._door.port
+        """The port on which this launcher listens."""
+        return self._listener.port
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """How many connections were refused here, by reason."""
-        return self._strangers.counts
+        """How many connections this launcher has refused, by reason."""
+        return self._refusals.counts
 
     async def join(
         self, me: Member, hub: tuple[str, int] | None, *, job: str, secret: bytes | None
     ) -> tuple[Roster, int]:
-        """The complete roster and the own rank in it. `hub` is its host and port, or None when it is this launcher.
+        """Return the complete roster and this member's rank. `hub` is the hub's host and port; None: this launcher.
 
-        Raises LookAgain when the hub says so, cannot be reached, or is not this launcher: find peers and join again.
+        Raise JoinFailed if the hub refuses this member, cannot be reached, or turns out not to be this launcher. The
+        caller then finds the peers again and joins again.
         """
         await asyncio.sleep(max(self._next_try - time.monotonic(), 0))
         self._next_try = time.monotonic() + pause()
-        papers = Credentials(me, self._incarnation, job, secret)
+        credentials = Credentials(me, self._incarnation, job, secret)
         if hub is None:
-            self._roster, self._rank, self.identity = await self._lead(papers)
+            self._roster, self._rank, self.identity = await self._join_as_hub(credentials)
         else:
-            self._roster, self._rank, self.identity = await self._follow(papers, hub)
-        self._say_all()
+            self._roster, self._rank, self.identity = await self._join_as_member(credentials, hub)
+        self._repeat_reports()
         return self._roster, self._rank
 
-    async def _lead(self, papers: Credentials) -> tuple[Roster, int, str]:
+    async def _join_as_hub(self, credentials: Credentials) -> tuple[Roster, int, str]:
         hub = self._hub = Hub(
-            papers,
+            credentials,
             self._settings,
-            hear=self._heard_soon,
+            tell_own_member=self._handle_soon,
             complete=self._complete,
             judge=self._judge,
             prepare=self._prepare,
         )
         try:
-            roster = await hub.roster()
+            roster = await hub.wait_complete()
         except BaseException as error:
             self._missing = hub.missing()
             self._hub = None
-            hub.dissolve(error.reason if isinstance(error, LookAgain) else "the hub has left")
+            hub.dissolve(error.reason if isinstance(error, JoinFailed) else "the hub has left")
             raise
-        return roster, hub.own.rank, hub.gang
+        return roster, hub.own_seat.rank, hub.gang
 
-    async def _follow(self, papers: Credentials, hub: tuple[str, int]) -> tuple[Roster, int, str]:
+    async def _join_as_member(self, credentials: Credentials, hub: tuple[str, int]) -> tuple[Roster, int, str]:
         link = self._link = Link(
-            papers,
+            credentials,
             self._settings,
             hub,
-            heard=self._heard,
-            returned=self._say_all,
-            lost=self._hub_lost,
-            last_words=lambda: [self._failed(cause, at) for at, cause in self._failures],
+            on_message=self._handle,
+            on_reconnected=self._repeat_reports,
+            on_lost=self._on_hub_lost,
+            parting_messages=lambda: [self._failed(cause, at) for at, cause in self._failures],
         )
         try:
             welcome = await link.join()
@@ -163,83 +164,83 @@ class Gang:
             raise
         return welcome.roster, welcome.rank, welcome.gang
 
-    def missing(self) -> Missing | None:
-        """Who is (or was last) waited for, as the hub knows it; None as long as it is not known here."""
+    def missing(self) -> MissingMembers | None:
+        """Return which members the hub is waiting for, or was when a join failed. None if that is not known here."""
         if self._hub:
             return self._hub.missing()
         return (self._link.missing if self._link else None) or self._missing
 
-    def joined(self) -> list[str]:
-        """The pods that have joined, as far as this launcher is the hub."""
-        return self._hub.joined() if self._hub else []
+    def joined_pods(self) -> list[str]:
+        """Return the pods that have joined, if this launcher is the hub."""
+        return self._hub.joined_pods() if self._hub else []
 
-    def _greet(self, connection: Connection, nonce: str, message: Message) -> None:
+    def _on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
         if self._hub is None:
-            protocol.version_of(message)
+            handshake.hello_version(message)
             raise Refusal("", "this launcher is not the hub, or does not know it yet", retry=True)
-        self._hub.greet(connection, nonce, message)
+        self._hub.on_hello(connection, hub_nonce, message)
 
-    # ---- what this member says -----------------------------------------------------------------------------------
+    # ---- reports of this member ----------------------------------------------------------------------------------
 
-    def staged(self) -> None:
-        """Configuration and shard are here."""
-        self._say(lambda: protocol.word("staged"))
+    def report_staged(self) -> None:
+        """Report that configuration and shard are in the work directory."""
+        self._report(lambda: messages.plain("staged"))
 
-    def serving(self, turn: int = 0) -> None:
-        """Every server of this member listens on all of its ports."""
-        self._say(lambda: protocol.of_turn("serving", turn), turn)
+    def report_serving(self, attempt: int = 0) -> None:
+        """Report that every server of this member listens on all its ports."""
+        self._report(lambda: messages.of_attempt("serving", attempt), attempt)
 
-    def progress(self, turn: int, printed_at: float, line: str) -> None:
-        """A trainer of this member has printed something, at `printed_at` of time.monotonic() and last this line."""
-        self._said = [(of, make) for of, make in self._said if make is not self._progress]
-        self._progress = lambda: protocol.progress(turn, time.monotonic() - printed_at, line)
-        self._say(self._progress, turn)
+    def report_progress(self, attempt: int, printed_at: float, line: str) -> None:
+        """Report the last line of a trainer, printed at `printed_at` of time.monotonic()."""
+        self._reported = [(of, make) for of, make in self._reported if make is not self._progress]
+        self._progress = lambda: messages.progress(attempt, time.monotonic() - printed_at, line)
+        self._report(self._progress, attempt)
 
-    def collected(self, turn: int, processes: int, written: bool) -> None:
-        """After a collect: what so many processes of this member do is written down, or could not be."""
-        self._say(lambda: protocol.collected(turn, processes, written), turn)
+    def report_collected(self, attempt: int, processes: int, written: bool) -> None:
+        """Report evidence about so many processes, and whether it could be written down."""
+        self._report(lambda: messages.collected(attempt, processes, written), attempt)
 
-    def trained(self, turn: int = 0) -> None:
-        """Every trainer of this member has ended with 0."""
-        if turn == self._turn:
+    def report_trained(self, attempt: int = 0) -> None:
+        """Report that every trainer of this member has ended with 0."""
+        if attempt == self._attempt:
             self._trained = True
-            self._say(lambda: protocol.of_turn("trained", turn), turn)
+            self._report(lambda: messages.of_attempt("trained", attempt), attempt)
 
-    def ended(self, turn: int) -> None:
-        """After a restart: no child of an earlier turn is left here."""
-        self._say(lambda: protocol.of_turn("ended", turn), turn)
+    def report_ended(self, attempt: int) -> None:
+        """Report, after a restart, that no process of an attempt before this one is left here."""
+        self._report(lambda: messages.of_attempt("ended", attempt), attempt)
 
-    def failed(self, cause: Cause, died_at: float, turn: int | None = None) -> None:
-        """Something that ends this turn, or any (None), happened here, at `died_at` of time.monotonic()."""
-        if turn in (None, self._turn):
+    def report_failed(self, cause: Cause, died_at: float, attempt: int | None = None) -> None:
+        """Report a failure at `died_at` of time.monotonic(). It ends one attempt, or whichever is current (None)."""
+        if attempt in (None, self._attempt):
             self._failures.append((died_at, cause))
-            self._say(lambda: self._failed(cause, died_at), turn)
+            self._report(lambda: self._failed(cause, died_at), attempt)
             self._await_verdict()
 
-    def stopped(self) -> None:
-        """After a stop: the children of this member are ended."""
-        self._say(lambda: protocol.word("stopped"))
+    def report_stopped(self) -> None:
+        """Report, after a stop, that the processes of this member have ended."""
+        self._report(lambda: messages.plain("stopped"))
 
     def _failed(self, cause: Cause, died_at: float) -> Message:
-        return protocol.failed(self._turn, cause, time.monotonic() - died_at)
+        return messages.failed(self._attempt, cause, time.monotonic() - died_at)
 
-    def _say(self, make: Callable[[], Message], turn: int | None = None) -> None:
-        """What was said of a turn that is over for the hub is said no more."""
-        if turn not in (None, self._turn):
+    def _report(self, make: Callable[[], Message], attempt: int | None = None) -> None:
+        """Send a message, now or after the join, unless it is about an attempt that is over."""
+        if attempt not in (None, self._attempt):
             return
-        self._said.append((turn, make))
+        self._reported.append((attempt, make))
         if self._roster:
-            self._pass_on(make())
+            self._send(make())
 
-    def _say_all(self) -> None:
-        """After a welcome. Saying a word twice is harmless."""
-        for _, make in list(self._said):
-            self._pass_on(make())
+    def _repeat_reports(self) -> None:
+        """Repeat all reports after a welcome. The hub ignores repetitions."""
+        for _, make in list(self._reported):
+            self._send(make())
         self._await_verdict()
 
-    def _pass_on(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         if self._hub:
-            self._hub.said(self._hub.own, message)
+            self._hub.handle(self._hub.own_seat, message)
         elif self._link:
             self._link.send(message)
 
@@ -247,138 +248,142 @@ class Gang:
         if self._link and self._roster and self._failures and self._verdict_timer is None:
             loop = asyncio.get_running_loop()
             marking = self._settings.complete_within if self._trained else 0  # the hub may be writing the mark
-            self._verdict_timer = loop.call_later(self._settings.verdict_within + marking, self._stop_by_itself)
+            self._verdict_timer = loop.call_later(self._settings.verdict_within + marking, self._stop_without_verdict)
 
-    # ---- what follows --------------------------------------------------------------------------------------------
+    # ---- messages of the hub -------------------------------------------------------------------------------------
 
-    def _heard_soon(self, message: Message) -> None:
-        asyncio.get_running_loop().call_soon(self._heard, message)
+    def _handle_soon(self, message: Message) -> None:
+        asyncio.get_running_loop().call_soon(self._handle, message)
 
-    def _heard(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         match message["word"]:
             case "restart":
-                self._begin_turn(protocol.read_restart(message))
-            case "begin" if protocol.read_turn(message) == self._turn:
-                self._event(protocol.read_begin(message))
-            case "lead" if protocol.read_turn(message) == self._turn:
-                self._event(Lead())
-            case "train" if protocol.read_turn(message) == self._turn:
-                self._event(protocol.read_train(message))
-            case "collect" if protocol.read_turn(message) == self._turn:
-                self._event(Collect())
-            case "begin" | "lead" | "train" | "collect":
-                pass  # of another turn
+                self._restart(messages.read_restart(message))
+            case "begin" | "lead" | "train" | "collect" as word:
+                if messages.read_attempt(message) == self._attempt:
+                    self._deliver(_event_of_attempt(word, message))
             case "stop":
-                self._stop(protocol.read_stop(message))
+                self._stop(messages.read_stop(message))
             case "finish":
-                self._finish(protocol.read_finish(message))
+                self._finish(messages.read_finish(message))
             case _:
                 raise Malformed("unknown word")
 
-    def _begin_turn(self, restart: Restart) -> None:
-        """What was said of the turn before is said no more, but what ends this member in any turn."""
-        if restart.turn <= self._turn or self._ending:
+    def _restart(self, restart: Restart) -> None:
+        """Forget the reports of the attempt before, except for failures that no restart can mend."""
+        if restart.attempt <= self._attempt or self._is_over:
             return
-        self._turn = restart.turn
-        self._given -= {Begin, Lead, Train, Collect, Restart}
+        self._attempt = restart.attempt
+        self._delivered -= {Begin, Lead, Train, CollectEvidence, Restart}
         self._trained = False
         if self._verdict_timer:
             self._verdict_timer.cancel()
             self._verdict_timer = None
-        self._said = [(turn, make) for turn, make in self._said if turn is None]
+        self._reported = [(attempt, make) for attempt, make in self._reported if attempt is None]
         self._failures = [(at, cause) for at, cause in self._failures if cause.kind not in AGAIN]
-        self._event(restart)
+        self._deliver(restart)
         for at, cause in self._failures:
-            self._pass_on(self._failed(cause, at))
+            self._send(self._failed(cause, at))
         self._await_verdict()
 
     def _stop(self, stop: Stop) -> None:
-        self._event(stop)
+        self._deliver(stop)
         self._leave()
 
     def _finish(self, after: float = 0.0) -> None:
         self._leave()
         if after > 0:
-            self._finishing = asyncio.get_running_loop().call_later(after, self._finish)
+            self._finish_timer = asyncio.get_running_loop().call_later(after, self._finish)
             return
-        self._event(Finish())
+        self._deliver(Finish())
         self._finished.set()
 
-    def _stop_by_itself(self) -> None:
-        """The hub had its time for a verdict."""
+    def _stop_without_verdict(self) -> None:
+        """Stop by this member's own report, since no verdict has come in time."""
         cause = first_cause(self._failures)[1]
-        if handicap(cause) and self._link and self._link.give_up_if_cut_off():
-            return  # the hub is gone, and this member's child died as survivors do
-        self._stop(Stop(cause, again=self._settings.gathers and cause.kind in AGAIN))
+        if survivor_penalty(cause) and self._link and self._link.time_out_if_cut_off():
+            return  # the process died as those do that lose a peer, and the hub is gone
+        self._stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind in AGAIN))
 
-    def _hub_lost(self, why: str, ended_at: float, silent: bool) -> None:
-        may_run_for = self._settings.ends_within if silent and self._settings.gathers else 0.0
-        if self._ending:
-            if self._finishing is None:  # else the hub has told before it left
-                self._finish(may_run_for)
+    def _on_hub_lost(self, reason: str, ended_at: float, silent: bool) -> None:
+        run_time = self._settings.ends_within if silent and self._settings.rejoins else 0.0
+        if self._is_over:
+            if self._finish_timer is None:  # otherwise the hub has sent finish before it left
+                self._finish(run_time)
             return
         assert self._roster is not None
         pod = self._roster.members[0].pod
         hub = self._settings.shape.name(0)
         what = (
-            f"the hub, {hub} (pod {pod}), was lost without a word: {why}; was its pod deleted, out of memory, or is "
+            f"the hub, {hub} (pod {pod}), was lost without a word: {reason}; was its pod deleted, out of memory, or is "
             f"its node gone? `kubectl describe pod {pod}` may tell"
         )
         lost = Cause("lost", 0, pod, what, Exit.PEER_LOST, silent=silent)
         if self._trained and not self._failures:
-            self._event(HubLost(lost))
-            asyncio.get_running_loop().call_later(may_run_for, self._finished.set)
+            self._deliver(HubLost(lost))
+            asyncio.get_running_loop().call_later(run_time, self._finished.set)
         else:
-            again = self._settings.gathers and all(cause.kind in AGAIN for _, cause in self._failures)
-            cause = lost if again else first_cause([*self._failures, (ended_at, lost)])[1]
-            self._stop(Stop(cause, again))
-            self._finish(may_run_for)
+            rejoin = self._settings.rejoins and all(cause.kind in AGAIN for _, cause in self._failures)
+            cause = lost if rejoin else first_cause([*self._failures, (ended_at, lost)])[1]
+            self._stop(Stop(cause, rejoin))
+            self._finish(run_time)
 
     @property
-    def _ending(self) -> bool:
-        return Stop in self._given or Finish in self._given
+    def _is_over(self) -> bool:
+        return Stop in self._delivered or Finish in self._delivered
 
     def _leave(self) -> None:
         if self._link:
             self._link.leave()
 
-    def _event(self, event: Event) -> None:
-        """Each once; nothing begins or stops any more once the end is decided."""
+    def _deliver(self, event: Event) -> None:
+        """Deliver an event once. After Stop or Finish only Finish is delivered."""
         kind = type(event)
-        if self._closed or kind in self._given or (self._ending and kind is not Finish):
+        if self._closed or kind in self._delivered or (self._is_over and kind is not Finish):
             return
-        self._given.add(kind)
-        asyncio.get_running_loop().call_soon(self._events, event)
-
-    async def finished(self) -> None:
-        """Until Finish has come, whoever hears it; after HubLost until it would have."""
-        await self._finished.wait()
-
-    async def others_end(self) -> None:
-        """On the hub, after a stop: until all others that are heard have ended their children."""
-        while self._hub is not None and self._hub.others_still_end():
-            self._hub.others_have_ended.clear()
-            try:
-                await bounded(self._hub.others_have_ended.wait(), self._settings.alive_every)
-            except asyncio.TimeoutError:
-                continue  # somebody may have fallen silent
-
-    def may_run_for(self) -> float:
-        """After a finish or a stop: for how long children of this gang may still run anywhere, as far as is known."""
-        return END_WITHIN if self._hub is None else self._hub.may_run_for()
+        self._delivered.add(kind)
+        asyncio.get_running_loop().call_soon(self._on_event, event)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
+    async def wait_finished(self) -> None:
+        """Return when the gang is finished: with Finish, or after HubLost when no process can still run."""
+        await self._finished.wait()
+
+    async def wait_others_ended(self) -> None:
+        """On the hub, after a stop: return when no other member that is heard has processes left."""
+        while self._hub is not None and self._hub.others_are_ending():
+            self._hub.others_have_ended.clear()
+            try:
+                await bounded(self._hub.others_have_ended.wait(), self._settings.heartbeat_every)
+            except asyncio.TimeoutError:
+                continue  # a member may have been cut off since
+
+    def remaining_run_time(self) -> float:
+        """Return for how many seconds, at most, processes of this gang can still run after a finish or a stop."""
+        return FAILURE_END_WITHIN if self._hub is None else self._hub.remaining_run_time()
+
     async def close(self) -> None:
-        """Say what is still unsaid, let it arrive, and shut the sockets down; takes at most about a second."""
+        """Send what is still due, wait for its arrival, and close all sockets. Takes about a second at most."""
         if self._closed:
             return
         self._closed = True
-        for timer in filter(None, [self._verdict_timer, self._finishing]):
+        for timer in filter(None, [self._verdict_timer, self._finish_timer]):
             timer.cancel()
-        self._door.close()
-        self._strangers.close()
+        self._listener.close()
+        self._refusals.close()
         if self._hub:
             await self._hub.close(_CLOSE_WITHIN)
         if self._link:
             await self._link.close(_CLOSE_WITHIN)
+
+
+def _event_of_attempt(word: str, message: Message) -> Event:
+    match word:
+        case "begin":
+            return messages.read_begin(message)
+        case "train":
+            return messages.read_train(message)
+        case "lead":
+            return Lead()
+    return CollectEvidence()

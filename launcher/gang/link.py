@@ -1,4 +1,4 @@
-"""A member's connection to its hub: joins, waits for the welcome, and returns when it ends or is not heard any more."""
+"""The connection of a member to its hub: join, wait for the welcome, reconnect when it ends or is cut off."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from launcher.base.aio import bounded, off_loop
 from launcher.base.host import host_port
-from launcher.gang import protocol
-from launcher.gang.connection import MALFORMED, Connection, Heartbeat, settle
-from launcher.gang.events import Credentials, GangSettings, LookAgain, Missing
-from launcher.gang.protocol import Malformed, Message, Welcome
+from launcher.gang import handshake, protocol
+from launcher.gang.connection import MALFORMED, Connection, Heartbeat, close_gracefully
+from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingMembers
+from launcher.gang.handshake import Welcome
+from launcher.gang.protocol import Malformed, Message
 
-T = TypeVar("T")
+_ANSWER_WITHIN = 2.0  # for a connection, and for each answer, while joining
+_RECONNECT_PAUSE = 0.05
+_SECOND_CONNECTION = 0.8  # of the time between two heartbeats, so that each heartbeat can try again
 
-_ANSWER_WITHIN = 2.0  # connecting, and each answer, while joining
-_RETURN_PAUSE = 0.05
-_CONNECT_BESIDE = 0.8  # of the time between two beats: each of them finds the attempt before it over
-
-_Inbox = asyncio.Queue[Message | None]  # None is the end of the connection
+_Inbox = asyncio.Queue[Message | None]  # None: the connection has ended
 _Target = tuple[int, Any]  # address family and socket address
 
 
-class _Again(Exception):
-    """The hub said no, or is not one."""
+class _Refused(Exception):
+    """The hub has refused the hello, or is not the hub of this job or gang."""
 
     def __init__(self, reason: str, retry: bool) -> None:
         super().__init__(reason)
@@ -37,122 +36,122 @@ class _Again(Exception):
 
 
 class Link:
-    """The one connection to the hub.
+    """Keep one connection to the hub.
 
-    `heard` gets what the hub says after the welcome, and `returned` is called when the hub has said welcome again.
-    `lost` is told when the connection has ended for good: why, when, and whether by silence. `last_words` is asked for
-    what the hub must hear when the joining is given up.
+    on_message: gets the messages of the hub after the welcome
+    on_reconnected: called after each further welcome
+    on_lost: called when the hub is lost for good: why, when, and whether nothing was heard
+    parting_messages: returns what the hub must know if the join is cancelled
     """
 
     def __init__(
         self,
-        papers: Credentials,
+        credentials: Credentials,
         settings: GangSettings,
         hub: tuple[str, int],
         *,
-        heard: Callable[[Message], None],
-        returned: Callable[[], None],
-        lost: Callable[[str, float, bool], None],
-        last_words: Callable[[], list[Message]],
+        on_message: Callable[[Message], None],
+        on_reconnected: Callable[[], None],
+        on_lost: Callable[[str, float, bool], None],
+        parting_messages: Callable[[], list[Message]],
     ) -> None:
-        self.missing: Missing | None = None
-        self._papers = papers
+        self.missing: MissingMembers | None = None
+        self._credentials = credentials
         self._settings = settings
         self._hub = hub
-        self._heard = heard
-        self._returned = returned
-        self._lost = lost
-        self._last_words = last_words
-        self._dialled: _Target | None = None  # where the last connection went
-        self._target: _Target | None = None  # where the hub of this gang is
+        self._on_message = on_message
+        self._on_reconnected = on_reconnected
+        self._on_lost = on_lost
+        self._parting_messages = parting_messages
+        self._dialled: _Target | None = None  # of the latest connection
+        self._target: _Target | None = None  # of this gang's hub
         self._reached_at = time.monotonic()
         self._gang: str | None = None
-        self._knocking: Connection | None = None  # before the welcome
-        self._connection: Connection | None = None  # after it
-        self._ended_at: float | None = None  # it has ended, and this member has not returned
-        self._unheard: Connection | None = None  # on which the hub hears nothing
-        self._unheard_since = self._unheard_at = -math.inf  # by the hub's words of late
-        self._returning: asyncio.Task[None] | None = None
+        self._pending: Connection | None = None  # before its welcome
+        self._connection: Connection | None = None  # after its welcome
+        self._ended_at: float | None = None  # when the connection ended; None while there is one
+        self._unheard: Connection | None = None  # the one on which the hub hears nothing
+        self._unheard_since = self._unheard_at = -math.inf  # when the hub said so: for the first time of late, and last
+        self._reconnecting: asyncio.Task[None] | None = None
         self._over = False
-        self._pulse = Heartbeat(
-            settings.alive_every,
+        self._heartbeat = Heartbeat(
+            settings.heartbeat_every,
             settings.silence,
-            lambda: filter(None, [self._knocking, self._connection]),
-            cut_off=self._cut_off,
+            lambda: filter(None, [self._pending, self._connection]),
+            on_cut_off=self._on_cut_off,
         )
 
     # ---- joining -------------------------------------------------------------------------------------------------
 
     async def join(self) -> Welcome:
-        """Until the hub says welcome. LookAgain when it says no, or cannot be reached."""
-        self._pulse.start()
+        """Return the welcome. Raise JoinFailed if the hub refuses this member or cannot be reached."""
+        self._heartbeat.start()
         within = min(_ANSWER_WITHIN, self._settings.reach_within)
         while True:
             try:
-                return await self._enter(within, within)
-            except _Again as again:
-                if not again.retry or self._unreached():
-                    raise LookAgain(again.reason) from None
+                return await self._handshake(within, within)
+            except _Refused as refused:
+                if not refused.retry or self._is_unreachable():
+                    raise JoinFailed(refused.reason) from None
             except (OSError, asyncio.TimeoutError, Malformed) as error:
-                if self._unreached():
-                    raise LookAgain(f"the hub at {self._where()} cannot be reached: {_why(error)}") from None
+                if self._is_unreachable():
+                    raise JoinFailed(f"the hub at {self._place()} cannot be reached: {_describe(error)}") from None
             await asyncio.sleep(pause())
 
-    def _unreached(self) -> bool:
+    def _is_unreachable(self) -> bool:
         return time.monotonic() - self._reached_at >= self._settings.reach_within
 
-    def _where(self) -> str:
+    def _place(self) -> str:
         return host_port(*self._hub)
 
-    async def _enter(self, within: float, answer_within: float) -> Welcome:
-        """Connect, say hello, wait as long as the roster is not complete, and take the connection into use."""
+    async def _handshake(self, connect_within: float, answer_within: float) -> Welcome:
+        """Connect, send a hello, wait until the roster is complete, and use the connection from then on."""
         inbox: _Inbox = asyncio.Queue()
         try:
-            connection = await self._connect(inbox, within)
-            theirs = protocol.read_challenge(await _next(inbox, answer_within))
+            connection = await self._connect(inbox, connect_within)
+            hub_nonce = handshake.read_challenge(await _next(inbox, answer_within))
             if self._connection and not self._is_cut_off(self._connection):
-                raise _Again("it was heard again on the connection before", retry=True)
-            mine = protocol.new_nonce()
-            connection.limit = protocol.KNOWN_LIMIT
-            connection.send(
-                protocol.encode(protocol.hello(self._papers, self._settings.shape, self._gang, theirs, mine))
-            )
+                raise _Refused("it was heard again on the connection before", retry=True)
+            member_nonce = handshake.new_nonce()
+            connection.line_limit = protocol.KNOWN_PEER_LIMIT
+            hello = handshake.hello(self._credentials, self._settings.shape, self._gang, hub_nonce, member_nonce)
+            connection.send(protocol.encode(hello))
             try:
-                welcome = await self._welcomed(connection, inbox, answer_within)
+                welcome = await self._await_welcome(connection, inbox, answer_within)
             except asyncio.CancelledError:
-                for message in self._last_words():  # the welcome may be on its way: then this member is missed
+                for message in self._parting_messages():  # the welcome may be on its way: others then miss this member
                     connection.send(protocol.encode(message))
-                await settle([connection], within / 4)
+                await close_gracefully([connection], connect_within / 4)
                 raise
-            if not protocol.proved(welcome, self._papers.secret, theirs, mine):
-                raise _Again(f"{self._where()} could not prove that it has the job's secret", retry=False)
+            if not handshake.verify_welcome(welcome, self._credentials.secret, hub_nonce, member_nonce):
+                raise _Refused(f"{self._place()} could not prove that it has the job's secret", retry=False)
             if self._gang not in (None, welcome.gang):
-                raise _Again(f"{self._where()} is the hub of another gang", retry=False)
+                raise _Refused(f"{self._place()} is the hub of another gang", retry=False)
         except BaseException:
-            if self._knocking is not None:
-                self._knocking.fail("not welcome")
+            if self._pending is not None:
+                self._pending.abort("not welcome")
             raise
         finally:
-            self._knocking = None
+            self._pending = None
         self._gang = welcome.gang
         self._use(connection, inbox)
         return welcome
 
-    async def _welcomed(self, connection: Connection, inbox: _Inbox, within: float) -> Welcome:
+    async def _await_welcome(self, connection: Connection, inbox: _Inbox, within: float) -> Welcome:
         message = await _next(inbox, within)
         while message["word"] == "waiting":
-            self.missing = protocol.read_waiting(message)
+            self.missing = handshake.read_waiting(message)
             try:
                 message = await _next(inbox, None)
             finally:
-                self._reached_at = connection.heard_at if connection.silent else time.monotonic()
+                self._reached_at = connection.heard_at if connection.timed_out else time.monotonic()
         if message["word"] == "again":
-            reason, retry = protocol.read_again(message)
-            raise _Again(reason, retry)
-        return protocol.read_welcome(message)
+            reason, retry = handshake.read_refusal(message)
+            raise _Refused(reason, retry)
+        return handshake.read_welcome(message)
 
     async def _connect(self, inbox: _Inbox, within: float) -> Connection:
-        """With a bound for each address: a dropped SYN must not hold it."""
+        """Try each address for a part of the time, since a dropped SYN is not answered."""
         targets = [self._target] if self._target else await bounded(self._resolve(), within)
         failure: Exception = OSError("no address")
         for target in targets:
@@ -169,20 +168,20 @@ class Link:
         family, address = target
         loop = asyncio.get_running_loop()
         dialled = socket.socket(family, socket.SOCK_STREAM)
-        self._knocking = None
+        self._pending = None
         try:
             dialled.setblocking(False)
             await loop.sock_connect(dialled, address)
-            _, connection = await loop.create_connection(lambda: self._knock(inbox), sock=dialled)
+            _, connection = await loop.create_connection(lambda: self._make_pending(inbox), sock=dialled)
         except BaseException:
             dialled.close()
             raise
         return connection
 
-    def _knock(self, inbox: _Inbox) -> Connection:
-        """Known here from its first moment, so that whatever interrupts the joining can end it."""
-        self._knocking = Connection(lambda _, said: inbox.put_nowait(said), lambda _: inbox.put_nowait(None))
-        return self._knocking
+    def _make_pending(self, inbox: _Inbox) -> Connection:
+        """Keep the connection from its first moment, so that it can be ended whatever interrupts the handshake."""
+        self._pending = Connection(lambda _, message: inbox.put_nowait(message), lambda _: inbox.put_nowait(None))
+        return self._pending
 
     async def _resolve(self) -> list[_Target]:
         host, port = self._hub
@@ -193,147 +192,152 @@ class Link:
         return [(family, address) for family, _, _, _, address in found]
 
     def _use(self, connection: Connection, inbox: _Inbox) -> None:
-        """From here on messages go to `heard`, beginning with those that came behind the welcome."""
+        """Replace the connection before. Messages go to `on_message`, first those that have come after the welcome."""
         before, self._connection = self._connection, connection
         if before is not None:
-            before.fail("replaced")
+            before.abort("replaced")
         self._ended_at = None
         self._target = self._dialled
-        connection.heard = self._hear
-        connection.ended = self._ended
+        connection.on_message = self._handle
+        connection.on_ended = self._on_ended
         while not inbox.empty():
             message = inbox.get_nowait()
             if message is None:
-                self._ended(connection)
+                self._on_ended(connection)
                 return
             try:
-                self._hear(connection, message)
+                self._handle(connection, message)
             except Malformed:
-                connection.fail(MALFORMED)
+                connection.abort(MALFORMED)
 
     # ---- after the welcome ---------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Lost without a connection: whoever returns says everything again."""
+        """Send a message. It is dropped without a connection, since all is repeated after a reconnect."""
         if self._connection is not None:
             self._connection.send(protocol.encode(message))
 
-    def give_up_if_cut_off(self) -> bool:
-        """Whether the hub counts as lost from now on, since it says nothing; `lost` tells."""
-        return self._connection is not None and self._connection.give_up_if_cut_off(self._settings.alive_every)
+    def time_out_if_cut_off(self) -> bool:
+        """Give the hub up if it is cut off; `on_lost` is then called. Return whether it was."""
+        return self._connection is not None and self._connection.time_out_if_cut_off(self._settings.heartbeat_every)
 
     def leave(self) -> None:
-        """Nothing more is expected of the hub: when its connection ends, that is its end."""
+        """Expect nothing more of the hub: do not reconnect."""
         self._over = True
 
-    def _hear(self, connection: Connection, message: Message) -> None:
+    def _handle(self, connection: Connection, message: Message) -> None:
         if connection is not self._connection:
             return
         if message["word"] == "unheard":
-            self._told_unheard(connection)
+            self._on_unheard(connection)
         else:
-            self._heard(message)
+            self._on_message(message)
 
-    def _told_unheard(self, connection: Connection) -> None:
-        """Once is no news where the network has just come back: only a beat later what was said here has arrived."""
-        now, every = time.monotonic(), self._settings.alive_every
+    def _on_unheard(self, connection: Connection) -> None:
+        """Treat the connection as cut off if the hub says so at two heartbeats.
+
+        Once is not enough: the network may have just come back, and the heartbeats of this member are on their way.
+        """
+        now, every = time.monotonic(), self._settings.heartbeat_every
         if now - self._unheard_at > 2 * every:
             self._unheard_since = now
         self._unheard_at = now
         if now - self._unheard_since > every / 2:
             self._unheard = connection
-            self._cut_off(connection)
+            self._on_cut_off(connection)
 
     def _is_cut_off(self, connection: Connection) -> bool:
-        """Whether one of both sides hears nothing on it."""
-        return connection is self._unheard or connection.is_cut_off(self._settings.alive_every)
+        """Return whether one of the two sides hears nothing on the connection."""
+        return connection is self._unheard or connection.is_cut_off(self._settings.heartbeat_every)
 
-    def _ended(self, connection: Connection) -> None:
+    def _on_ended(self, connection: Connection) -> None:
         if connection is not self._connection:
             return
         self._connection = None
-        ended_at = self._ended_at = connection.heard_at if connection.silent else time.monotonic()
-        if connection.why:  # silence, or nonsense: there is nobody to return to
-            if self._returning is not None:
-                self._returning.cancel()
-            asyncio.get_running_loop().call_soon(self._lost, connection.why, ended_at, connection.silent)
+        ended_at = self._ended_at = connection.heard_at if connection.timed_out else time.monotonic()
+        loop = asyncio.get_running_loop()
+        if connection.reason:  # nothing was heard, or the message was malformed: do not reconnect
+            if self._reconnecting is not None:
+                self._reconnecting.cancel()
+            loop.call_soon(self._on_lost, connection.reason, ended_at, connection.timed_out)
         else:
-            self._returning = asyncio.get_running_loop().create_task(self._return(ended_at, self._returning))
+            self._reconnecting = loop.create_task(self._reconnect(ended_at, self._reconnecting))
 
-    def _cut_off(self, connection: Connection) -> None:
-        """At each beat. A new connection gets through as soon as the network does, an old one perhaps much later."""
-        if connection is self._connection and not self._over and (self._returning is None or self._returning.done()):
-            self._returning = asyncio.get_running_loop().create_task(self._dial_beside())
+    def _on_cut_off(self, connection: Connection) -> None:
+        """Open a second connection. It works as soon as the network does; the first one may need much longer."""
+        is_idle = self._reconnecting is None or self._reconnecting.done()
+        if connection is self._connection and not self._over and is_idle:
+            self._reconnecting = asyncio.get_running_loop().create_task(self._open_second())
 
-    async def _dial_beside(self) -> None:
-        """The old connection stays in use until the welcome: whatever else comes says nothing about it.
+    async def _open_second(self) -> None:
+        """Keep the first connection until the welcome on the second one. No other answer makes the hub lost.
 
-        Once connected there is no hurry. A hub that is only stopped gets one more connection, and not one a beat; and
-        one that has heard the hello may have given up the old connection for this one.
+        Once connected, wait for the answer until the silence timeout. So a hub that is only stopped gets one more
+        connection, and not one at each heartbeat. And a hub that has read the hello may have replaced the first one.
         """
         try:
-            await self._enter(_CONNECT_BESIDE * self._settings.alive_every, self._settings.silence)
-        except (_Again, OSError, asyncio.TimeoutError, Malformed):
+            await self._handshake(_SECOND_CONNECTION * self._settings.heartbeat_every, self._settings.silence)
+        except (_Refused, OSError, asyncio.TimeoutError, Malformed):
             return
-        self._returned()
+        self._on_reconnected()
 
-    async def _return(self, ended_at: float, dialling: asyncio.Task[None] | None) -> None:
-        within = self._settings.return_within
-        why = f"its connection ended and it could not be reached again within {within:g} s"
+    async def _reconnect(self, ended_at: float, opening_second: asyncio.Task[None] | None) -> None:
+        within = self._settings.reconnect_within
+        reason = f"its connection ended and it could not be reached again within {within:g} s"
         until = time.monotonic() + within
-        if dialling is not None:  # perhaps the hub has ended the connection for that one
-            await self._end_dialling(dialling, within / 2)
+        if opening_second is not None:  # the hub may have ended the first connection for the second one
+            await self._finish_second(opening_second, within / 2)
         while self._ended_at == ended_at and not self._over and (left := until - time.monotonic()) > 0:
             try:
-                await self._enter(min(left, within / 2), min(left, within / 2))
-            except _Again as again:
-                if not again.retry:
-                    why = f"its connection ended, and then: {again.reason}"
+                await self._handshake(min(left, within / 2), min(left, within / 2))
+            except _Refused as refused:
+                if not refused.retry:
+                    reason = f"its connection ended, and then: {refused.reason}"
                     break
             except (OSError, asyncio.TimeoutError, Malformed):
                 pass
             else:
-                self._returned()
+                self._on_reconnected()
                 return
-            await asyncio.sleep(_RETURN_PAUSE)
+            await asyncio.sleep(_RECONNECT_PAUSE)
         if self._ended_at == ended_at:
-            self._lost(why, ended_at, False)
+            self._on_lost(reason, ended_at, False)
 
-    async def _end_dialling(self, dialling: asyncio.Task[None], within: float) -> None:
+    async def _finish_second(self, opening_second: asyncio.Task[None], within: float) -> None:
         try:
-            await asyncio.wait([dialling], timeout=within)
+            await asyncio.wait([opening_second], timeout=within)
         finally:
-            dialling.cancel()
-        if self._knocking is not None:
-            self._knocking.fail("too late")
-        await asyncio.wait([dialling])
+            opening_second.cancel()
+        if self._pending is not None:
+            self._pending.abort("too late")
+        await asyncio.wait([opening_second])
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def drop(self) -> None:
-        """End it at once."""
+        """End all connections at once."""
         self._over = True
-        self._pulse.stop()
-        if self._returning is not None:
-            self._returning.cancel()
-        for connection in (self._knocking, self._connection):
+        self._heartbeat.stop()
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        for connection in (self._pending, self._connection):
             if connection is not None:
-                connection.fail("dropped")
-        self._knocking = self._connection = None
+                connection.abort("dropped")
+        self._pending = self._connection = None
 
     async def close(self, within: float) -> None:
-        """Give a return that is under way its chance to say what is unsaid, then end the connection in order."""
-        if self._returning is not None:
-            await asyncio.wait([self._returning], timeout=within / 2)
+        """Wait for a reconnect that is under way, so that all reports arrive, then end the connection gracefully."""
+        if self._reconnecting is not None:
+            await asyncio.wait([self._reconnecting], timeout=within / 2)
         self._over = True
         connection, self._connection = self._connection, None
         if connection is not None:
-            await settle([connection], within / 2)
+            await close_gracefully([connection], within / 2)
         self.drop()
 
 
 def pause() -> float:
-    """0.1 to 0.3 s, so that a thousand members do not knock in step."""
+    """Return 0.1 to 0.3 s at random, so that a thousand members do not connect at the same moment."""
     return 0.1 + os.urandom(1)[0] / 1280
 
 
@@ -348,7 +352,7 @@ def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
-def _why(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"
     if isinstance(error, Malformed):

@@ -1,51 +1,103 @@
-"""Where a launcher listens: lets in who says hello in time, and keeps strangers from taking the room of members."""
+"""Accept connections on the gang port, refuse those without a valid hello, and log the refusals."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from launcher.errors import Exit, Failure
 from launcher.gang.connection import Connection
 from launcher.gang.events import GangSettings
-from launcher.gang.protocol import Message, again, challenge, encode, new_nonce
-from launcher.gang.refusals import Refusal, RefusalLog
+from launcher.gang.handshake import challenge, new_nonce, refusal
+from launcher.gang.protocol import Message, encode
+
+log = logging.getLogger(__name__)
 
 NO_HELLO = "no hello in time"
 TOO_MANY = "too many connections without a hello"
 NO_DESCRIPTORS = "this process has no file descriptors left"
-_SPARE_VISITORS = 64
-_BURST = 100  # accepted in one turn of the loop
-_PAUSE = 0.05  # after a failed accept: for the loop to close what was dropped
+_SPARE_PENDING = 64  # connections without a hello, beside one per member
+_BURST = 100  # connections accepted in one iteration of the event loop
+_ACCEPT_PAUSE = 0.05  # after a failed accept, so that the event loop can close dropped connections
 _BACKLOG = 4096
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
+_LOG_EVERY = 30.0
 
-Greet = Callable[[Connection, str, Message], None]
+OnHello = Callable[[Connection, str, Message], None]
+
+
+class Refusal(Exception):
+    """A hello is refused.
+
+    `reason` is counted, and not if it is empty. `text` is sent to the other side, which asks here again if `retry`.
+    """
+
+    def __init__(self, reason: str, text: str, *, retry: bool = False) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+        self.retry = retry
+
+
+class RefusalLog:
+    """Count refusals by reason. Log the first of each reason at once, and the number of further ones every 30 s."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._logged: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, reason: str, peer: str, text: str = "") -> None:
+        self.counts[reason] += 1
+        if reason not in self._logged:
+            self._logged[reason] = 1
+            log.info(f"gang port: refused {peer}: {reason}" + (f" ({text})" if text else ""))
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LOG_EVERY, self._log)
+
+    def close(self) -> None:
+        """Log what is not logged yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._log()
+
+    def _log(self) -> None:
+        self._timer = None
+        for reason, count in self.counts.items():
+            if more := count - self._logged[reason]:
+                self._logged[reason] = count
+                log.info(f"gang port: refused {more} more: {reason} ({count} in all)")
 
 
 class Listener:
-    """Challenges everybody; `greet` gets the first message of each, and takes the connection over or raises Refusal."""
+    """Send a challenge on each connection, and call `on_hello` with it, its nonce and its first message.
 
-    def __init__(self, settings: GangSettings, greet: Greet, strangers: RefusalLog) -> None:
+    `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited: a new
+    one drops the oldest, so that idle connections cannot keep members out.
+    """
+
+    def __init__(self, settings: GangSettings, on_hello: OnHello, refusals: RefusalLog) -> None:
         self.port = settings.port
         self._settings = settings
-        self._greet = greet
-        self._strangers = strangers
-        self._most = _SPARE_VISITORS + settings.size
+        self._on_hello = on_hello
+        self._refusals = refusals
+        self._max_pending = _SPARE_PENDING + settings.size
         self._sockets: list[socket.socket] = []
-        self._visitors: dict[Connection, tuple[str, float]] = {}  # nonce and deadline, the oldest first
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._pending: dict[Connection, tuple[str, float]] = {}  # nonce and deadline, the oldest first
+        self._accepting: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Listen; a port that is taken is the user's to solve."""
+        """Listen. Raise Failure (CONFIG) if a port is taken."""
         addresses = self._settings.listen or ("0.0.0.0", "::")
         for address in addresses:
             try:
-                self._sockets.append(self._listener(address))
+                self._sockets.append(self._bind(address))
             except OSError as error:
                 if self._settings.listen is None and ":" in address and error.errno in _NO_IPV6:
                     continue
@@ -55,121 +107,123 @@ class Listener:
                     f"LAUNCHER_GANG_PORT: cannot listen on port {self.port} of {address}: {error.strerror}: "
                     "end what uses the port, or choose another one, the same for all members",
                 ) from None
-        for listener in self._sockets:
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+        for listening in self._sockets:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
         loop = asyncio.get_running_loop()
-        for listener in self._sockets:
-            loop.remove_reader(listener)
-            listener.close()
+        for listening in self._sockets:
+            loop.remove_reader(listening)
+            listening.close()
         self._sockets.clear()
-        for task in self._arriving:
+        for task in self._accepting:
             task.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        visitors = list(self._visitors)
-        self._visitors.clear()
-        for visitor in visitors:
-            visitor.fail("closed")
+        pending = list(self._pending)
+        self._pending.clear()
+        for connection in pending:
+            connection.abort("closed")
 
-    def _listener(self, address: str) -> socket.socket:
+    def _bind(self, address: str) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            listener.setblocking(False)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind((address, self.port))
-            listener.listen(_BACKLOG)
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((address, self.port))
+            listening.listen(_BACKLOG)
         except BaseException:
-            listener.close()
+            listening.close()
             raise
-        self.port = listener.getsockname()[1]
-        return listener
+        self.port = listening.getsockname()[1]
+        return listening
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(_BURST):
             try:
-                arrived, _ = listener.accept()
+                accepted, _ = listening.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._make_room(listener)
-                return  # otherwise the visitor has gone already
-            arrived.setblocking(False)
-            task = loop.create_task(self._let_in(arrived))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+                    self._free_descriptor(listening)
+                return  # otherwise the other side has ended the connection already
+            accepted.setblocking(False)
+            task = loop.create_task(self._connect(accepted))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
 
-    async def _let_in(self, arrived: socket.socket) -> None:
+    async def _connect(self, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(lambda: Connection(self._heard, self._ended, self._opened), arrived)
+            await loop.connect_accepted_socket(
+                lambda: Connection(self._on_message, self._on_ended, self._on_opened), accepted
+            )
         except OSError:
-            arrived.close()  # it has gone already
+            accepted.close()  # the other side has ended it already
 
-    def _make_room(self, listener: socket.socket) -> None:
-        """Without descriptors nobody can be accepted: the oldest stranger goes, and the loop gets time to close it."""
-        self._strangers.refused(NO_DESCRIPTORS, "a connection")
-        if self._visitors:
-            self._drop(next(iter(self._visitors)), TOO_MANY)
+    def _free_descriptor(self, listening: socket.socket) -> None:
+        """Drop the oldest connection without a hello, and accept again once the event loop has closed it."""
+        self._refusals.add(NO_DESCRIPTORS, "a connection")
+        if self._pending:
+            self._drop(next(iter(self._pending)), TOO_MANY)
         loop = asyncio.get_running_loop()
-        loop.remove_reader(listener)
-        loop.call_later(_PAUSE, self._listen_again, listener)
+        loop.remove_reader(listening)
+        loop.call_later(_ACCEPT_PAUSE, self._resume, listening)
 
-    def _listen_again(self, listener: socket.socket) -> None:
-        if listener in self._sockets:
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+    def _resume(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    def _opened(self, visitor: Connection) -> None:
+    def _on_opened(self, connection: Connection) -> None:
         if not self._sockets:
-            visitor.fail("closed")
+            connection.abort("closed")
             return
-        if len(self._visitors) >= self._most:
-            self._drop(next(iter(self._visitors)), TOO_MANY)
+        if len(self._pending) >= self._max_pending:
+            self._drop(next(iter(self._pending)), TOO_MANY)
         nonce = new_nonce()
-        self._visitors[visitor] = nonce, time.monotonic() + self._settings.hello_within
-        visitor.send(encode(challenge(nonce)))
-        self._watch()
+        self._pending[connection] = nonce, time.monotonic() + self._settings.hello_within
+        connection.send(encode(challenge(nonce)))
+        self._schedule_timeout()
 
-    def _heard(self, visitor: Connection, message: Message) -> None:
-        nonce, _ = self._visitors[visitor]
+    def _on_message(self, connection: Connection, message: Message) -> None:
+        nonce, _ = self._pending[connection]
         try:
-            self._greet(visitor, nonce, message)
-        except Refusal as refusal:
-            del self._visitors[visitor]
-            if refusal.reason:
-                self._strangers.refused(refusal.reason, visitor.peer, refusal.text)
-            visitor.send(encode(again(refusal.text, refusal.retry)))
-            visitor.close()
+            self._on_hello(connection, nonce, message)
+        except Refusal as refused:
+            del self._pending[connection]
+            if refused.reason:
+                self._refusals.add(refused.reason, connection.peer, refused.text)
+            connection.send(encode(refusal(refused.text, refused.retry)))
+            connection.close()
         else:
-            del self._visitors[visitor]
+            del self._pending[connection]
 
-    def _ended(self, visitor: Connection) -> None:
-        if self._visitors.pop(visitor, None) and visitor.why:
-            self._strangers.refused(visitor.why, visitor.peer)
+    def _on_ended(self, connection: Connection) -> None:
+        if self._pending.pop(connection, None) and connection.reason:
+            self._refusals.add(connection.reason, connection.peer)
 
-    def _drop(self, visitor: Connection, why: str) -> None:
-        del self._visitors[visitor]
-        self._strangers.refused(why, visitor.peer)
-        visitor.fail(why)
+    def _drop(self, connection: Connection, reason: str) -> None:
+        del self._pending[connection]
+        self._refusals.add(reason, connection.peer)
+        connection.abort(reason)
 
-    def _watch(self) -> None:
-        """One timer, for the oldest visitor."""
-        if self._timer is None and self._visitors:
-            _, deadline = next(iter(self._visitors.values()))
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._sweep)
+    def _schedule_timeout(self) -> None:
+        """Keep one timer, for the oldest connection."""
+        if self._timer is None and self._pending:
+            _, deadline = next(iter(self._pending.values()))
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._drop_overdue)
 
-    def _sweep(self) -> None:
+    def _drop_overdue(self) -> None:
         self._timer = None
         now = time.monotonic()
-        for visitor, (_, deadline) in list(self._visitors.items()):
+        for connection, (_, deadline) in list(self._pending.items()):
             if deadline > now:
                 break
-            self._drop(visitor, NO_HELLO)
-        self._watch()
+            self._drop(connection, NO_HELLO)
+        self._schedule_timeout()

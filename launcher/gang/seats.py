@@ -1,17 +1,19 @@
-"""Who may take which place in the gang, until the roster is complete."""
+"""What the hub knows of each member, and which member gets which place until the roster is complete."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from launcher.base.host import sort_key
 from launcher.gang.connection import Connection
-from launcher.gang.events import Credentials, GangSettings, LookAgain, Missing
-from launcher.gang.protocol import Hello, Malformed
-from launcher.gang.refusals import Refusal
+from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingMembers
+from launcher.gang.handshake import Hello
+from launcher.gang.listener import Refusal
+from launcher.gang.protocol import Malformed
 from launcher.model import PSERVER, Member
 
 _MISSING_SHOWN = 20
@@ -19,17 +21,20 @@ _MISSING_SHOWN = 20
 
 @dataclass(eq=False)
 class Seat:
-    """A member's place. The hub's own has no connection: what it says and hears goes directly."""
+    """A place in the gang, and the member that holds it.
+
+    The hub's own seat has no connection, since the hub and its own member call each other.
+    """
 
     member: Member
     incarnation: str
     connection: Connection | None = None
     hub_nonce: str = ""
-    nonce: str = ""
-    told: bool = False  # to stop, by a signal: its children may use all of their grace
-    stopped: bool = False  # its children are ended, it is leaving
-    ended_at: float | None = None  # its connection has ended, and it has not returned
-    silent: bool = False  # by silence: it may still be there, beyond a cut
+    member_nonce: str = ""
+    told_to_stop: bool = False  # by a signal: its processes may use the whole grace period
+    stopped: bool = False  # its processes have ended, and it is leaving
+    ended_at: float | None = None  # when its connection ended; None while it is connected
+    timed_out: bool = False  # nothing was heard: it may still run on the other side of a network cut
     lost: bool = False
 
     @property
@@ -37,59 +42,85 @@ class Seat:
         assert self.member.rank is not None
         return self.member.rank
 
+    def is_cut_off(self, settings: GangSettings) -> bool:
+        """Return whether nothing is heard of the member, though its connection has not ended."""
+        return self.connection is not None and self.connection.is_cut_off(settings.heartbeat_every)
+
+    def is_unreachable(self, settings: GangSettings) -> bool:
+        """Return whether the member and its processes may still run on the other side of a network cut."""
+        return not self.stopped and (self.timed_out or self.is_cut_off(settings))
+
+    def is_ending(self, settings: GangSettings) -> bool:
+        """Return whether the member is heard, and has not yet said that its processes have ended. False for the hub."""
+        return not self.stopped and self.connection is not None and not self.is_cut_off(settings)
+
+    def remaining_run_time(self, settings: GangSettings) -> float:
+        """Return for how many seconds, at most, processes of this member can still run. The gang is over."""
+        if self.stopped:
+            return 0.0
+        if self.ended_at is not None and not self.timed_out:
+            end = self.ended_at + settings.reconnect_within  # it is dead, unless it reconnects
+        else:
+            # It has heard the hub for as short a time as the hub has heard it, and gives the hub up, too.
+            heard_at = self.ended_at if self.connection is None else self.connection.heard_at
+            end = (heard_at or time.monotonic()) + settings.silence + settings.ends_within
+        return max(0.0, end - time.monotonic())
+
 
 class RollCall:
-    """Collects members. `full` gives all seats in rank order, or LookAgain where this launcher is not the hub."""
+    """Assign seats to members until all have joined.
 
-    def __init__(self, papers: Credentials, settings: GangSettings) -> None:
-        self._me = papers.me
+    `full` gets all seats in rank order, or JoinFailed if this launcher is not the hub.
+    """
+
+    def __init__(self, credentials: Credentials, settings: GangSettings) -> None:
+        self._me = credentials.me
         self._settings = settings
-        self._numbered = papers.me.rank is not None
-        self.own = Seat(papers.me, papers.incarnation)
-        self._waiting: dict[int | str, Seat] = {_key(papers.me): self.own}
-        self._absent = dict.fromkeys(range(settings.size)) if self._numbered else {}
-        self._absent.pop(papers.me.rank or 0, None)
+        self._numbered = credentials.me.rank is not None
+        self.own = Seat(credentials.me, credentials.incarnation)
+        self._held: dict[int | str, Seat] = {_key(credentials.me): self.own}
+        self._missing = dict.fromkeys(range(settings.size)) if self._numbered else {}
+        self._missing.pop(credentials.me.rank or 0, None)
         self.full: asyncio.Future[list[Seat]] = asyncio.get_running_loop().create_future()
 
     @property
     def seats(self) -> Collection[Seat]:
-        """Those who are here."""
-        return self._waiting.values()
+        """The seats of those who have joined."""
+        return self._held.values()
 
-    def missing(self) -> Missing:
-        """Who is waited for."""
-        return Missing(len(self._waiting), self._settings.size, tuple(islice(self._absent, _MISSING_SHOWN)))
+    def missing(self) -> MissingMembers:
+        return MissingMembers(len(self._held), self._settings.size, tuple(islice(self._missing, _MISSING_SHOWN)))
 
     def admit(self, hello: Hello) -> Seat:
-        """The seat of a member, which whoever held it for the same pod before has left; or Refusal."""
+        """Return the seat of a member. It replaces an earlier instance of its pod. Raise Refusal."""
         member = hello.member
         if hello.gang is not None:
             raise Refusal("another gang", "the gang that this member was in is gone")
         self._check_place(member)
         key = _key(member)
-        holder = self._waiting.get(key)
+        holder = self._held.get(key)
         if holder and holder.incarnation != hello.incarnation and not _same_pod(holder.member, member):
             place = f"address {key}" if member.rank is None else self._settings.shape.name(member.rank)
             raise Refusal("a place that is held", f"{place} is held by pod {holder.member.pod}, not by {member.pod}")
-        seat = self._waiting[key] = Seat(member, hello.incarnation)
-        self._absent.pop(member.rank or 0, None)
+        seat = self._held[key] = Seat(member, hello.incarnation)
+        self._missing.pop(member.rank or 0, None)
         if holder and holder.connection:
-            holder.connection.fail("replaced")
+            holder.connection.abort("replaced")
         return seat
 
-    def forget(self, seat: Seat) -> None:
-        """Its connection has ended before the roster was complete."""
+    def release(self, seat: Seat) -> None:
+        """Free the seat of a member whose connection has ended."""
         key = _key(seat.member)
-        if self._waiting.get(key) is seat:
-            del self._waiting[key]
+        if self._held.get(key) is seat:
+            del self._held[key]
             if seat.member.rank is not None:
-                self._absent = dict.fromkeys(sorted([*self._absent, seat.member.rank]))
+                self._missing = dict.fromkeys(sorted([*self._missing, seat.member.rank]))
 
     def complete(self) -> list[Seat] | None:
-        """Ranks are given once all are here, and once only."""
-        if len(self._waiting) < self._settings.size or self.full.done():
+        """Assign the ranks and return all seats, once, when all have joined. Otherwise return None."""
+        if len(self._held) < self._settings.size or self.full.done():
             return None
-        seats = sorted(self._waiting.values(), key=lambda seat: _order(seat.member))
+        seats = sorted(self._held.values(), key=lambda seat: _order(seat.member))
         for rank, seat in enumerate(seats):
             seat.member = replace(seat.member, rank=rank)
         self.full.set_result(seats)
@@ -112,21 +143,21 @@ class RollCall:
                 )
             if member.role != shape.role(member.rank):
                 raise Refusal("another role", f"pod {member.pod} is no {shape.role(member.rank)}: see LAUNCHER_ROLE")
-        elif self._is_full(member):
+        elif self._is_role_full(member):
             raise Refusal(
                 "a role that is full", f"there are {shape.count(member.role)} members of the role {member.role} already"
             )
         elif _order(member) < _order(self._me):
             reason = f"pod {member.pod} has a lower address, {member.address}"
             if not self.full.done():
-                self.full.set_exception(LookAgain(f"not the hub: {reason}"))
+                self.full.set_exception(JoinFailed(f"not the hub: {reason}"))
             raise Refusal("a lower address", f"{reason}, than this launcher: it is the hub")
 
     def _refuse_other_controllers(self, member: Member) -> None:
-        """Pods of an older job of the other role may still be there, and even know the secret of this job's folder."""
+        """Refuse pods of an older job of the other role. They may still exist, and even have this job's secret."""
         if not self._settings.pservers:
             return
-        for seat in self._waiting.values():
+        for seat in self._held.values():
             other = seat.member
             one_is_unknown = bool(other.controller) != bool(member.controller)
             if one_is_unknown or (other.role == member.role and other.controller != member.controller):
@@ -136,11 +167,11 @@ class RollCall:
                     f"pod {member.pod} by {member.controller or 'nobody known'}",
                 )
 
-    def _is_full(self, member: Member) -> bool:
-        """Without roles the gang begins when it is full."""
+    def _is_role_full(self, member: Member) -> bool:
+        """Return False without roles: the roster is then complete as soon as the gang is full."""
         if not self._settings.pservers:
             return False
-        others = [seat.member for seat in self._waiting.values() if seat.member.address != member.address]
+        others = [seat.member for seat in self._held.values() if seat.member.address != member.address]
         return sum(other.role == member.role for other in others) >= self._settings.shape.count(member.role)
 
 
@@ -149,7 +180,7 @@ def _key(member: Member) -> int | str:
 
 
 def _order(member: Member) -> tuple[bool, int, int]:
-    """By rank, where there are numbers; else by address, and trainers first."""
+    """Sort by rank if members have numbers, otherwise trainers first and then by address."""
     if member.rank is not None:
         return False, 0, member.rank
     try:
@@ -159,5 +190,5 @@ def _order(member: Member) -> tuple[bool, int, int]:
 
 
 def _same_pod(one: Member, other: Member) -> bool:
-    """A container that started again: its predecessor is dead, even if a stalled volume holds its sockets open."""
+    """A restarted container: its predecessor is dead, even if a stalled volume keeps its sockets open."""
     return one.uid != "" and one.uid == other.uid

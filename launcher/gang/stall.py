@@ -1,4 +1,4 @@
-"""The hub's clock of progress: how long no trainer of the job has printed anything, and the way to that verdict."""
+"""Detect on the hub that no trainer of the job prints anything, and collect evidence before the verdict."""
 
 from __future__ import annotations
 
@@ -8,119 +8,121 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from launcher.errors import Exit
-from launcher.gang import protocol
-from launcher.gang.events import REPORTS, GangSettings
+from launcher.gang import messages
+from launcher.gang.events import PROGRESS_REPORTS, GangSettings
 from launcher.gang.protocol import Message
 from launcher.model import Cause
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
-class Stall:
-    """`tell` says something to all members, `stalled` gets the cause once all have collected their evidence."""
+class StallDetector:
+    """Watch one attempt after the other.
+
+    broadcast: sends a message to all members
+    on_stalled: gets the cause once all members have collected evidence, or its time limit is over
+    """
 
     def __init__(
-        self, settings: GangSettings, tell: Callable[[Message], None], stalled: Callable[[Cause], None]
+        self, settings: GangSettings, broadcast: Callable[[Message], None], on_stalled: Callable[[Cause], None]
     ) -> None:
         self._settings = settings
-        self._tell = tell
-        self._stalled = stalled
-        self._turn: int | None = None  # that is watched
-        self._heard_at = 0.0
+        self._broadcast = broadcast
+        self._on_stalled = on_stalled
+        self._attempt: int | None = None  # the one that is watched
+        self._printed_at = 0.0
         self._last: tuple[int, str] | None = None  # rank and line
-        self._quiet: float | None = None  # for how long; None as long as nobody collects
-        self._collected: dict[int, tuple[int, bool]] = {}
+        self._quiet_for: float | None = None  # set while evidence is collected
+        self._evidence: dict[int, tuple[int, bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, turn: int) -> None:
-        """All trainers of this turn may start."""
-        self.end()
+    def watch(self, attempt: int) -> None:
+        """Start to watch: all trainers of this attempt may start."""
+        self.stop()
         if self._settings.stall:
-            self._turn, self._heard_at, self._last, self._quiet, self._collected = (
-                turn,
-                time.monotonic(),
-                None,
-                None,
-                {},
-            )
-            self._look()
+            self._attempt, self._printed_at = attempt, time.monotonic()
+            self._last, self._quiet_for, self._evidence = None, None, {}
+            self._check()
 
-    def end(self) -> None:
-        """All have trained, or this turn is over for another reason."""
-        self._turn = None
+    def stop(self) -> None:
+        """Stop watching: all have trained, or the attempt has failed otherwise."""
+        self._attempt = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def heard(self, rank: int, message: Message) -> None:
-        """A member's trainer has printed something."""
-        age, line = protocol.read_progress(message)
-        at = time.monotonic() - age
-        if protocol.read_turn(message) == self._turn and at >= self._heard_at:
-            self._heard_at, self._last = at, (rank, line)
+    def on_progress(self, rank: int, message: Message) -> None:
+        age, line = messages.read_progress(message)
+        printed_at = time.monotonic() - age
+        if messages.read_attempt(message) == self._attempt and printed_at >= self._printed_at:
+            self._printed_at, self._last = printed_at, (rank, line)
 
-    def collected(self, rank: int, message: Message) -> None:
-        """A member has written its evidence down, or could not."""
-        if protocol.read_turn(message) != self._turn or self._quiet is None:
+    def on_collected(self, rank: int, message: Message) -> None:
+        if messages.read_attempt(message) != self._attempt or self._quiet_for is None:
             return
-        self._collected[rank] = protocol.read_collected(message)
-        if len(self._collected) == self._settings.size:
-            self._judge()
+        self._evidence[rank] = messages.read_collected(message)
+        if len(self._evidence) == self._settings.size:
+            self._report()
 
-    def where(self) -> Message | None:
-        """What a member that returns has missed."""
-        return None if self._turn is None or self._quiet is None else protocol.of_turn("collect", self._turn)
+    def current_message(self) -> Message | None:
+        """Return what a member that reconnects has to hear, if anything."""
+        if self._attempt is None or self._quiet_for is None:
+            return None
+        return messages.of_attempt("collect", self._attempt)
 
-    def _look(self, *, late: bool = False) -> None:
-        """Twice: what was printed in time is told later, and may not be read yet if this very process was stopped."""
-        left = self._heard_at + self._settings.stall - time.monotonic()
+    def _check(self, *, again: bool = False) -> None:
+        """Check twice before the evidence is collected.
+
+        Members report lines late, and after a stop of this process their reports may not be read yet.
+        """
+        left = self._printed_at + self._settings.stall - time.monotonic()
         if left > 0:
-            self._later(left, self._look)
-        elif not late:
-            self._later(self._settings.stall / REPORTS, lambda: self._look(late=True))
+            self._later(left, self._check)
+        elif not again:
+            self._later(self._settings.stall / PROGRESS_REPORTS, lambda: self._check(again=True))
         else:
             self._collect()
 
     def _collect(self) -> None:
-        assert self._turn is not None
-        self._quiet = time.monotonic() - self._heard_at
-        self._later(self._settings.evidence_within, self._judge)
-        self._tell(protocol.of_turn("collect", self._turn))
+        assert self._attempt is not None
+        self._quiet_for = time.monotonic() - self._printed_at
+        self._later(self._settings.evidence_within, self._report)
+        self._broadcast(messages.of_attempt("collect", self._attempt))
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, call)
 
-    def _judge(self) -> None:
+    def _report(self) -> None:
         what = (
-            f"the job is stalled: no trainer has printed anything for {self._quiet:.0f} s (LAUNCHER_STALL_TIMEOUT="
-            f"{self._settings.stall:g}); {self._last_words()}; {self._counts()}"
+            f"the job is stalled: no trainer has printed anything for {self._quiet_for:.0f} s (LAUNCHER_STALL_TIMEOUT="
+            f"{self._settings.stall:g}); {self._describe_last_line()}; {self._describe_processes()}"
         )
-        self.end()
-        self._stalled(Cause("stalled", None, "", what, Exit.STALLED))
+        self.stop()
+        self._on_stalled(Cause("stalled", None, "", what, Exit.STALLED))
 
-    def _last_words(self) -> str:
+    def _describe_last_line(self) -> str:
         if self._last is None:
             return "none has since training began"
         rank, line = self._last
         return f"the last line was of {self._settings.shape.name(rank)}: {line!r}"
 
-    def _counts(self) -> str:
-        """Who has how many processes, as far as it fits."""
+    def _describe_processes(self) -> str:
+        """Say which members have how many processes, with a limited number of names."""
         shape, alike = self._settings.shape, defaultdict[str, list[int]](list)
         for rank in range(self._settings.size):
-            alike[self._count(rank)].append(rank)
+            alike[self._describe_evidence(rank)].append(rank)
         if len(alike) == 1:
             return f"each member {next(iter(alike))}"
         parts = [f"{_few(ranks, shape.names)} {words}" for words, ranks in alike.items()]
-        return ", ".join(parts[:_MOST_NAMED])
+        return ", ".join(parts[:_MAX_NAMED])
 
-    def _count(self, rank: int) -> str:
-        count, written = self._collected.get(rank, (None, False))
+    def _describe_evidence(self, rank: int) -> str:
+        count, written = self._evidence.get(rank, (None, False))
         if count is None:
             return "has told nothing of its processes"
         return f"has {count} process{'' if count == 1 else 'es'}{'' if written else ' and could not write them down'}"
 
 
 def _few(ranks: list[int], names: Callable[[list[int]], str]) -> str:
-    more = len(ranks) - _MOST_NAMED
-    return names(ranks[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(ranks) - _MAX_NAMED
+    return names(ranks[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

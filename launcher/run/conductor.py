@@ -17,7 +17,7 @@ from launcher.base.clock import utc_now
 from launcher.base.spawn import reap_orphans
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.gang import Begin, Collect, Finish, HubLost, Lead, Restart, Stop, Train
+from launcher.gang import Begin, CollectEvidence, Finish, HubLost, Lead, Restart, Stop, Train
 from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start, describe_cause
 from launcher.processes.guardian import Guardian
 from launcher.processes.supervisor import Died, PassDone, Serving
@@ -88,7 +88,7 @@ class Conductor:
                     self._joined(joined)
                 case Staged():
                     self._node.staged = True
-                    self._session.gang.staged()
+                    self._session.gang.report_staged()
                     self._try_order(self._turn.order.staged)
                 case Begin() as begin:
                     self._session.begun = begin
@@ -97,7 +97,7 @@ class Conductor:
                     self._try_order(self._turn.order.lead)
                 case Train(stall):
                     self._train(stall)
-                case Collect():
+                case CollectEvidence():
                     self._collect()
                 case Serving():
                     self._turn.order.served()
@@ -157,7 +157,7 @@ class Conductor:
         if self._held:
             (cause, died_at), self._held = self._held, None
             turn = self._turn.number if cause.kind in CHILDREN else None
-            self._session.gang.failed(replace(cause, rank=self._node.rank, pod=self._node.name), died_at, turn)
+            self._session.gang.report_failed(replace(cause, rank=self._node.rank, pod=self._node.name), died_at, turn)
         self._begin_if_joined()
 
     def _begin_if_joined(self) -> None:
@@ -169,7 +169,7 @@ class Conductor:
         self._node.journal.begin(start)
         make_plan = partial(self._node.plan, start)
         self._try_order(partial(self._turn.order.begin, make_plan))
-        if self._session.begun.turn == 0:
+        if self._session.begun.attempt == 0:
             for change in paddle.replaced(self._config, self._turn.order.plan or self._node.first_plan):
                 log.warning(change)
 
@@ -242,7 +242,7 @@ class Conductor:
     def _told_to_stop(self) -> Cause | None:
         self._turn.order.close()
         cause = self._node.cause("stopped", "was told to stop (SIGTERM)", Exit.STOPPED)
-        self._session.gang.failed(cause, time.monotonic())
+        self._session.gang.report_failed(cause, time.monotonic())
         if self._session.joined:
             return None
         return self._gathers_after or cause  # nobody may know this member yet, and nobody will answer
@@ -251,7 +251,7 @@ class Conductor:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
         log.info(cause.what)
         if self._session.joined:
-            self._session.gang.failed(cause, died_at, self._turn.number if cause.kind in AGAIN else None)
+            self._session.gang.report_failed(cause, died_at, self._turn.number if cause.kind in AGAIN else None)
         elif self._held is None:
             self._held = (cause, died_at)
             log.info(f"waiting up to {_HOLD:g} s for the gang, to tell it")
@@ -270,7 +270,7 @@ class Conductor:
         if left:
             self._fail(self._held_by_the_kernel(left), time.monotonic())
         else:
-            self._session.gang.ended(self._turn.number)
+            self._session.gang.report_ended(self._turn.number)
 
     def _held_by_the_kernel(self, left: Sequence[Process]) -> Cause:
         roles_left = ", ".join(process.role for process in left)
@@ -308,7 +308,7 @@ class Conductor:
         self._turn.order.close()
         self._node.enter("finishing")
         await self._session.end_children(self._config.stop_grace)
-        self._session.gang.stopped()
+        self._session.gang.report_stopped()
         return outcome.outcome_of(None, self._node.rank, told_to_stop=self.told.done(), shape=self._config.shape)
 
     async def _stop(self, cause: Cause) -> Outcome:
@@ -318,7 +318,7 @@ class Conductor:
         orderly = cause.kind == "stopped" or self.told.done()
         ending = self._session.end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
         cause, _ = await asyncio.gather(self._session.explained(cause), ending)
-        self._session.gang.stopped()
+        self._session.gang.report_stopped()
         if self._session.joined and cause.rank != self._node.rank:
             await self._until_finish()
         if not outcome.is_blamed(cause, self._node.rank):
@@ -344,7 +344,7 @@ class Conductor:
     async def _until_others_end(self) -> None:
         """The hub knows it, and who comes next need not wait for any of them. Told to stop it has the same grace."""
         left = self._told_at + self._config.stop_grace - time.monotonic() if self.told.done() else _LEAVE_WITHIN
-        others: asyncio.Future[None] = asyncio.ensure_future(self._session.gang.others_end())
+        others: asyncio.Future[None] = asyncio.ensure_future(self._session.gang.wait_others_ended())
         await asyncio.wait([others, self._hurried], timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
         others.cancel()
 

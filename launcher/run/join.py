@@ -26,7 +26,7 @@ from launcher.data.staging import Copy, Staging
 from launcher.discovery import ranks
 from launcher.discovery.finder import FinderSettings, make_finder
 from launcher.errors import Exit, Failure
-from launcher.gang import Gang, LookAgain
+from launcher.gang import Gang, JoinFailed
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
 from launcher.run.other_role import OtherRole
 from launcher.store.failure_marks import FailureMarks, name_of
@@ -220,7 +220,7 @@ class Joining:
                 joining = self._gang.join(me, hub, job=job, secret=secret)
                 try:
                     return await bounded(joining, max(left, 0))
-                except LookAgain as again:
+                except JoinFailed as again:
                     if again.reason != said:
                         log.info(f"looking for peers again: {again.reason}")
                     said = again.reason
@@ -247,7 +247,7 @@ class Joining:
         if missing is None:
             return f"the hub has not been reached; {self._finder.missing(())}"
         absent = f" (not yet: {self._config.shape.names(missing.ranks)})" if missing.ranks else ""
-        known = self._finder.missing(self._gang.joined())
+        known = self._finder.missing(self._gang.joined_pods())
         return f"{missing.joined} of {missing.size} have joined{absent}; {known}"
 
     async def _copy(self, work: Staging) -> None:

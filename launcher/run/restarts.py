@@ -13,7 +13,7 @@ from functools import partial
 from launcher.base.files import FromVolume
 from launcher.base.passes import pass_folder
 from launcher.errors import FOR_GOOD, Exit, Failure
-from launcher.gang import AlreadyComplete, Next, NotAgain
+from launcher.gang import AlreadyComplete, StartRefused, Verdict
 from launcher.model import AGAIN, CHILDREN, Cause, Roster, Saves, Start
 from launcher.store import checkpoints
 from launcher.store.history import History
@@ -94,32 +94,32 @@ class Generations:
         self.history.end(None)
         self._count(0)
 
-    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+    def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         """The first cause of a failure as everybody is told it, and what follows from it."""
         running, gone = self._running, cause.kind in GONE and self._gathers
         if running is None and cause.kind in CHILDREN:  # one that starts before the first generation begins
             return self._restarted(cause)
         if running is None or running.ended_by is not None:  # between two generations, of which neither is at fault
-            return cause, Next.GATHER if gone else Next.STOP
+            return cause, Verdict.REJOIN if gone else Verdict.STOP
         running.ended_by = cause
         self.history.end(cause)
         if not running.passed and cause.kind == "stopped":
             self._count(self._before)
         elif not running.passed and self._counts and self._record.identity and self._before + 1 >= MAX_ATTEMPTS:
             attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
-            return self._told(_final(cause, attempts)), Next.STOP
+            return self._told(_final(cause, attempts)), Verdict.STOP
         if gone:
-            return self._told(cause), Next.GATHER
+            return self._told(cause), Verdict.REJOIN
         return self._restarted(cause)
 
-    def _restarted(self, cause: Cause) -> tuple[Cause, Next]:
+    def _restarted(self, cause: Cause) -> tuple[Cause, Verdict]:
         if cause.kind not in AGAIN or cause.code in NEVER_AGAIN or cause.final:
-            return self._told(cause), Next.STOP
+            return self._told(cause), Verdict.STOP
         if self._left <= 0:
-            return self._told(self._used_up(cause)), Next.STOP
+            return self._told(self._used_up(cause)), Verdict.STOP
         self._left -= 1
         self._failed_at = time.monotonic()
-        return self._told(cause), Next.RESTART
+        return self._told(cause), Verdict.RESTART
 
     def _used_up(self, cause: Cause) -> Cause:
         """New pods may do better, where somebody counts them for both roles."""
@@ -133,7 +133,7 @@ class Generations:
             self._written()
 
     async def prepare(self, cause: Cause | None, roster: Roster) -> Start:
-        """Once nothing of the generation before is left: settle where the next one begins, and claim it."""
+        """Once nothing of the generation before is left: close_gracefully where the next one begins, and claim it."""
         try:
             await self._look_back()
             if cause is not None:
@@ -145,7 +145,7 @@ class Generations:
             resume = await self._settle_passes(number)
         except Failure as failure:
             kind = "peers" if failure.code == Exit.TIMED_OUT else "volume"
-            raise NotAgain(Cause(kind, 0, self._pod, failure.message, failure.code)) from None
+            raise StartRefused(Cause(kind, 0, self._pod, failure.message, failure.code)) from None
         self._running = Running(resume, time.monotonic())
         self.history.begin(number, resume)
         self._count(self._before + 1)
@@ -180,7 +180,7 @@ class Generations:
         if cause.kind not in _BUGS:
             return
         if self._failed_alike == (cause.kind, cause.code):
-            raise NotAgain(self._told(_final(cause, "twice the same, before any progress")))
+            raise StartRefused(self._told(_final(cause, "twice the same, before any progress")))
         self._failed_alike = cause.kind, cause.code
 
     async def _made_progress(self, running: Running, silent: float) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.config import JobConfig
-from launcher.gang import Begin, Gang, GangSettings, Next
+from launcher.gang import Begin, Gang, GangSettings, Verdict
 from launcher.model import Cause, Process, Start
 from launcher.processes.guardian import Guardian
 from launcher.run import outcome, stall
@@ -71,7 +71,7 @@ class Session:
         self._leaving: asyncio.Task[None] | None = None
         self.turn = self._new_turn(0)
         if node.staged:
-            self.gang.staged()
+            self.gang.report_staged()
 
     def join(self, joined: Joined) -> None:
         """The gang is complete."""
@@ -146,10 +146,10 @@ class Session:
     async def _see_all_end(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
         """Here, and then everywhere: another gang must find nothing of this one."""
         await ending
-        self.gang.stopped()
-        await self.gang.finished()
+        self.gang.report_stopped()
+        await self.gang.wait_finished()
         if self._node.rank == 0 or cause.rank == 0:
-            await self._node.leave_folder(self.gang.may_run_for())
+            await self._node.leave_folder(self.gang.remaining_run_time())
         await self.gang.close()
 
     async def explained(self, cause: Cause) -> Cause:
@@ -167,10 +167,10 @@ class Session:
 
     # ---- what the gang asks on the hub ---------------------------------------------------------------------------
 
-    def _judge(self, cause: Cause) -> tuple[Cause, Next]:
+    def _judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         if cause.kind == "stalled" and self.begun:
             cause = stall.with_place(cause, self._config, self.begun.start.generation)
-        return self.generations.result().judge(cause) if self.generations.done() else (cause, Next.STOP)
+        return self.generations.result().judge(cause) if self.generations.done() else (cause, Verdict.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
         generations = await asyncio.shield(self.generations)  # whoever stops waiting must not end it
@@ -187,5 +187,5 @@ def _settings(config: JobConfig) -> GangSettings:
         stall=config.gang.stall_timeout,
         pservers=config.shape.pservers,
         grace=config.stop_grace,
-        gathers=config.rejoins,
+        rejoins=config.rejoins,
     )

@@ -62,7 +62,7 @@ def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:
     """Of this gang, as far as this member can know: the hub does; and the others where the hub is dead."""
     cause = result.cause
     hub_is_dead = cause is not None and cause.rank == 0 and cause.kind == "lost" and not cause.silent
-    return session.gang.may_run_for() if node.rank == 0 or hub_is_dead else None
+    return session.gang.remaining_run_time() if node.rank == 0 or hub_is_dead else None
 
 
 async def _is_soon(so: Awaitable[bool]) -> bool:

@@ -18,7 +18,7 @@ from launcher.base import files
 from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
 from launcher.errors import Failure
-from launcher.gang import REPORTS, Gang
+from launcher.gang import PROGRESS_REPORTS, Gang
 from launcher.model import Cause, Roster, Shape
 from launcher.processes import evidence
 from launcher.processes.evidence import Subject
@@ -45,7 +45,7 @@ class Watchdog:
 
     def train(self, stall: float) -> None:
         """Trainers start. 0: nobody asks whether they print."""
-        self._every = stall / REPORTS
+        self._every = stall / PROGRESS_REPORTS
 
     def printed(self) -> None:
         """A trainer has just printed something."""
@@ -66,7 +66,7 @@ class Watchdog:
         self._due = False
         self._next = now + self._every
         line = next(iter(paddle.without_environment((self._last_line(),))), "")
-        self._gang.progress(self._turn, self._printed_at, line)
+        self._gang.report_progress(self._turn, self._printed_at, line)
 
     def collect(
         self, subjects: Sequence[Subject], peers: Mapping[str, str], path: str, head: str, *, show: bool
@@ -96,7 +96,7 @@ class Watchdog:
         except Failure as failure:
             problem = failure.message
         log.info(problem or f"what the processes are doing is written to {path}")
-        self._gang.collected(self._turn, found.processes, not problem)
+        self._gang.report_collected(self._turn, found.processes, not problem)
 
 
 def file_name(generation: int) -> str:

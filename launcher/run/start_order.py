@@ -75,7 +75,7 @@ class StartOrder:
         """One more process listens on all its ports."""
         self._unserved -= 1
         if not self._unserved:
-            self._gang.serving(self._turn)
+            self._gang.report_serving(self._turn)
 
     def trainer_done(self) -> None:
         """A trainer has ended with 0."""
@@ -83,7 +83,7 @@ class StartOrder:
             self._unled("has ended without having listened")
         self._untrained -= 1
         if not self._untrained:
-            self._gang.trained(self._turn)
+            self._gang.report_trained(self._turn)
 
     def close(self) -> None:
         """Nothing is started any more."""
@@ -113,7 +113,7 @@ class StartOrder:
         for server in plan.servers:
             self._start(server)
         if not self._unserved:
-            self._gang.serving(self._turn)
+            self._gang.report_serving(self._turn)
 
     def _lead(self, plan: Plan) -> None:
         """Others would only try in vain, every 3 s, as long as the first trainer does not listen."""
@@ -127,7 +127,7 @@ class StartOrder:
         if self._unserved:
             log.info(f"the first trainer {why}: the others start without that")
             self._unserved = 0
-            self._gang.serving(self._turn)
+            self._gang.report_serving(self._turn)
 
     def _train(self) -> None:
         """The plan is made again: what was copied meanwhile says which configuration there is."""
@@ -137,4 +137,4 @@ class StartOrder:
         for trainer in plan.trainers[1 if self._led else 0 :]:
             self._start(trainer)
         if not plan.trainers:
-            self._gang.trained(self._turn)  # nothing is left to train here, or the others do it
+            self._gang.report_trained(self._turn)  # nothing is left to train here, or the others do it

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import Finish, HubLost, Lead, LookAgain, Next, Stop, Train, protocol
-from launcher.gang.connection import Connection, Heartbeat, settle
+from launcher.gang import Finish, HubLost, JoinFailed, Lead, Stop, Train, Verdict, handshake, messages, protocol
+from launcher.gang.connection import Connection, Heartbeat, close_gracefully
 from launcher.gang.events import Credentials
-from launcher.gang.protocol import ALIVE, KNOWN_LIMIT, encode
+from launcher.gang.protocol import ALIVE, KNOWN_PEER_LIMIT, encode
 from launcher.model import Cause, Shape
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
@@ -28,21 +28,21 @@ async def train_to_the_end(nodes: list[Node]) -> None:
     """From a complete roster to finish, with every barrier watched."""
     late = nodes[-1]
     for node in nodes:
-        node.gang.staged()
+        node.gang.report_staged()
     for node in nodes[:-1]:
-        node.gang.serving()
+        node.gang.report_serving()
     await asyncio.sleep(0.03)
     assert [node.events for node in nodes] == [[BEGUN, Lead()], *[[BEGUN]] * (len(nodes) - 1)], (
         "trains before all serve"
     )
-    late.gang.serving()
+    late.gang.report_serving()
     for node in nodes:
         await node.hears(Train())
     for node in nodes[:-1]:
-        node.gang.trained()
+        node.gang.report_trained()
     await asyncio.sleep(0.03)
     assert not any(node.has(Finish) for node in nodes), "finished before all have trained"
-    late.gang.trained()
+    late.gang.report_trained()
     for node in nodes:
         await node.hears(Finish())
         assert node.events == [BEGUN, *([Lead()] if node is nodes[0] else []), Train(), Finish()]
@@ -105,7 +105,7 @@ async def test_by_default_it_listens_on_all_addresses_of_both_families() -> None
 @in_loop
 async def test_everybody_knows_who_is_missing_and_a_late_member_completes_the_gang() -> None:
     async with Scene() as scene:
-        config = settings(4, alive_every=0.05)
+        config = settings(4, heartbeat_every=0.05)
         nodes = [await scene.node(rank, config) for rank in range(4)]
         assert nodes[0].gang.missing() is None
         early = asyncio.gather(nodes[0].join(None), nodes[1].join(nodes[0].place))
@@ -144,7 +144,7 @@ async def test_a_member_that_comes_before_the_hub_knows_itself_is_not_lost() -> 
 async def test_a_hub_that_does_not_get_to_know_itself_is_left() -> None:
     async with Scene() as scene:
         hub, member = await scene.node(0, settings(2)), await scene.node(1, settings(2, reach_within=0.3))
-        with pytest.raises(LookAgain, match="not the hub"):
+        with pytest.raises(JoinFailed, match="not the hub"):
             await member.join(hub.place)
 
 
@@ -155,11 +155,11 @@ async def test_a_hub_that_cannot_be_reached_is_left() -> None:
         with socket.socket() as deaf:
             deaf.bind(("127.0.0.1", 0))
             place = deaf.getsockname()
-            with pytest.raises(LookAgain, match=rf"127\.0\.0\.1:{place[1]} cannot be reached: Connection refused"):
+            with pytest.raises(JoinFailed, match=rf"127\.0\.0\.1:{place[1]} cannot be reached: Connection refused"):
                 await member.join(place)
-        with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(LookAgain, match="no answer in time"):
+        with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(JoinFailed, match="no answer in time"):
             await member.join(silent.getsockname()[:2])
-        with pytest.raises(LookAgain, match="cannot be reached"):
+        with pytest.raises(JoinFailed, match="cannot be reached"):
             await member.join(("no-such-host.invalid", 1))
 
 
@@ -175,7 +175,7 @@ async def test_a_rank_that_is_held_is_refused_until_its_holder_leaves() -> None:
         await until(first.gang.missing)
         for rank, held_by in ((1, "pod-1"), (0, "pod-0")):
             second.me = replace(second.me, rank=rank)
-            with pytest.raises(LookAgain, match=f"rank {rank} is held by pod {held_by}"):
+            with pytest.raises(JoinFailed, match=f"rank {rank} is held by pod {held_by}"):
                 await second.join(hub.place)
         holding.cancel()
         await until(lambda: str(hub.gang.missing()) == "1 of 3; ranks 1, 2 have not joined")
@@ -212,7 +212,7 @@ async def test_a_member_that_cannot_belong_is_told_why(rank: int | None, size: i
         hub, member = await scene.node(0, settings(2)), await scene.node(rank, settings(size), address="10.0.0.1")
         leading = asyncio.ensure_future(hub.join(None))
         await asyncio.sleep(0)
-        with pytest.raises(LookAgain, match=reason):
+        with pytest.raises(JoinFailed, match=reason):
             await member.join(hub.place)
         leading.cancel()
 
@@ -225,10 +225,10 @@ async def test_the_lowest_address_becomes_the_hub() -> None:
         leading = asyncio.ensure_future(high.join(None))
         waiting = asyncio.ensure_future(other.join(high.place))
         await until(other.gang.missing)
-        with pytest.raises(LookAgain, match=r"pod-9 has a lower address, 10\.0\.0\.9"):
+        with pytest.raises(JoinFailed, match=r"pod-9 has a lower address, 10\.0\.0\.9"):
             await low.join(high.place)
         for join in (leading, waiting):
-            with pytest.raises(LookAgain, match="not the hub"):
+            with pytest.raises(JoinFailed, match="not the hub"):
                 await asyncio.wait_for(join, 5)
         await scene.joined([low, high, other])
         await train_to_the_end([low, high, other])
@@ -283,7 +283,7 @@ async def test_a_failure_before_the_join_is_told_after_it(rank: int) -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(2)) for rank in range(2)]
         cause = died("staging", rank, 66)
-        nodes[rank].gang.failed(cause, time.monotonic())
+        nodes[rank].gang.report_failed(cause, time.monotonic())
         await scene.joined(nodes)
         for node in nodes:
             assert await node.told_to_stop() == cause
@@ -306,11 +306,11 @@ async def test_a_port_that_is_taken_is_named() -> None:
 async def test_finish_comes_after_the_mark_of_completion() -> None:
     async with Scene() as scene:
         marked = asyncio.Event()
-        nodes = await scene.training(2, settings(2, collect=0.01), complete=marked.wait)
+        nodes = await scene.training(2, settings(2, reports_within=0.01), complete=marked.wait)
         for node in nodes:
-            node.gang.trained()
+            node.gang.report_trained()
         await until(lambda: nodes[0].completions)
-        nodes[0].gang.failed(died("pserver", 0, 137), time.monotonic() - 1)
+        nodes[0].gang.report_failed(died("pserver", 0, 137), time.monotonic() - 1)
         await asyncio.sleep(0.05)
         assert not any(node.has(Finish) or node.has(Stop) for node in nodes)
         marked.set()
@@ -335,7 +335,7 @@ async def test_a_mark_that_cannot_be_written_is_a_warning(
     async with Scene() as scene:
         nodes = await scene.training(2, settings(2, complete_within=0.1), complete=complete)
         for node in nodes:
-            node.gang.trained()
+            node.gang.report_trained()
         for node in nodes:
             await node.hears(Finish())
         assert any(warning in line for line in caplog.messages)
@@ -350,7 +350,7 @@ async def test_finish_arrives_though_the_hub_closes_at_once() -> None:
         await asyncio.gather(*(member.join(place) for member in members))
         for member in members:
             member.ready()
-            member.gang.trained()
+            member.gang.report_trained()
         assert await hub.code() == 0
         for member in members:
             await member.hears(Finish())
@@ -375,7 +375,7 @@ async def test_a_killed_pserver_is_named_whoever_dies_of_it(culprit: int) -> Non
 
     async def one_run(scene: Scene) -> None:
         # A loaded machine must not decide this, so there is more time to collect than by default.
-        nodes = await scene.training(3, settings(3, collect=1.0, verdict_within=5))
+        nodes = await scene.training(3, settings(3, reports_within=1.0, verdict_within=5))
         right = died("pserver", culprit, 137, "killed")
         deaths = [(0.0, culprit, right)]
         # Its own trainer dies of it, and everybody else's; other pservers usually die, too.
@@ -392,7 +392,7 @@ async def test_a_killed_pserver_is_named_whoever_dies_of_it(culprit: int) -> Non
             died_at = time.monotonic()
             # The launcher hears of a death late, and of the first one later than of others.
             await asyncio.sleep(dice.uniform(0, 0.2) if cause is right else dice.uniform(0, 0.03))
-            nodes[rank].gang.failed(cause, died_at + dice.uniform(-0.005, 0.005))
+            nodes[rank].gang.report_failed(cause, died_at + dice.uniform(-0.005, 0.005))
 
         await asyncio.gather(*map(report, deaths))
         await stopped_by(nodes, right)
@@ -406,10 +406,10 @@ async def test_the_oldest_death_is_named_though_it_is_told_last() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         now = time.monotonic()
-        nodes[0].gang.failed(died("trainer", 0, 3), now - 0.1)
+        nodes[0].gang.report_failed(died("trainer", 0, 3), now - 0.1)
         await asyncio.sleep(0.05)
         first = died("trainer", 1, 139)
-        nodes[1].gang.failed(first, now - 0.3)
+        nodes[1].gang.report_failed(first, now - 0.3)
         await stopped_by(nodes, first)
 
 
@@ -417,14 +417,14 @@ async def test_the_oldest_death_is_named_though_it_is_told_last() -> None:
 async def test_the_verdict_is_judged_once_and_never_changes() -> None:
     async with Scene() as scene:
         nodes = await scene.training(
-            2, settings(2, collect=0.01), judge=lambda cause: (replace(cause, final=True), Next.STOP)
+            2, settings(2, reports_within=0.01), judge=lambda cause: (replace(cause, final=True), Verdict.STOP)
         )
         cause = died("trainer", 1, 3)
-        nodes[1].gang.failed(cause, time.monotonic())
+        nodes[1].gang.report_failed(cause, time.monotonic())
         await stopped_by(nodes, replace(cause, final=True))
         for node in nodes:
-            node.gang.failed(died("pserver", 0, 137), time.monotonic() - 10)
-            node.gang.trained()
+            node.gang.report_failed(died("pserver", 0, 137), time.monotonic() - 10)
+            node.gang.report_trained()
         await asyncio.sleep(0.05)
         await stopped_by(nodes, replace(cause, final=True))
         assert nodes[0].judged == [cause]
@@ -433,13 +433,13 @@ async def test_the_verdict_is_judged_once_and_never_changes() -> None:
 
 @in_loop
 async def test_a_judge_that_fails_does_not_keep_the_gang_from_stopping(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(cause: Cause) -> tuple[Cause, Next]:
+    def broken(cause: Cause) -> tuple[Cause, Verdict]:
         raise ZeroDivisionError
 
     async with Scene() as scene:
         nodes = await scene.training(2, judge=broken)
         cause = died("trainer", 1, 3)
-        nodes[1].gang.failed(cause, time.monotonic())
+        nodes[1].gang.report_failed(cause, time.monotonic())
         await stopped_by(nodes, cause)
         assert any("ZeroDivisionError" in line for line in caplog.messages)
 
@@ -458,7 +458,7 @@ async def test_a_lost_launcher_is_named_and_not_the_trainers_that_died_of_it() -
         lost.send(signal.SIGKILL)
         await lost.code()
         for node in nodes:
-            node.gang.failed(died("trainer", node.rank, 139), time.monotonic())
+            node.gang.report_failed(died("trainer", node.rank, 139), time.monotonic())
         for node in nodes:
             cause = await node.told_to_stop()
             assert (cause.kind, cause.rank, cause.pod, cause.code) == ("lost", 2, "pod-2", Exit.PEER_LOST)
@@ -473,15 +473,15 @@ async def test_a_lost_launcher_is_named_and_not_the_trainers_that_died_of_it() -
 async def test_the_others_leave_once_the_culprit_has(culprit: int) -> None:
     async with Scene() as scene:
         nodes = await scene.training(3, settings(3, leave_within=60))
-        nodes[culprit].gang.failed(died("trainer", culprit, 3), time.monotonic())
+        nodes[culprit].gang.report_failed(died("trainer", culprit, 3), time.monotonic())
         for node in nodes:
             await node.told_to_stop()
         for node in nodes:
             if node.rank != culprit:
-                node.gang.stopped()
+                node.gang.report_stopped()
         await asyncio.sleep(0.03)
         assert not any(node.has(Finish) for node in nodes)
-        nodes[culprit].gang.stopped()
+        nodes[culprit].gang.report_stopped()
         await nodes[culprit].gang.close()
         for node in nodes:
             if node.rank != culprit:
@@ -492,7 +492,7 @@ async def test_the_others_leave_once_the_culprit_has(culprit: int) -> None:
 async def test_the_others_leave_when_the_culprit_is_gone_without_a_word() -> None:
     async with Scene() as scene:
         nodes = await scene.training(3, settings(3, leave_within=60))
-        nodes[1].gang.failed(died("trainer", 1, 3), time.monotonic())
+        nodes[1].gang.report_failed(died("trainer", 1, 3), time.monotonic())
         await nodes[2].told_to_stop()
         await nodes[1].gang.close()
         for node in (nodes[0], nodes[2]):
@@ -503,8 +503,8 @@ async def test_the_others_leave_when_the_culprit_is_gone_without_a_word() -> Non
 @in_loop
 async def test_waiting_for_the_culprit_has_a_bound_unless_it_was_told_to_stop(kind: str, bounded: bool) -> None:
     async with Scene() as scene:
-        nodes = await scene.training(2, settings(2, leave_within=0.05, collect=0.05))
-        nodes[1].gang.failed(died(kind, 1, 143), time.monotonic())
+        nodes = await scene.training(2, settings(2, leave_within=0.05, reports_within=0.05))
+        nodes[1].gang.report_failed(died(kind, 1, 143), time.monotonic())
         await nodes[0].told_to_stop()
         if bounded:
             await nodes[0].hears(Finish())
@@ -512,7 +512,7 @@ async def test_waiting_for_the_culprit_has_a_bound_unless_it_was_told_to_stop(ki
             await asyncio.sleep(0.05)
             await asyncio.sleep(0.05)
             assert not nodes[0].has(Finish)
-            nodes[1].gang.stopped()
+            nodes[1].gang.report_stopped()
             await nodes[0].hears(Finish())
 
 
@@ -520,7 +520,7 @@ async def test_waiting_for_the_culprit_has_a_bound_unless_it_was_told_to_stop(ki
 async def test_nobody_waits_where_nobody_in_particular_is_at_fault() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2, settings(2, leave_within=60))
-        nodes[1].gang.failed(Cause("peers", None, "", "too few", 75), time.monotonic())
+        nodes[1].gang.report_failed(Cause("peers", None, "", "too few", 75), time.monotonic())
         for node in nodes:
             await node.hears(Finish())
 
@@ -529,7 +529,7 @@ async def test_nobody_waits_where_nobody_in_particular_is_at_fault() -> None:
 async def test_after_a_stop_nobody_comes_back_to_a_hub_that_is_gone() -> None:
     async with Scene() as scene:
         nodes, relay = await cut_gang(scene, leave_within=60)
-        nodes[1].gang.failed(died("trainer", 0, 3), time.monotonic())
+        nodes[1].gang.report_failed(died("trainer", 0, 3), time.monotonic())
         await nodes[1].told_to_stop()
         relay.cut()
         await nodes[1].hears(Finish())
@@ -541,7 +541,7 @@ async def test_a_hub_that_closes_after_its_failure_still_tells_it() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         cause = died("stopped", 0, 143)
-        nodes[0].gang.failed(cause, time.monotonic())
+        nodes[0].gang.report_failed(cause, time.monotonic())
         await nodes[0].gang.close()
         assert await nodes[1].told_to_stop() == cause
         await nodes[1].hears(Finish())
@@ -552,7 +552,7 @@ async def test_a_member_that_closes_after_its_failure_still_tells_it() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         cause = died("stopped", 1, 143)
-        nodes[1].gang.failed(cause, time.monotonic())
+        nodes[1].gang.report_failed(cause, time.monotonic())
         await nodes[1].gang.close()
         assert await nodes[0].told_to_stop() == cause
 
@@ -569,12 +569,12 @@ async def test_all_that_was_said_arrives_before_a_connection_ends() -> None:
         )[1]
         for end in socket.socketpair()
     ]
-    pair[1].limit = KNOWN_LIMIT
+    pair[1].line_limit = KNOWN_PEER_LIMIT
     message = {"word": "long", "text": "x" * 4_000_000}
     pair[0].send(encode(message))
-    await settle(pair[:1], 5)
+    await close_gracefully(pair[:1], 5)
     assert heard == [message]
-    await pair[1].gone
+    await pair[1].ended
 
 
 @in_loop
@@ -611,10 +611,10 @@ async def test_a_member_returns_after_a_cut_and_nothing_is_lost() -> None:
         nodes, relay = await cut_gang(scene)
         relay.away = True
         relay.cut()
-        nodes[1].gang.trained()
+        nodes[1].gang.report_trained()
         await until(lambda: relay.connections >= 3)
         relay.away = False
-        nodes[0].gang.trained()
+        nodes[0].gang.report_trained()
         for node in nodes:
             await node.hears(Finish())
             assert node.events == [BEGUN, *([Lead()] if node is nodes[0] else []), Train(), Finish()]
@@ -638,7 +638,7 @@ async def test_a_member_hears_on_its_return_what_was_said_meanwhile() -> None:
         relay.away = True
         relay.cut()
         cause = died("trainer", 2, 3)
-        nodes[2].gang.failed(cause, time.monotonic() - 1)
+        nodes[2].gang.report_failed(cause, time.monotonic() - 1)
         await nodes[0].told_to_stop()
         relay.away = False
         await stopped_by(nodes, cause)
@@ -651,9 +651,9 @@ async def test_a_first_cause_that_a_cut_held_up_is_still_the_first() -> None:
         relay.away = True
         relay.cut()
         first = died("pserver", 1, 137)
-        nodes[1].gang.failed(first, time.monotonic())
+        nodes[1].gang.report_failed(first, time.monotonic())
         await until(lambda: relay.connections >= 3)
-        nodes[0].gang.failed(died("trainer", 0, 139), time.monotonic())
+        nodes[0].gang.report_failed(died("trainer", 0, 139), time.monotonic())
         await until(lambda: relay.connections >= 9)
         relay.away = False
         await stopped_by(nodes, first)
@@ -667,7 +667,7 @@ async def test_a_verdict_waits_for_whoever_may_be_lost_and_comes_when_it_returns
         relay.cut()
         await until(lambda: relay.connections >= 3)
         cause = died("trainer", 0, 139)
-        nodes[0].gang.failed(cause, time.monotonic())
+        nodes[0].gang.report_failed(cause, time.monotonic())
         await until(lambda: relay.connections >= 9)
         assert not nodes[0].has(Stop)
         relay.away = False
@@ -694,10 +694,10 @@ async def test_a_replacement_cannot_enter_a_gang_that_runs() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         late = await scene.node(1, settings(2), pod="late")
-        with pytest.raises(LookAgain, match="runs without pod late"):
+        with pytest.raises(JoinFailed, match="runs without pod late"):
             await late.join(nodes[0].place)
         for node in nodes:
-            node.gang.trained()
+            node.gang.report_trained()
             await node.hears(Train())
         await nodes[1].hears(Finish())
 
@@ -712,11 +712,11 @@ async def test_a_killed_hub_stops_all() -> None:
         for member in members:
             member.ready()
             await member.hears(Train()) if member is members[1] else None
-        members[1].gang.trained()
+        members[1].gang.report_trained()
         hub.send(signal.SIGKILL)
         await hub.code()
         # Its trainer dies of the hub's pserver, after the hub.
-        members[0].gang.failed(died("trainer", 1, 139), time.monotonic())
+        members[0].gang.report_failed(died("trainer", 1, 139), time.monotonic())
         cause = await members[0].told_to_stop()
         assert (cause.kind, cause.rank, cause.pod, cause.code) == ("lost", 0, "pod-0", Exit.PEER_LOST)
         await members[0].hears(Finish())
@@ -732,7 +732,7 @@ async def test_who_failed_before_the_hub_was_lost_stops_by_its_own_cause() -> No
         member = await scene.node(1, settings(2))
         await member.join(("127.0.0.1", await hub.line()))
         own = died("trainer", 1, 3)
-        member.gang.failed(own, time.monotonic() - 0.5)
+        member.gang.report_failed(own, time.monotonic() - 0.5)
         hub.send(signal.SIGKILL)
         await stopped_by([member], own)
 
@@ -743,7 +743,7 @@ async def test_without_a_verdict_a_member_stops_by_its_own_cause() -> None:
         nodes, relay = await cut_gang(scene, verdict_within=0.2)
         relay.swallowing = True
         own = died("trainer", 1, 3)
-        nodes[1].gang.failed(own, time.monotonic())
+        nodes[1].gang.report_failed(own, time.monotonic())
         await stopped_by([nodes[1]], own)
         assert not nodes[0].has(Stop)
 
@@ -751,7 +751,7 @@ async def test_without_a_verdict_a_member_stops_by_its_own_cause() -> None:
 @in_loop
 async def test_silence_without_an_end_is_death_on_both_sides() -> None:
     async with Scene() as scene:
-        nodes, relay = await cut_gang(scene, alive_every=0.05, silence=0.3, return_within=0.2)
+        nodes, relay = await cut_gang(scene, heartbeat_every=0.05, silence=0.3, reconnect_within=0.2)
         relay.swallowing = True
         for node, other in ((nodes[0], 1), (nodes[1], 0)):
             cause = await node.told_to_stop()
@@ -762,8 +762,8 @@ async def test_silence_without_an_end_is_death_on_both_sides() -> None:
 @in_loop
 async def test_a_stopped_process_is_silent() -> None:
     async with Scene() as scene:
-        hub = await scene.node(0, settings(2, alive_every=0.05, silence=0.3))
-        member = scene.process(1, 2, hub.place, alive_every=0.05)
+        hub = await scene.node(0, settings(2, heartbeat_every=0.05, silence=0.3))
+        member = scene.process(1, 2, hub.place, heartbeat_every=0.05)
         await member.line()
         await hub.join(None)
         hub.ready()
@@ -776,7 +776,7 @@ async def test_a_stopped_process_is_silent() -> None:
 @in_loop
 async def test_members_that_say_that_they_live_are_not_silent() -> None:
     async with Scene() as scene:
-        nodes, _ = await cut_gang(scene, alive_every=0.05, silence=0.2)
+        nodes, _ = await cut_gang(scene, heartbeat_every=0.05, silence=0.2)
         deadline = time.monotonic() + 0.6
         await until(lambda: time.monotonic() > deadline)
         assert not any(node.has(Stop) for node in nodes)
@@ -787,8 +787,8 @@ async def test_who_was_stopped_himself_blames_nobody() -> None:
     here, there = socket.socketpair()
     loop = asyncio.get_running_loop()
     _, quiet = await loop.create_connection(lambda: Connection(lambda _, said: None, lambda _: None), sock=here)
-    pulse = Heartbeat(0.02, 0.1, lambda: [quiet])
-    pulse.start()
+    heartbeat = Heartbeat(0.02, 0.1, lambda: [quiet])
+    heartbeat.start()
     for _ in range(4):
         time.sleep(0.05)  # noqa: ASYNC251 - this loop does not run, as if it were stopped
     for _ in range(3):
@@ -796,15 +796,15 @@ async def test_who_was_stopped_himself_blames_nobody() -> None:
     assert there.recv(100, socket.MSG_DONTWAIT) == ALIVE
     assert not quiet.closing
     await until(lambda: quiet.closing, "silence is noticed all the same")
-    assert quiet.silent
-    pulse.stop()
+    assert quiet.timed_out
+    heartbeat.stop()
     there.close()
 
 
 @in_loop
 async def test_a_hub_that_turns_silent_before_the_welcome_is_left() -> None:
     async with Scene() as scene:
-        config = settings(3, alive_every=0.05, silence=0.2, reach_within=0.2)
+        config = settings(3, heartbeat_every=0.05, silence=0.2, reach_within=0.2)
         hub, member = await scene.node(0, config), await scene.node(1, config)
         relay = await scene.relay(hub.place)
         leading = asyncio.ensure_future(hub.join(None))
@@ -812,7 +812,7 @@ async def test_a_hub_that_turns_silent_before_the_welcome_is_left() -> None:
         await until(member.gang.missing)
         relay.swallowing = True
         relay.away = True
-        with pytest.raises(LookAgain, match="cannot be reached"):
+        with pytest.raises(JoinFailed, match="cannot be reached"):
             await asyncio.wait_for(joining, 5)
         leading.cancel()
 
@@ -824,7 +824,7 @@ async def test_who_gives_up_joining_says_why_in_case_its_welcome_is_on_its_way()
         said: list[bytes] = []
 
         async def hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(encode(protocol.challenge("nonce")))
+            writer.write(encode(handshake.challenge("nonce")))
             while line := await reader.readline():
                 said.append(line)
             writer.close()
@@ -832,7 +832,7 @@ async def test_who_gives_up_joining_says_why_in_case_its_welcome_is_on_its_way()
         server = await asyncio.start_server(hub, "127.0.0.1", 0)
         joining = asyncio.ensure_future(member.join(server.sockets[0].getsockname()))
         await until(lambda: said, "a hello")
-        member.gang.failed(replace(died("stopped", 1, 143), rank=None), time.monotonic())
+        member.gang.report_failed(replace(died("stopped", 1, 143), rank=None), time.monotonic())
         joining.cancel()
         await until(lambda: any(b'"failed"' in line for line in said), "why it leaves")
         server.close()
@@ -844,10 +844,10 @@ async def test_who_left_before_it_had_heard_its_welcome_is_no_lost_member() -> N
         hub, config = await scene.node(0, settings(2)), settings(2)
         joining = asyncio.ensure_future(hub.join(None))
         reader, writer = await asyncio.open_connection(*hub.place)
-        theirs = protocol.read_challenge(protocol.decode(await reader.readline()))
-        papers = Credentials(Node(1, config).me, "incarnation", "job", SECRET)
-        writer.write(encode(protocol.hello(papers, Shape(2), None, theirs, "mine")))
-        writer.write(encode(protocol.failed(0, replace(died("stopped", 1, 143), rank=None), 0.0)))
+        hub_nonce = handshake.read_challenge(protocol.decode(await reader.readline()))
+        credentials = Credentials(Node(1, config).me, "incarnation", "job", SECRET)
+        writer.write(encode(handshake.hello(credentials, Shape(2), None, hub_nonce, "mine")))
+        writer.write(encode(messages.failed(0, replace(died("stopped", 1, 143), rank=None), 0.0)))
         writer.write_eof()
         await joining
         await reader.read()
@@ -864,9 +864,9 @@ async def test_a_failure_while_a_slow_mark_is_written_does_not_undo_completion()
         config = settings(2, verdict_within=0.05, complete_within=8.0)
         hub, member = await scene.training(2, config, complete=lambda: wait_for_it(marked))
         for node in (hub, member):
-            node.gang.trained()
+            node.gang.report_trained()
         await until(lambda: hub.completions, "the mark")
-        member.gang.failed(died("pserver", 1, 139), time.monotonic())
+        member.gang.report_failed(died("pserver", 1, 139), time.monotonic())
         await asyncio.sleep(0.2)
         marked.set()
         for node in (hub, member):

@@ -1,4 +1,4 @@
-"""A gang whose children have failed begins again: together, once, and only when nothing of the turn before is left.
+"""A gang whose children have failed begins again: together, once, and only when nothing of the attempt before is left.
 
 Where a member is gone it is over instead, and those who are left are told whether to gather again.
 """
@@ -22,11 +22,13 @@ from launcher.gang import (
     GangSettings,
     HubLost,
     Lead,
-    Next,
-    NotAgain,
     Restart,
+    StartRefused,
     Stop,
     Train,
+    Verdict,
+    handshake,
+    messages,
     protocol,
 )
 from launcher.gang.events import Credentials
@@ -39,15 +41,15 @@ SECOND = Begin(1, Start(4, 2))
 THIRD = Begin(2, Start(5, 2))
 
 
-def again(cause: Cause) -> tuple[Cause, Next]:
-    """A judge that lets every death of a child be followed by another turn."""
-    return cause, Next.RESTART if cause.kind in CHILDREN else Next.STOP
+def again(cause: Cause) -> tuple[Cause, Verdict]:
+    """A judge that lets every death of a child be followed by another attempt."""
+    return cause, Verdict.RESTART if cause.kind in CHILDREN else Verdict.STOP
 
 
 class Hub(Node):
     """Rank 0 of a gang that goes on. What it prepares waits for `may_begin_first`, and later for `may_begin`."""
 
-    def __init__(self, config: GangSettings, judge: Callable[[Cause], tuple[Cause, Next]] = again) -> None:
+    def __init__(self, config: GangSettings, judge: Callable[[Cause], tuple[Cause, Verdict]] = again) -> None:
         super().__init__(0, config, judge=judge)
         self.starts: list[Start | Exception] = [FIRST, SECOND.start, THIRD.start]
         self.prepared: list[Cause | None] = []
@@ -107,12 +109,14 @@ class Bare:
 
     async def join(self, place: tuple[str, int]) -> None:
         self._reader, self._writer = await asyncio.open_connection(*place)
-        theirs = protocol.read_challenge(protocol.decode(await self._reader.readline()))
-        self.says(protocol.hello(Credentials(self.me, "bare", "job", SECRET), Shape(self.size), None, theirs, "mine"))
+        hub_nonce = handshake.read_challenge(protocol.decode(await self._reader.readline()))
+        self.says(
+            handshake.hello(Credentials(self.me, "bare", "job", SECRET), Shape(self.size), None, hub_nonce, "mine")
+        )
 
-    def says(self, *messages: Message) -> None:
+    def says(self, *said: Message) -> None:
         assert self._writer is not None
-        for message in messages:
+        for message in said:
             self._writer.write(encode(message))
 
     async def is_lost_by_nonsense(self) -> None:
@@ -127,14 +131,14 @@ class Bare:
 
 
 async def lead(scene: Scene, config: GangSettings, **more: Any) -> Hub:
-    hub = Hub(replace(config, collect=0.05), **more)
+    hub = Hub(replace(config, reports_within=0.05), **more)
     scene.nodes.append(hub)
     await hub.gang.listen()
     return hub
 
 
 async def training(scene: Scene, size: int, **changes: Any) -> tuple[Hub, list[Node]]:
-    """The hub, and all nodes with it, in their first turn."""
+    """The hub, and all nodes with it, in their first attempt."""
     config = settings(size, **changes)
     hub = await lead(scene, config)
     nodes: list[Node] = [hub, *[await scene.node(rank, config) for rank in range(1, size)]]
@@ -144,10 +148,10 @@ async def training(scene: Scene, size: int, **changes: Any) -> tuple[Hub, list[N
 
 
 async def training_through_a_relay(
-    scene: Scene, judge: Callable[[Cause], tuple[Cause, Next]] = again, **changes: Any
+    scene: Scene, judge: Callable[[Cause], tuple[Cause, Verdict]] = again, **changes: Any
 ) -> tuple[Hub, Node, Relay]:
     """Two that train; a cut is not noticed as a loss, however long the test takes."""
-    config = settings(2, **{"return_within": 30, **changes})
+    config = settings(2, **{"reconnect_within": 30, **changes})
     hub, member = await lead(scene, config, judge=judge), await scene.node(1, config)
     relay = await scene.relay(hub.place)
     await scene.joined([hub, member], hub=relay.place)
@@ -172,12 +176,12 @@ async def train(nodes: list[Node]) -> None:
         await node.hears(Train())
 
 
-async def fails(nodes: list[Node], cause: Cause = KILLED, turn: int = 1) -> None:
+async def fails(nodes: list[Node], cause: Cause = KILLED, attempt: int = 1) -> None:
     """A child dies, and everybody hears of it."""
     assert cause.rank is not None
     nodes[cause.rank].failed(cause)
     for node in nodes:
-        await node.hears(Restart(turn, cause))
+        await node.hears(Restart(attempt, cause))
 
 
 async def begin_again(nodes: list[Node], begin: Begin = SECOND) -> None:
@@ -231,7 +235,7 @@ def is_due(timers: list[asyncio.TimerHandle]) -> None:
 
 @pytest.mark.parametrize("culprit", [0, 1])
 @in_loop
-async def test_the_next_turn_begins_once_all_have_ended_and_its_start_is_settled(culprit: int) -> None:
+async def test_the_next_attempt_begins_once_all_have_ended_and_its_start_is_settled(culprit: int) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3)
         hub.may_begin.clear()
@@ -252,7 +256,7 @@ async def test_the_next_turn_begins_once_all_have_ended_and_its_start_is_settled
 
 
 @in_loop
-async def test_a_second_turn_trains_to_the_end_and_completes_once() -> None:
+async def test_a_second_attempt_trains_to_the_end_and_completes_once() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3)
         nodes[2].trained()
@@ -266,8 +270,8 @@ async def test_a_second_turn_trains_to_the_end_and_completes_once() -> None:
         nodes[2].trained()
         for node in nodes:
             await node.hears(Finish())
-            turn = [*([Lead()] if node is hub else []), Train()]
-            assert node.events == [BEGUN, *turn, Restart(1, KILLED), SECOND, *turn, Finish()]
+            attempt = [*([Lead()] if node is hub else []), Train()]
+            assert node.events == [BEGUN, *attempt, Restart(1, KILLED), SECOND, *attempt, Finish()]
         assert hub.completions == 1
         assert hub.judged == [KILLED]
 
@@ -286,26 +290,26 @@ async def test_a_gang_of_one_begins_again() -> None:
 
 
 @in_loop
-async def test_a_turn_that_fails_again_is_followed_by_a_third() -> None:
+async def test_an_attempt_that_fails_again_is_followed_by_a_third() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 2)
         await fails(nodes)
         await begin_again(nodes)
         await serve_again(nodes)
         other = died("pserver", 0, 139)
-        await fails(nodes, other, turn=2)
+        await fails(nodes, other, attempt=2)
         await begin_again(nodes, THIRD)
         assert hub.prepared == [None, KILLED, other]
         assert not any(node.has(Stop) for node in nodes)
 
 
 @in_loop
-async def test_the_same_failure_in_the_next_turn_is_one_of_its_own() -> None:
+async def test_the_same_failure_in_the_next_attempt_is_one_of_its_own() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 2)
         await fails(nodes)
         await begin_again(nodes)
-        await fails(nodes, turn=2)
+        await fails(nodes, attempt=2)
         assert hub.judged == [KILLED, KILLED]
 
 
@@ -324,7 +328,7 @@ async def test_what_is_copied_need_not_be_said_again() -> None:
             node.serving()
         await asyncio.sleep(0.03)
         assert not any(node.has(Train) or node.has(Lead) for node in nodes), "trains though not everything is copied"
-        member.gang.staged()
+        member.gang.report_staged()
         for node in nodes:
             await node.hears(Train())
         assert hub.has(Lead)
@@ -335,7 +339,7 @@ async def test_all_are_told_the_cause_as_it_was_judged() -> None:
     async with Scene() as scene:
         judged = replace(KILLED, what="killed, as the judge says")
         config = settings(2)
-        hub = await lead(scene, config, judge=lambda cause: (judged, Next.RESTART))
+        hub = await lead(scene, config, judge=lambda cause: (judged, Verdict.RESTART))
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
         nodes[1].failed(KILLED)
@@ -347,7 +351,7 @@ async def test_all_are_told_the_cause_as_it_was_judged() -> None:
 
 
 @in_loop
-async def test_who_died_of_the_first_cause_does_not_fail_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_died_of_the_first_cause_does_not_fail_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 2, verdict_within=91.0)
         timers = held_back(monkeypatch, 91.0)
@@ -368,10 +372,10 @@ async def test_who_died_of_the_first_cause_does_not_fail_the_next_turn(monkeypat
 
 
 @in_loop
-async def test_a_judge_that_says_no_ends_the_gang_in_any_turn() -> None:
+async def test_a_judge_that_says_no_ends_the_gang_in_any_attempt() -> None:
     async with Scene() as scene:
         config = settings(2)
-        hub = await lead(scene, config, judge=lambda cause: again(cause) if cause == KILLED else (cause, Next.STOP))
+        hub = await lead(scene, config, judge=lambda cause: again(cause) if cause == KILLED else (cause, Verdict.STOP))
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
         await fails(nodes)
@@ -382,60 +386,60 @@ async def test_a_judge_that_says_no_ends_the_gang_in_any_turn() -> None:
         assert [times(node, Restart) for node in nodes] == [1, 1]
 
 
-# ---- words of another turn -------------------------------------------------------------------------------------------
+# ---- messages of another attempt -------------------------------------------------------------------------------------
 
 
-async def second_turn_with_a_bare_member(scene: Scene) -> tuple[Hub, Bare]:
+async def second_attempt_with_a_bare_member(scene: Scene) -> tuple[Hub, Bare]:
     """It has begun; nobody serves yet."""
     hub, bare = await lead(scene, settings(2)), Bare(1, 2)
     joining = asyncio.ensure_future(hub.join(None))
     await bare.join(hub.place)
     scene.others.append(bare)
     await joining
-    bare.says(protocol.word("staged"), protocol.of_turn("serving", 0))
+    bare.says(messages.plain("staged"), messages.of_attempt("serving", 0))
     await train([hub])
-    bare.says(protocol.failed(0, KILLED, 0.0))
+    bare.says(messages.failed(0, KILLED, 0.0))
     await hub.hears(Restart(1, KILLED))
     hub.ended()
-    bare.says(protocol.of_turn("ended", 1))
+    bare.says(messages.of_attempt("ended", 1))
     await hub.hears(SECOND)
     return hub, bare
 
 
-def fails_in_turn(number: int) -> Message:
-    return protocol.failed(number, died("trainer", 1, 3), 0.0)
+def fails_in_attempt(number: int) -> Message:
+    return messages.failed(number, died("trainer", 1, 3), 0.0)
 
 
-@pytest.mark.parametrize("turn", [0, 2])
+@pytest.mark.parametrize("attempt", [0, 2])
 @in_loop
-async def test_a_server_of_another_turn_lets_nobody_train(turn: int) -> None:
+async def test_a_server_of_another_attempt_lets_nobody_train(attempt: int) -> None:
     async with Scene() as scene:
-        hub, bare = await second_turn_with_a_bare_member(scene)
+        hub, bare = await second_attempt_with_a_bare_member(scene)
         hub.serving()
-        bare.says(protocol.of_turn("serving", turn), fails_in_turn(1))
+        bare.says(messages.of_attempt("serving", attempt), fails_in_attempt(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         assert times(hub, Train) == 1
 
 
-@pytest.mark.parametrize("turn", [0, 2])
+@pytest.mark.parametrize("attempt", [0, 2])
 @in_loop
-async def test_what_was_trained_in_another_turn_completes_nothing(turn: int) -> None:
+async def test_what_was_trained_in_another_attempt_completes_nothing(attempt: int) -> None:
     async with Scene() as scene:
-        hub, bare = await second_turn_with_a_bare_member(scene)
+        hub, bare = await second_attempt_with_a_bare_member(scene)
         hub.serving()
         hub.trained()
-        bare.says(protocol.of_turn("serving", 1), protocol.of_turn("trained", turn), fails_in_turn(1))
+        bare.says(messages.of_attempt("serving", 1), messages.of_attempt("trained", attempt), fails_in_attempt(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         assert hub.completions == 0
 
 
-@pytest.mark.parametrize("turn", [0, 2])
+@pytest.mark.parametrize("attempt", [0, 2])
 @in_loop
-async def test_a_death_of_another_turn_fails_nothing(turn: int) -> None:
+async def test_a_death_of_another_attempt_fails_nothing(attempt: int) -> None:
     async with Scene() as scene:
-        hub, bare = await second_turn_with_a_bare_member(scene)
+        hub, bare = await second_attempt_with_a_bare_member(scene)
         hub.trained()
-        bare.says(fails_in_turn(turn), protocol.of_turn("trained", 1))
+        bare.says(fails_in_attempt(attempt), messages.of_attempt("trained", 1))
         await hub.hears(Finish())
         assert hub.judged == [KILLED]
 
@@ -443,12 +447,12 @@ async def test_a_death_of_another_turn_fails_nothing(turn: int) -> None:
 @in_loop
 async def test_who_ended_for_another_restart_is_waited_for() -> None:
     async with Scene() as scene:
-        hub, bare = await second_turn_with_a_bare_member(scene)
-        bare.says(fails_in_turn(1))
+        hub, bare = await second_attempt_with_a_bare_member(scene)
+        bare.says(fails_in_attempt(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         hub.ended()
         stop = died("stopped", 1, 143)
-        bare.says(protocol.of_turn("ended", 1), protocol.failed(2, stop, 0.0))
+        bare.says(messages.of_attempt("ended", 1), messages.failed(2, stop, 0.0))
         assert await hub.told_to_stop() == stop
         assert hub.prepared == [None, KILLED]
 
@@ -458,11 +462,11 @@ async def sleeps_through_a_restart(hub: Hub, slow: Slow) -> None:
     slow.sleeps()
     cause = died("pserver", 0, 137)
     hub.failed(cause)
-    await until(lambda: Restart(slow.turn + 1, cause) in (slow.unheard or []), "the restart, not yet heard")
+    await until(lambda: Restart(slow.attempt + 1, cause) in (slow.unheard or []), "the restart, not yet heard")
 
 
 @in_loop
-async def test_a_death_that_is_told_before_the_restart_is_heard_does_not_fail_the_next_turn() -> None:
+async def test_a_death_that_is_told_before_the_restart_is_heard_does_not_fail_the_next_attempt() -> None:
     async with Scene() as scene:
         hub, slow = await training_with_a_slow_member(scene)
         await sleeps_through_a_restart(hub, slow)
@@ -483,12 +487,12 @@ async def test_what_has_trained_before_the_restart_is_heard_is_not_complete() ->
         await begin_again([hub, slow])
         await serve_again([hub, slow])
         hub.trained()
-        await fails([hub, slow], turn=2)
+        await fails([hub, slow], attempt=2)
         assert not hub.completions
 
 
 @in_loop
-async def test_who_serves_before_the_restart_is_heard_does_not_serve_the_next_turn() -> None:
+async def test_who_serves_before_the_restart_is_heard_does_not_serve_the_next_attempt() -> None:
     async with Scene() as scene:
         hub, slow = await training_with_a_slow_member(scene)
         await sleeps_through_a_restart(hub, slow)
@@ -496,7 +500,7 @@ async def test_who_serves_before_the_restart_is_heard_does_not_serve_the_next_tu
         slow.wakes()
         await begin_again([hub, slow])
         hub.serving()
-        await fails([hub, slow], turn=2)
+        await fails([hub, slow], attempt=2)
         assert times(hub, Train) == 1
 
 
@@ -553,7 +557,7 @@ async def test_a_member_that_returns_hears_of_the_restart_that_it_missed() -> No
         await serve_again(nodes)
         hub.trained()
         await asyncio.sleep(0.03)
-        assert not hub.completions, "what it said again of the turn before counts in this one"
+        assert not hub.completions, "what it said again of the attempt before counts in this one"
         member.trained()
         for node in nodes:
             await node.hears(Finish())
@@ -600,7 +604,7 @@ async def test_a_member_that_returns_after_the_begin_hears_it_and_what_came_befo
 @in_loop
 async def test_who_had_trained_before_the_restart_does_not_go_by_the_mark_when_the_hub_is_lost() -> None:
     async with Scene() as scene:
-        hub, member, relay = await training_through_a_relay(scene, return_within=0.5)
+        hub, member, relay = await training_through_a_relay(scene, reconnect_within=0.5)
         member.trained()
         await fails([hub, member], died("trainer", 0, 3))
         relay.away = True
@@ -631,7 +635,7 @@ async def test_a_stop_during_a_restart_ends_the_gang(rank: int, when: str) -> No
         hub.may_begin.set()
         for node in nodes:
             node.ended()
-        nodes[rank].gang.stopped()
+        nodes[rank].gang.report_stopped()
         for node in nodes:
             await node.hears(Finish())
             assert SECOND not in node.events
@@ -685,7 +689,7 @@ async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_caus
         await stopped_by(nodes, replace(KILLED, what=overdue_too))
         for node in nodes[1:]:
             node.ended()
-        nodes[1].gang.stopped()
+        nodes[1].gang.report_stopped()
         for node in nodes:
             await node.hears(Finish())
         assert hub.prepared == [None]
@@ -696,7 +700,9 @@ async def test_who_was_cut_off_when_all_were_to_end_their_children_has_as_long_f
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Scene() as scene:
-        hub, member, relay = await training_through_a_relay(scene, alive_every=0.05, restart_within=92.0, silence=60)
+        hub, member, relay = await training_through_a_relay(
+            scene, heartbeat_every=0.05, restart_within=92.0, silence=60
+        )
         overdue, asked_again = held_back(monkeypatch, 92.0), held_back(monkeypatch, 0.05)
         relay.hold(new=True)
         await until(lambda: relay.connections == 2, "both are cut off")
@@ -706,7 +712,7 @@ async def test_who_was_cut_off_when_all_were_to_end_their_children_has_as_long_f
         is_due(overdue)
         for gate in relay.gates:
             gate.set()
-        await until(lambda: member.turn == 1, "it has heard of it")
+        await until(lambda: member.attempt == 1, "it has heard of it")
         is_due(asked_again[:1])
         await until(lambda: len(overdue) == 2, "its time begins")
         assert not hub.has(Stop)
@@ -743,7 +749,7 @@ async def test_a_bound_of_an_earlier_restart_does_not_end_a_later_one(monkeypatc
         await fails(nodes)
         await begin_again(nodes)
         other = died("pserver", 0, 139)
-        await fails(nodes, other, turn=2)
+        await fails(nodes, other, attempt=2)
         is_due(overdue[:1])
         await begin_again(nodes, THIRD)
         assert not any(node.has(Stop) for node in nodes)
@@ -756,7 +762,7 @@ async def test_a_start_that_may_not_be_ends_the_gang_with_its_own_cause(first: b
         given_up = replace(KILLED, what="killed; given up", final=True)
         config = settings(2)
         hub = await lead(scene, config)
-        hub.starts[0 if first else 1] = NotAgain(given_up)
+        hub.starts[0 if first else 1] = StartRefused(given_up)
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
         if not first:
@@ -764,7 +770,7 @@ async def test_a_start_that_may_not_be_ends_the_gang_with_its_own_cause(first: b
             for node in nodes:
                 node.ended()
         await stopped_by(nodes, given_up)
-        nodes[1].gang.stopped()
+        nodes[1].gang.report_stopped()
         for node in nodes:
             await node.hears(Finish())
             assert times(node, Begin) == (0 if first else 1)
@@ -799,7 +805,7 @@ async def test_who_trains_to_the_end_after_a_death_is_not_complete() -> None:
 
 
 async def fails_while_the_first_start_is_settled(scene: Scene, first: Start | Exception, **how: bool) -> list[Node]:
-    """Servers that start early may fail before the first turn begins."""
+    """Servers that start early may fail before the first attempt begins."""
     config = settings(2)
     hub = await lead(scene, config)
     hub.starts[0] = first
@@ -830,7 +836,7 @@ async def test_a_restart_cancels_a_start_that_is_still_being_settled() -> None:
         assert nodes[0].settled == [SECOND.start]
 
 
-@pytest.mark.parametrize("first", [FIRST, NotAgain(died("volume", 0, 74))])
+@pytest.mark.parametrize("first", [FIRST, StartRefused(died("volume", 0, 74))])
 @in_loop
 async def test_a_start_that_is_settled_too_late_begins_and_ends_nothing(first: Start | Exception) -> None:
     async with Scene() as scene:
@@ -845,9 +851,9 @@ async def test_a_start_that_is_settled_too_late_begins_and_ends_nothing(first: S
 # ---- a member that is gone -------------------------------------------------------------------------------------------
 
 
-def gather(cause: Cause) -> tuple[Cause, Next]:
+def gather(cause: Cause) -> tuple[Cause, Verdict]:
     """A judge that lets the others gather again where a member is gone."""
-    return cause, Next.GATHER if cause.kind in ("lost", "stopped") else Next.RESTART
+    return cause, Verdict.REJOIN if cause.kind in ("lost", "stopped") else Verdict.RESTART
 
 
 @in_loop
@@ -878,13 +884,13 @@ async def test_where_another_gang_has_completed_the_job_nothing_begins_and_all_f
 @pytest.mark.parametrize(("judge", "again_then"), [(gather, True), (again, False)])
 @in_loop
 async def test_all_are_told_whether_to_gather_again_after_a_loss(
-    judge: Callable[[Cause], tuple[Cause, Next]], again_then: bool
+    judge: Callable[[Cause], tuple[Cause, Verdict]], again_then: bool
 ) -> None:
     async with Scene() as scene:
         config = settings(3)
         hub, member, bare = await lead(scene, config, judge=judge), await scene.node(1, config), Bare(2, 3)
         joining = asyncio.ensure_future(scene.joined([hub, member]))
-        await until(lambda: hub.gang.joined(), "a hub")
+        await until(lambda: hub.gang.joined_pods(), "a hub")
         await bare.join(hub.place)
         scene.others.append(bare)
         await joining
@@ -894,7 +900,7 @@ async def test_all_are_told_whether_to_gather_again_after_a_loss(
             assert (cause.kind, cause.rank) == ("lost", 2)
             assert Stop(cause, again_then) in node.events
         for node in (hub, member) if again_then else ():
-            node.gang.stopped()
+            node.gang.report_stopped()
         for node in (hub, member):
             await node.hears(Finish())
         assert not member.has(Restart)
@@ -912,12 +918,12 @@ async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ende
         cause = died("stopped", rank, 143)
         nodes[rank].failed(cause)
         for node in [node for node in nodes if node is not nodes[rank]]:
-            await node.hears(Stop(cause, again=True))
-            node.gang.stopped()
-        await nodes[rank].hears(Stop(cause, again=True))
+            await node.hears(Stop(cause, rejoin=True))
+            node.gang.report_stopped()
+        await nodes[rank].hears(Stop(cause, rejoin=True))
         await asyncio.sleep(0.2)
         assert not any(node.has(Finish) for node in nodes)
-        nodes[rank].gang.stopped()
+        nodes[rank].gang.report_stopped()
         for node in nodes:
             await node.hears(Finish())
         assert hub.prepared == [None]
@@ -937,24 +943,24 @@ async def training_with_one_far_away(scene: Scene, config: GangSettings) -> tupl
 async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: bool) -> None:
     """What is not heard of ends by itself, at the latest `silence` and `ends_within` after its last word."""
     async with Scene() as scene:
-        config = settings(3, alive_every=0.2, silence=2.0, noticed_later=0.0, grace=0.0 if heals else 1.0)
+        config = settings(3, heartbeat_every=0.2, silence=2.0, silence_skew=0.0, grace=0.0 if heals else 1.0)
         hub, near, far, relay = await training_with_one_far_away(scene, config)
         relay.swallowing = True
         cut_at = time.monotonic()
-        await until(hub.gang.may_run_for, "the silence")
+        await until(hub.gang.remaining_run_time, "the silence")
         cause = died("stopped", 1, 143)
         near.failed(cause)
         for node in (hub, near):
-            await node.hears(Stop(cause, again=True))
-            node.gang.stopped()
+            await node.hears(Stop(cause, rejoin=True))
+            node.gang.report_stopped()
         assert not far.has(Stop)
         if heals:
             relay.swallowing = False
             relay.cut()
-            await far.hears(Stop(cause, again=True))
+            await far.hears(Stop(cause, rejoin=True))
             assert not hub.has(Finish)
-            far.gang.stopped()
-        await asyncio.gather(hub.gang.finished(), near.gang.finished())
+            far.gang.report_stopped()
+        await asyncio.gather(hub.gang.wait_finished(), near.gang.wait_finished())
         took = time.monotonic() - cut_at
         assert took < 2.0 if heals else took >= 3.0 - 0.2
 
@@ -962,38 +968,38 @@ async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: b
 @in_loop
 async def test_who_is_lost_in_silence_may_run_for_as_long_as_it_takes_to_notice_that() -> None:
     async with Scene() as scene:
-        times = {"alive_every": 0.05, "silence": 0.5, "noticed_later": 0.0, "grace": 1.0}
-        hub, member, relay = await training_through_a_relay(scene, gather, gathers=True, **times)
+        times = {"heartbeat_every": 0.05, "silence": 0.5, "silence_skew": 0.0, "grace": 1.0}
+        hub, member, relay = await training_through_a_relay(scene, gather, rejoins=True, **times)
         relay.swallowing = True
         for node in (hub, member):
             assert (await node.told_to_stop()).silent
-            node.gang.stopped()
+            node.gang.report_stopped()
         lost_at = time.monotonic()
-        await asyncio.gather(hub.gang.finished(), member.gang.finished())
+        await asyncio.gather(hub.gang.wait_finished(), member.gang.wait_finished())
         assert time.monotonic() - lost_at > 0.8
 
 
 @in_loop
 async def test_a_hub_that_leaves_tells_for_how_long_somebody_silent_may_run() -> None:
     async with Scene() as scene:
-        config = settings(3, alive_every=0.05, silence=1.0, noticed_later=0.0, grace=0.5)
+        config = settings(3, heartbeat_every=0.05, silence=1.0, silence_skew=0.0, grace=0.5)
         hub, near, _, relay = await training_with_one_far_away(scene, config)
         relay.swallowing = True
         cut_at = time.monotonic()
-        await until(hub.gang.may_run_for, "the silence")
+        await until(hub.gang.remaining_run_time, "the silence")
         hub.failed(died("stopped", 0, 143))
         await near.told_to_stop()
-        hub.gang.stopped()
+        hub.gang.report_stopped()
         await hub.gang.close()
-        await near.gang.finished()
+        await near.gang.wait_finished()
         assert time.monotonic() - cut_at >= 1.5 - 0.05
 
 
 @in_loop
-async def test_who_had_no_verdict_in_time_and_left_is_missing_in_the_next_turn() -> None:
+async def test_who_had_no_verdict_in_time_and_left_is_missing_in_the_next_attempt() -> None:
     """The hub was frozen, and learns both at once."""
     async with Scene() as scene:
-        config = settings(3, gathers=True, verdict_within=0.1, collect=0.5, restart_within=30)
+        config = settings(3, rejoins=True, verdict_within=0.1, reports_within=0.5, restart_within=30)
         hub = Hub(config)
         scene.nodes.append(hub)
         await hub.gang.listen()
@@ -1001,12 +1007,12 @@ async def test_who_had_no_verdict_in_time_and_left_is_missing_in_the_next_turn()
         await scene.joined(nodes)
         await train(nodes)
         nodes[2].failed(KILLED)
-        await nodes[2].hears(Stop(KILLED, again=True))
-        nodes[2].gang.stopped()
+        await nodes[2].hears(Stop(KILLED, rejoin=True))
+        nodes[2].gang.report_stopped()
         for node in nodes[:2]:
-            await node.hears(Stop(KILLED, again=True))
+            await node.hears(Stop(KILLED, rejoin=True))
             assert not node.has(Restart)
-            node.gang.stopped()
+            node.gang.report_stopped()
         for node in nodes:
             await node.hears(Finish())
 
@@ -1018,21 +1024,21 @@ async def test_a_member_that_returns_hears_that_the_others_gather_again() -> Non
         await goes_away(relay)
         cause = died("stopped", 0, 143)
         hub.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
-        await hub.hears(Stop(cause, again=True))
+        await hub.hears(Stop(cause, rejoin=True))
         relay.away = False
-        await member.hears(Stop(cause, again=True))
+        await member.hears(Stop(cause, rejoin=True))
 
 
-@pytest.mark.parametrize("gathers", [True, False])
+@pytest.mark.parametrize("rejoins", [True, False])
 @in_loop
-async def test_where_a_member_is_lost_already_a_restart_is_a_stop(gathers: bool) -> None:
-    """A turn without it could never begin."""
+async def test_where_a_member_is_lost_already_a_restart_is_a_stop(rejoins: bool) -> None:
+    """An attempt without it could never begin."""
     async with Scene() as scene:
-        config = settings(3, return_within=30, gathers=gathers)
+        config = settings(3, reconnect_within=30, rejoins=rejoins)
         hub, member, bare = await lead(scene, config), await scene.node(1, config), Bare(2, 3)
         relay = await scene.relay(hub.place)
         joining = asyncio.ensure_future(scene.joined([hub, member], hub=relay.place))
-        await until(lambda: hub.gang.joined(), "a hub")
+        await until(lambda: hub.gang.joined_pods(), "a hub")
         await bare.join(hub.place)
         scene.others.append(bare)
         await joining
@@ -1040,40 +1046,42 @@ async def test_where_a_member_is_lost_already_a_restart_is_a_stop(gathers: bool)
         await bare.is_lost_by_nonsense()
         cause = died("pserver", 0, 137)
         hub.failed(cause, time.monotonic() - 10)
-        await hub.hears(Stop(cause, again=gathers))
+        await hub.hears(Stop(cause, rejoin=rejoins))
         relay.away = False
-        await member.hears(Stop(cause, again=gathers))
+        await member.hears(Stop(cause, rejoin=rejoins))
         assert hub.judged == [cause]
         assert not hub.has(Restart)
         assert not member.has(Restart)
 
 
 @pytest.mark.parametrize("own", [None, died("trainer", 1, 137)])
-@pytest.mark.parametrize("gathers", [True, False])
+@pytest.mark.parametrize("rejoins", [True, False])
 @in_loop
 async def test_who_loses_the_hub_gathers_again_where_it_may_even_if_its_children_have_died_of_it(
-    gathers: bool, own: Cause | None
+    rejoins: bool, own: Cause | None
 ) -> None:
     async with Scene() as scene:
-        _, member, relay = await training_through_a_relay(scene, return_within=0.5, verdict_within=60, gathers=gathers)
+        _, member, relay = await training_through_a_relay(
+            scene, reconnect_within=0.5, verdict_within=60, rejoins=rejoins
+        )
         await goes_away(relay)
         if own:
             member.failed(own, time.monotonic() - 10)
         cause = await member.told_to_stop()
         await member.hears(Finish())
-        if gathers or own is None:
+        if rejoins or own is None:
             assert (cause.kind, cause.rank) == ("lost", 0)
         else:
             assert cause == own
-        assert Stop(cause, again=gathers) in member.events
+        assert Stop(cause, rejoin=rejoins) in member.events
 
 
 @in_loop
 async def test_who_is_told_to_stop_and_loses_the_hub_does_not_gather_again() -> None:
     async with Scene() as scene:
-        _, member, relay = await training_through_a_relay(scene, return_within=0.5, verdict_within=60, gathers=True)
+        _, member, relay = await training_through_a_relay(scene, reconnect_within=0.5, verdict_within=60, rejoins=True)
         await goes_away(relay)
         cause = died("stopped", 1, 143)
         member.failed(cause, time.monotonic() - 10)
-        await member.hears(Stop(cause, again=False))
+        await member.hears(Stop(cause, rejoin=False))
         await member.hears(Finish())

@@ -18,7 +18,7 @@ BEATS = 20
 
 async def gang_of_two(scene: Scene, **changes: Any) -> tuple[Node, Node, Relay]:
     """Both have joined, rank 1 through a relay; the hub has yet to say that they may train."""
-    config = settings(2, **{"alive_every": 0.1, "silence": 60, **changes})
+    config = settings(2, **{"heartbeat_every": 0.1, "silence": 60, **changes})
     hub, member = await scene.node(0, config), await scene.node(1, config)
     relay = await scene.relay(hub.place)
     await scene.joined([hub, member], hub=relay.place)
@@ -80,7 +80,7 @@ async def test_what_was_said_on_a_dumb_connection_is_said_again_on_the_second_on
 @in_loop
 async def test_where_the_first_connection_is_heard_again_it_stays() -> None:
     async with Scene() as scene:
-        hub, member, relay = await gang_of_two(scene, alive_every=0.2)
+        hub, member, relay = await gang_of_two(scene, heartbeat_every=0.2)
         await cut_off(relay)
         first, second = relay.gates
         first.set()
@@ -113,7 +113,7 @@ async def test_from_its_hello_on_the_second_connection_is_waited_for() -> None:
 @in_loop
 async def test_a_hub_that_is_only_stopped_gets_one_more_connection_and_goes_on() -> None:
     async with Scene() as scene:
-        timing: dict[str, Any] = {"alive_every": 0.05, "silence": 60}
+        timing: dict[str, Any] = {"heartbeat_every": 0.05, "silence": 60}
         hub = scene.process(0, 2, None, until="Finish", trained=True, **timing)
         relay = await scene.relay(("127.0.0.1", await hub.line()))
         member = await scene.node(1, settings(2, **timing))
@@ -158,7 +158,7 @@ async def test_who_else_answers_is_no_reason_to_give_the_hub_up(who: str) -> Non
 @in_loop
 async def test_a_connection_that_ends_while_the_second_one_is_dialled_is_returned_from(answered: bool) -> None:
     async with Scene() as scene:
-        hub, member, relay = await gang_of_two(scene, return_within=4.0)
+        hub, member, relay = await gang_of_two(scene, reconnect_within=4.0)
         await cut_off(relay)
         _, second = relay.gates
         relay.holding = False
@@ -210,7 +210,7 @@ async def test_who_closes_while_it_dials_still_says_why() -> None:
 @in_loop
 async def test_who_has_left_does_not_dial_again() -> None:
     async with Scene() as scene:
-        timing: dict[str, Any] = {"alive_every": 0.05, "silence": 60}
+        timing: dict[str, Any] = {"heartbeat_every": 0.05, "silence": 60}
         hub = scene.process(0, 2, None, **timing)
         relay = await scene.relay(("127.0.0.1", await hub.line()))
         member = await scene.node(1, settings(2, **timing))
@@ -224,4 +224,4 @@ async def test_who_has_left_does_not_dial_again() -> None:
 
 def returning() -> list[str]:
     names = [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
-    return [name for name in names if name in ("_dial_beside", "_return")]
+    return [name for name in names if name in ("_open_second", "_reconnect")]

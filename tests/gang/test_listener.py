@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from launcher.gang import Finish, LookAgain, Train, protocol
+from launcher.gang import Finish, JoinFailed, Train, handshake, protocol
 from launcher.gang.events import Credentials
 from launcher.model import Roster, Shape
 from tests.support.members import SECRET, Node, Scene, in_loop, settings, until
@@ -45,14 +45,14 @@ class Stranger:
         self.writer.close()
 
     async def says_hello(self, rank: int = 2, secret: bytes | None = SECRET, job: str = "job", **changes: Any) -> None:
-        theirs = protocol.read_challenge(await self.line())
-        papers = Credentials(Node(rank, settings(3)).me, "stranger", job, secret)
-        hello = protocol.hello(papers, Shape(3), None, theirs, protocol.new_nonce())
+        theirs = handshake.read_challenge(await self.line())
+        credentials = Credentials(Node(rank, settings(3)).me, "stranger", job, secret)
+        hello = handshake.hello(credentials, Shape(3), None, theirs, handshake.new_nonce())
         self.writer.write(protocol.encode({**hello, **changes}))
 
     async def is_told(self) -> str:
         """Why it is refused."""
-        reason, retry = protocol.read_again(await self.line())
+        reason, retry = handshake.read_refusal(await self.line())
         assert not retry
         return reason
 
@@ -107,7 +107,7 @@ async def garbage(place: Place) -> str:
 
 async def long_line_with_an_end(place: Place) -> str:
     stranger = await Stranger.connect(place)
-    stranger.writer.write(b'{"word":"hello","job":"' + b"j" * protocol.UNKNOWN_LIMIT + b'"}\n')
+    stranger.writer.write(b'{"word":"hello","job":"' + b"j" * protocol.UNKNOWN_PEER_LIMIT + b'"}\n')
     await stranger.until_dropped()
     return "a line too long"
 
@@ -185,7 +185,7 @@ async def finishes(nodes: list[Node]) -> None:
         node.ready()
     for node in nodes:
         await node.hears(Train())
-        node.gang.trained()
+        node.gang.report_trained()
     for node in nodes:
         await node.hears(Finish())
         assert node.events[-2:] == [Train(), Finish()], "strangers have disturbed the gang"
@@ -277,7 +277,7 @@ async def test_a_member_with_another_secret_is_told_so(theirs: bytes | None, min
         hub, member = [await scene.node(rank, settings(2)) for rank in range(2)]
         leading = asyncio.ensure_future(hub.join(None, secret=theirs))
         await asyncio.sleep(0)
-        with pytest.raises(LookAgain, match="the secret of this member is not the one of the hub"):
+        with pytest.raises(JoinFailed, match="the secret of this member is not the one of the hub"):
             await member.join(hub.place, secret=mine)
         leading.cancel()
 
@@ -286,7 +286,7 @@ async def a_false_hub(scene: Scene, *answers: Callable[[str, str], bytes], versi
     """Listens, says its challenge, and answers each hello; an answer is made from both nonces."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(protocol.encode({**protocol.challenge("hub's nonce"), "version": version}))
+        writer.write(protocol.encode({**handshake.challenge("hub's nonce"), "version": version}))
         hello = json.loads(await reader.readline())
         for answer in answers:
             writer.write(answer("hub's nonce", hello["nonce"]))
@@ -303,18 +303,18 @@ async def a_false_hub(scene: Scene, *answers: Callable[[str, str], bytes], versi
 async def test_a_hub_that_cannot_prove_itself_is_not_believed() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
-        roster = protocol.Welcomes("gang", _roster())
+        roster = handshake.Welcomes("gang", _roster())
         for secret in (b"guessed", None):
 
             def welcome(theirs: str, mine: str, secret: bytes | None = secret) -> bytes:
-                return roster.line(0, 1, secret, theirs, mine) + b'{"word":"train","turn":0}\n'
+                return roster.encode(0, 1, secret, theirs, mine) + b'{"word":"train","turn":0}\n'
 
             place = await a_false_hub(scene, welcome)
-            with pytest.raises(LookAgain, match="could not prove that it has the job's secret"):
+            with pytest.raises(JoinFailed, match="could not prove that it has the job's secret"):
                 await member.join(place)
         assert member.events == []
         # The same one with the right secret is believed.
-        place = await a_false_hub(scene, lambda theirs, mine: roster.line(0, 1, SECRET, theirs, mine))
+        place = await a_false_hub(scene, lambda theirs, mine: roster.encode(0, 1, SECRET, theirs, mine))
         await member.join(place)
         assert member.rank == 1
 
@@ -327,7 +327,7 @@ async def test_whoever_is_no_hub_is_left(answer: bytes) -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2, reach_within=0.2))
         place = await a_false_hub(scene, lambda theirs, mine: answer)
-        with pytest.raises(LookAgain, match="cannot be reached"):
+        with pytest.raises(JoinFailed, match="cannot be reached"):
             await member.join(place)
 
 
@@ -335,10 +335,10 @@ async def test_whoever_is_no_hub_is_left(answer: bytes) -> None:
 @in_loop
 async def test_a_hub_that_talks_nonsense_is_lost(noise: bytes) -> None:
     async with Scene() as scene:
-        member = await scene.node(1, settings(2, return_within=0.1))
-        roster = protocol.Welcomes("gang", _roster())
+        member = await scene.node(1, settings(2, reconnect_within=0.1))
+        roster = handshake.Welcomes("gang", _roster())
         await member.join(
-            await a_false_hub(scene, lambda theirs, mine: roster.line(0, 1, SECRET, theirs, mine) + noise)
+            await a_false_hub(scene, lambda theirs, mine: roster.encode(0, 1, SECRET, theirs, mine) + noise)
         )
         cause = await member.told_to_stop()
         assert (cause.kind, cause.rank) == ("lost", 0)
@@ -349,8 +349,8 @@ async def test_a_hub_of_another_version_tells_its_member_so() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
         reason = "the hub speaks version 2, this member version 1"
-        place = await a_false_hub(scene, lambda theirs, mine: protocol.encode(protocol.again(reason)), version=2)
-        with pytest.raises(LookAgain, match=reason):
+        place = await a_false_hub(scene, lambda theirs, mine: protocol.encode(handshake.refusal(reason)), version=2)
+        with pytest.raises(JoinFailed, match=reason):
             await member.join(place)
 
 
@@ -360,9 +360,9 @@ async def test_nobody_returns_to_a_gang_in_anothers_name() -> None:
         nodes = await scene.gang(2)
         for gang in (None, "guessed"):
             stranger = await Stranger.connect(nodes[0].place)
-            theirs = protocol.read_challenge(await stranger.line())
-            papers = Credentials(nodes[1].me, "another incarnation", "job", SECRET)
-            hello = protocol.hello(papers, Shape(2), gang, theirs, protocol.new_nonce())
+            theirs = handshake.read_challenge(await stranger.line())
+            credentials = Credentials(nodes[1].me, "another incarnation", "job", SECRET)
+            hello = handshake.hello(credentials, Shape(2), gang, theirs, handshake.new_nonce())
             stranger.writer.write(protocol.encode(hello))
             assert "runs without pod pod-1" in await stranger.is_told()
             await stranger.until_dropped()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.gang import Missing, Stop, protocol
+from launcher.gang import MissingMembers, Stop, handshake, messages, protocol
 from launcher.gang.events import Credentials
 from launcher.gang.first_cause import first_cause
 from launcher.gang.protocol import Malformed
@@ -16,14 +16,14 @@ from launcher.model import Cause, Member, Roster, Shape
 from tests.support.members import died
 
 ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)
-PAPERS = Credentials(ME, "incarnation", "job", b"secret")
+CREDENTIALS = Credentials(ME, "incarnation", "job", b"secret")
 ROSTER = Roster(
     (Member("pod-0", "uid-0", "fd00::1", "fd00::1", 0), ME, Member("pod-2", "", "10.1.1.1", "x", 2, "pserver"))
 )
 
 
-def hello(papers: Credentials = PAPERS, **changes: Any) -> protocol.Message:
-    return {**protocol.hello(papers, Shape(3, 1), None, "theirs", "mine"), **changes}
+def hello(credentials: Credentials = CREDENTIALS, **changes: Any) -> protocol.Message:
+    return {**handshake.hello(credentials, Shape(3, 1), None, "theirs", "mine"), **changes}
 
 
 def read(line: bytes) -> protocol.Message:
@@ -33,13 +33,15 @@ def read(line: bytes) -> protocol.Message:
 @pytest.mark.parametrize("gang", [None, "gang"])
 @pytest.mark.parametrize("rank", [None, 1])
 def test_a_hello_arrives_as_it_was_said(gang: str | None, rank: int | None) -> None:
-    papers = replace(PAPERS, me=replace(ME, rank=rank))
-    said = protocol.read_hello(read(protocol.encode(protocol.hello(papers, Shape(3, 1), gang, "theirs", "mine"))))
-    assert said.member == papers.me
+    credentials = replace(CREDENTIALS, me=replace(ME, rank=rank))
+    said = handshake.read_hello(
+        read(protocol.encode(handshake.hello(credentials, Shape(3, 1), gang, "theirs", "mine")))
+    )
+    assert said.member == credentials.me
     assert (said.job, said.shape, said.gang, said.incarnation, said.nonce) == (
         *("job", Shape(3, 1), gang, "incarnation", "mine"),
     )
-    assert protocol.answered(said, b"secret", "theirs")
+    assert handshake.verify_hello(said, b"secret", "theirs")
 
 
 @pytest.mark.parametrize(
@@ -62,23 +64,25 @@ def test_a_hello_arrives_as_it_was_said(gang: str | None, rank: int | None) -> N
     ],
 )
 def test_the_answer_covers_every_field_of_the_hello(field: str, value: Any) -> None:
-    assert not protocol.answered(protocol.read_hello(hello(**{field: value})), b"secret", "theirs")
+    assert not handshake.verify_hello(handshake.read_hello(hello(**{field: value})), b"secret", "theirs")
 
 
 def test_the_answer_needs_the_secret_and_this_challenge() -> None:
-    said = protocol.read_hello(hello())
-    assert not protocol.answered(said, b"another", "theirs")
-    assert not protocol.answered(said, None, "theirs")
-    assert not protocol.answered(said, b"secret", "another challenge")
-    assert not protocol.answered(protocol.read_hello(hello(replace(PAPERS, secret=None))), b"secret", "theirs")
-    assert not protocol.answered(protocol.read_hello(hello(answer="é")), b"secret", "theirs")
+    said = handshake.read_hello(hello())
+    assert not handshake.verify_hello(said, b"another", "theirs")
+    assert not handshake.verify_hello(said, None, "theirs")
+    assert not handshake.verify_hello(said, b"secret", "another challenge")
+    assert not handshake.verify_hello(
+        handshake.read_hello(hello(replace(CREDENTIALS, secret=None))), b"secret", "theirs"
+    )
+    assert not handshake.verify_hello(handshake.read_hello(hello(answer="é")), b"secret", "theirs")
 
 
 def test_a_welcome_arrives_as_it_was_said() -> None:
-    line = protocol.Welcomes("gang", ROSTER).line(7, 1, b"secret", "hub", "member")
-    said = protocol.read_welcome(read(line))
-    assert (said.gang, said.turn, said.rank, said.roster) == ("gang", 7, 1, ROSTER)
-    assert protocol.proved(said, b"secret", "hub", "member")
+    line = handshake.Welcomes("gang", ROSTER).encode(7, 1, b"secret", "hub", "member")
+    said = handshake.read_welcome(read(line))
+    assert (said.gang, said.attempt, said.rank, said.roster) == ("gang", 7, 1, ROSTER)
+    assert handshake.verify_welcome(said, b"secret", "hub", "member")
 
 
 @pytest.mark.parametrize(
@@ -91,21 +95,21 @@ def test_a_welcome_arrives_as_it_was_said() -> None:
     ],
 )
 def test_the_hubs_proof_covers_everything(field: str, value: object) -> None:
-    message = read(protocol.Welcomes("gang", ROSTER).line(7, 1, b"secret", "hub", "member"))
-    assert not protocol.proved(protocol.read_welcome({**message, field: value}), b"secret", "hub", "member")
+    message = read(handshake.Welcomes("gang", ROSTER).encode(7, 1, b"secret", "hub", "member"))
+    assert not handshake.verify_welcome(handshake.read_welcome({**message, field: value}), b"secret", "hub", "member")
 
 
 def test_the_hubs_proof_needs_the_secret_and_both_nonces() -> None:
-    said = protocol.read_welcome(read(protocol.Welcomes("gang", ROSTER).line(7, 1, b"secret", "hub", "member")))
-    assert not protocol.proved(said, b"another", "hub", "member")
-    assert not protocol.proved(said, b"secret", "another", "member")
-    assert not protocol.proved(said, b"secret", "hub", "another")
+    said = handshake.read_welcome(read(handshake.Welcomes("gang", ROSTER).encode(7, 1, b"secret", "hub", "member")))
+    assert not handshake.verify_welcome(said, b"another", "hub", "member")
+    assert not handshake.verify_welcome(said, b"secret", "another", "member")
+    assert not handshake.verify_welcome(said, b"secret", "hub", "another")
 
 
 def test_a_cause_arrives_as_it_was_said() -> None:
     cause = Cause("pserver", 2, "pod-2", "killed\n'\"\udcff", 137, ("last", "lines \x1b[0m"), True)
-    assert protocol.read_stop(read(protocol.encode(protocol.stop(cause, True)))) == Stop(cause, True)
-    assert protocol.read_failed(read(protocol.encode(protocol.failed(0, replace(cause, rank=None), 0.25)))) == (
+    assert messages.read_stop(read(protocol.encode(messages.stop(cause, True)))) == Stop(cause, True)
+    assert messages.read_failed(read(protocol.encode(messages.failed(0, replace(cause, rank=None), 0.25)))) == (
         replace(cause, rank=None),
         0.25,
     )
@@ -113,15 +117,15 @@ def test_a_cause_arrives_as_it_was_said() -> None:
 
 def test_of_a_long_tail_the_end_is_said() -> None:
     tail = tuple(f"{number} " + "\x00" * 1000 for number in range(100))
-    line = protocol.encode(protocol.failed(0, died("trainer", 1, 3, "w" * 100_000, tail=tail), 0))
-    cause, _ = protocol.read_failed(read(line))
+    line = protocol.encode(messages.failed(0, died("trainer", 1, 3, "w" * 100_000, tail=tail), 0))
+    cause, _ = messages.read_failed(read(line))
     assert cause.tail[-1] == tail[-1]
     assert 5 < len(cause.tail) < 10
-    assert len(line) < protocol.UNKNOWN_LIMIT
+    assert len(line) < protocol.UNKNOWN_PEER_LIMIT
 
 
 def test_an_age_is_never_negative() -> None:
-    assert protocol.read_failed(protocol.failed(0, died("trainer", 1, 3), -0.001))[1] == 0
+    assert messages.read_failed(messages.failed(0, died("trainer", 1, 3), -0.001))[1] == 0
 
 
 @pytest.mark.parametrize(
@@ -168,13 +172,13 @@ def test_what_is_no_message_is_malformed(line: bytes) -> None:
 )
 def test_a_hello_with_a_wrong_field_is_malformed(field: str, value: Any) -> None:
     with pytest.raises(Malformed):
-        protocol.read_hello(hello(**{field: value}))
+        handshake.read_hello(hello(**{field: value}))
 
 
 @pytest.mark.parametrize("age", [None, "1", -1, True, float("nan"), float("inf")])
 def test_a_wrong_age_is_malformed(age: object) -> None:
     with pytest.raises(Malformed):
-        protocol.read_failed({**protocol.failed(0, died("trainer", 1, 3), 0), "age": age})
+        messages.read_failed({**messages.failed(0, died("trainer", 1, 3), 0), "age": age})
 
 
 @pytest.mark.parametrize(
@@ -182,10 +186,10 @@ def test_a_wrong_age_is_malformed(age: object) -> None:
     [("kind", 1), ("rank", "1"), ("pod", None), ("code", "3"), ("tail", [1]), ("tail", "x"), ("final", 1)],
 )
 def test_a_wrong_cause_is_malformed(field: str, value: object) -> None:
-    message = protocol.stop(died("trainer", 1, 3))
+    message = messages.stop(died("trainer", 1, 3))
     message["cause"][field] = value
     with pytest.raises(Malformed):
-        protocol.read_stop(message)
+        messages.read_stop(message)
 
 
 @pytest.mark.parametrize(
@@ -202,23 +206,23 @@ def test_a_wrong_cause_is_malformed(field: str, value: object) -> None:
     ],
 )
 def test_a_wrong_welcome_is_malformed(change: dict[str, object]) -> None:
-    message = read(protocol.Welcomes("gang", ROSTER).line(0, 1, None, "hub", "member"))
+    message = read(handshake.Welcomes("gang", ROSTER).encode(0, 1, None, "hub", "member"))
     with pytest.raises(Malformed):
-        protocol.read_welcome({**message, **change})
+        handshake.read_welcome({**message, **change})
 
 
 @pytest.mark.parametrize(
     ("missing", "text"),
     [
-        (Missing(2, 3, (2,)), "2 of 3; rank 2 has not joined"),
-        (Missing(1, 3, (1, 2)), "1 of 3; ranks 1, 2 have not joined"),
-        (Missing(1, 30, (1, 2)), "1 of 30; ranks 1, 2 and 27 more have not joined"),
-        (Missing(1, 3, ()), "1 of 3"),
+        (MissingMembers(2, 3, (2,)), "2 of 3; rank 2 has not joined"),
+        (MissingMembers(1, 3, (1, 2)), "1 of 3; ranks 1, 2 have not joined"),
+        (MissingMembers(1, 30, (1, 2)), "1 of 30; ranks 1, 2 and 27 more have not joined"),
+        (MissingMembers(1, 3, ()), "1 of 3"),
     ],
 )
-def test_who_is_missing_is_told_in_words(missing: Missing, text: str) -> None:
+def test_who_is_missing_is_told_in_words(missing: MissingMembers, text: str) -> None:
     assert str(missing) == text
-    assert protocol.read_waiting(read(protocol.encode(protocol.waiting(missing)))) == missing
+    assert handshake.read_waiting(read(protocol.encode(handshake.waiting(missing)))) == missing
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.gang import GangSettings, LookAgain
+from launcher.gang import GangSettings, JoinFailed
 from tests.support.members import Node, Scene, in_loop, settings, until
 
 CONFIG = settings(3, pservers=1)  # two trainers
@@ -58,7 +58,7 @@ async def test_who_does_not_fit_is_refused(rank: int, role: str, more: dict[str,
         hub, other = await member(scene, 0, "trainer"), await member(scene, rank, role, **more)
         leading = asyncio.ensure_future(hub.join(None))
         await asyncio.sleep(0)
-        with pytest.raises(LookAgain, match=reason):
+        with pytest.raises(JoinFailed, match=reason):
             await asyncio.wait_for(other.join(hub.place), 8)
         leading.cancel()
 
@@ -72,10 +72,10 @@ async def test_an_older_servers_place_is_free_once_it_has_gone() -> None:
         new = [await member(scene, rank, "pserver", config) for rank in (2, 3)]
         joining = [asyncio.ensure_future(hub.join(None)), asyncio.ensure_future(old.join(hub.place))]
         await until(old.gang.missing)
-        with pytest.raises(LookAgain, match="controlled by older"):
+        with pytest.raises(JoinFailed, match="controlled by older"):
             await asyncio.wait_for(new[1].join(hub.place), 8)
         joining.pop().cancel()
-        await until(lambda: hub.gang.joined() == ["pod-0"])
+        await until(lambda: hub.gang.joined_pods() == ["pod-0"])
         joining += [asyncio.ensure_future(node.join(hub.place)) for node in (trainer, *new)]
         await asyncio.wait_for(asyncio.gather(*joining), 8)
         assert hub.roster is not None
@@ -90,7 +90,7 @@ async def test_without_numbers_a_role_that_is_full_takes_nobody_in() -> None:
         leading = asyncio.ensure_future(hub.join(None))
         waiting = asyncio.ensure_future(servers[0].join(hub.place))
         await until(servers[0].gang.missing)
-        with pytest.raises(LookAgain, match="1 members of the role pserver already"):
+        with pytest.raises(JoinFailed, match="1 members of the role pserver already"):
             await asyncio.wait_for(servers[1].join(hub.place), 8)
         waiting.cancel()
         leading.cancel()

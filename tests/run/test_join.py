@@ -11,7 +11,7 @@ from launcher import config
 from launcher.discovery.finder import Finder, FinderSettings
 from launcher.discovery.own_pod import own_member
 from launcher.discovery.single import SingleFinder
-from launcher.gang import Gang, Next
+from launcher.gang import Gang, Verdict
 from launcher.gang import GangSettings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
 from launcher.run import join
@@ -121,8 +121,8 @@ async def nothing() -> None:
     """There is no mark to write."""
 
 
-def as_it_is(cause: Cause) -> tuple[Cause, Next]:
-    return cause, Next.STOP
+def as_it_is(cause: Cause) -> tuple[Cause, Verdict]:
+    return cause, Verdict.STOP
 
 
 async def at_once(cause: Cause | None) -> Start:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import AlreadyComplete, Next, NotAgain
+from launcher.gang import AlreadyComplete, StartRefused, Verdict
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
 from launcher.run import restarts
 from launcher.run.restarts import Generations
@@ -113,16 +113,16 @@ class World:
     def begin(self, cause: Cause | None = None) -> Start:
         return asyncio.run(self._generations.prepare(cause, ROSTER))
 
-    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+    def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         return self._generations.judge(cause)
 
     def fails(self, cause: Cause = FAILED) -> Start:
         """The generation that runs fails, and the next one begins."""
-        assert self.judge(cause) == (cause, Next.RESTART)
+        assert self.judge(cause) == (cause, Verdict.RESTART)
         return self.begin(cause)
 
     def refused(self, cause: Cause | None = None) -> Cause:
-        with pytest.raises(NotAgain) as caught:
+        with pytest.raises(StartRefused) as caught:
             self.begin(cause)
         return caught.value.cause
 
@@ -165,7 +165,7 @@ def test_a_job_starts_again_as_often_as_it_may(tmp_path: Path, clock: Clock) -> 
         world.passed()
         assert world.fails().generation == number
     world.passed()
-    assert world.judge(FAILED) == (FAILED, Next.STOP)
+    assert world.judge(FAILED) == (FAILED, Verdict.STOP)
 
 
 def test_where_new_pods_would_know_nothing_of_it_a_job_that_may_start_no_more_is_given_up(
@@ -173,20 +173,20 @@ def test_where_new_pods_would_know_nothing_of_it_a_job_that_may_start_no_more_is
 ) -> None:
     world = World(tmp_path, most=1, forgets=True)
     world.begin()
-    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
     world.begin(FAILED)
     told, then = world.judge(OTHER)
-    assert (told.final, then) == (True, Next.STOP)
+    assert (told.final, then) == (True, Verdict.STOP)
     assert told.what.endswith("given up: started again 1 times")
     world = World(tmp_path / "never", most=0, forgets=True)
     world.begin()
-    assert world.judge(FAILED) == (FAILED, Next.STOP), "its Job alone decides"
+    assert world.judge(FAILED) == (FAILED, Verdict.STOP), "its Job alone decides"
 
 
 def test_a_job_that_may_not_start_again_ends_with_its_first_failure(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, most=0)
     world.begin()
-    assert world.judge(FAILED) == (FAILED, Next.STOP)
+    assert world.judge(FAILED) == (FAILED, Verdict.STOP)
 
 
 @pytest.mark.parametrize("kind", ["trainer", "pserver"])
@@ -195,7 +195,7 @@ def test_a_code_that_says_do_not_retry_is_not_retried(world: World, kind: str, c
     world.begin()
     world.passed()
     cause = Cause(kind, 1, "pod-1", "it ended", code)
-    assert world.judge(cause) == (cause, Next.STOP)
+    assert world.judge(cause) == (cause, Verdict.STOP)
 
 
 @pytest.mark.parametrize("kind", ["trainer", "pserver"])
@@ -203,7 +203,7 @@ def test_a_code_that_says_do_not_retry_is_not_retried(world: World, kind: str, c
 def test_any_other_code_of_a_child_is(world: World, kind: str, code: int) -> None:
     world.begin()
     cause = Cause(kind, 1, "pod-1", "it ended", code)
-    assert world.judge(cause) == (cause, Next.RESTART)
+    assert world.judge(cause) == (cause, Verdict.RESTART)
 
 
 @pytest.mark.parametrize("kind", ["staging", "taken over", "stopped", "lost", "peers", "given-up", "launcher", "plan"])
@@ -211,13 +211,13 @@ def test_what_is_no_death_of_a_child_is_not_retried_in_place(world: World, kind:
     world.begin()
     world.passed()
     cause = Cause(kind, 1, "pod-1", "it happened", 1)
-    assert world.judge(cause) == (cause, Next.STOP)
+    assert world.judge(cause) == (cause, Verdict.STOP)
 
 
 def test_a_cause_that_is_final_already_stays_so(world: World) -> None:
     world.begin()
     cause = Cause("trainer", 1, "pod-1", "given up elsewhere", 1, final=True)
-    assert world.judge(cause) == (cause, Next.STOP)
+    assert world.judge(cause) == (cause, Verdict.STOP)
 
 
 # ---- a member that is gone -------------------------------------------------------------------------------------------
@@ -230,9 +230,9 @@ def gathering(tmp_path: Path, clock: Clock) -> World:
 
 @pytest.mark.parametrize("cause", [LOST, STOPPED])
 @pytest.mark.parametrize("when", ["before the first", "while one runs", "after its pass", "between two"])
-@pytest.mark.parametrize(("gathers", "then"), [(True, Next.GATHER), (False, Next.STOP)])
+@pytest.mark.parametrize(("gathers", "then"), [(True, Verdict.REJOIN), (False, Verdict.STOP)])
 def test_who_is_gone_is_waited_for_where_members_gather_again(
-    tmp_path: Path, clock: Clock, cause: Cause, when: str, gathers: bool, then: Next
+    tmp_path: Path, clock: Clock, cause: Cause, when: str, gathers: bool, then: Verdict
 ) -> None:
     world = World(tmp_path, gathers=gathers)
     if when != "before the first":
@@ -250,17 +250,17 @@ def test_gathering_again_is_no_restart(tmp_path: Path, clock: Clock, cause: Caus
     for _ in range(3):
         world.begin()
         world.passed()
-        assert world.judge(cause) == (cause, Next.GATHER)
+        assert world.judge(cause) == (cause, Verdict.REJOIN)
     assert clock.asked == [], "whoever waits for another pod needs no pause"
     world.begin()
-    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
 def test_a_failure_that_is_no_loss_is_judged_the_same_where_members_gather_again(gathering: World) -> None:
     gathering.begin()
     assert gathering.fails().generation == 1
     cause = Cause("staging", 1, "pod-1", "it failed", 71)
-    assert gathering.judge(cause) == (cause, Next.STOP)
+    assert gathering.judge(cause) == (cause, Verdict.STOP)
 
 
 def test_generations_that_end_by_a_loss_count_as_attempts_and_by_a_stop_do_not(gathering: World) -> None:
@@ -285,10 +285,10 @@ def test_a_loss_after_a_pass_leaves_no_attempt_without_progress(gathering: World
 def test_a_job_whose_members_are_lost_again_and_again_is_given_up(gathering: World) -> None:
     for _ in range(MAX_ATTEMPTS - 1):
         gathering.begin()
-        assert gathering.judge(LOST) == (LOST, Next.GATHER)
+        assert gathering.judge(LOST) == (LOST, Verdict.REJOIN)
     gathering.begin()
     told, then = gathering.judge(LOST)
-    assert (told.final, then) == (True, Next.STOP)
+    assert (told.final, then) == (True, Verdict.STOP)
 
 
 def test_a_failed_attempt_counts_though_a_member_is_gone_before_the_next(gathering: World) -> None:
@@ -329,7 +329,7 @@ def test_a_loss_in_the_pause_after_the_fourth_attempt_gives_nothing_up(tmp_path:
 def test_a_loss_before_the_first_generation_changes_nothing(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     before = world.history.content()
-    assert world.judge(LOST) == (LOST, Next.STOP)
+    assert world.judge(LOST) == (LOST, Verdict.STOP)
     assert world.history.content() == before
 
 
@@ -406,7 +406,7 @@ def test_a_pause_begins_with_the_failure_and_not_when_all_have_ended(world: Worl
 def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
     world.begin()
     world.fails(FAILED)
-    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
     cause = world.refused(FAILED)
     assert cause.final
     assert (cause.kind, cause.rank, cause.code) == (FAILED.kind, FAILED.rank, FAILED.code)
@@ -502,7 +502,7 @@ def test_the_fifth_attempt_without_progress_is_the_last(tmp_path: Path, clock: C
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
     told, then = world.judge(Cause(kind, 1, "pod-1", "it failed", 3))
-    assert then is Next.STOP
+    assert then is Verdict.STOP
     assert (told.final, told.code) == (True, 3)
     assert told.what == "it failed; given up: 5 attempts in a row ended before their first pass was done"
     assert world.written[-1]["without_progress"] == MAX_ATTEMPTS
@@ -512,13 +512,13 @@ def test_attempts_of_one_gang_count_as_those_of_several_do(world: World) -> None
     world.begin()
     fail_in_turns(world, 4)
     told, then = world.judge(FAILED)
-    assert (told.final, then) == (True, Next.STOP)
+    assert (told.final, then) == (True, Verdict.STOP)
 
 
 def test_the_fourth_attempt_without_progress_is_not_the_last(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
     world.begin()
-    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
 def test_a_pass_ends_the_count(tmp_path: Path, clock: Clock) -> None:
@@ -542,13 +542,13 @@ def test_whole_passes_on_the_volume_end_the_count_where_nobody_saw_them(tmp_path
 def test_where_nothing_is_counted_nothing_is_given_up(tmp_path: Path, clock: Clock, more: dict[str, Any]) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1), **more)
     world.begin()
-    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
 def test_a_stop_is_no_attempt_and_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
-    assert world.judge(STOPPED) == (STOPPED, Next.STOP)
+    assert world.judge(STOPPED) == (STOPPED, Verdict.STOP)
     assert world.written[-1]["without_progress"] == MAX_ATTEMPTS - 1
 
 
@@ -634,7 +634,7 @@ def test_a_failure_is_written_before_the_next_generation_begins(world: World) ->
 
 
 def test_a_server_that_dies_before_the_first_generation_begins_is_followed_by_that(world: World) -> None:
-    assert world.judge(FAILED) == (FAILED, Next.RESTART)
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
     assert world.begin(FAILED) == Start(0, None)
 
 
@@ -795,7 +795,7 @@ def test_the_silence_before_a_stall_is_no_progress_however_long_it_was(clock: Cl
     world.begin()
     for lasted in (61, 0, 59):
         clock.now += lasted + 762
-        assert world.judge(STALLED) == (STALLED, Next.RESTART)
+        assert world.judge(STALLED) == (STALLED, Verdict.RESTART)
         if lasted == 59:
             assert "given up: twice the same, before any progress" in world.refused(STALLED).what
         else:

@@ -19,7 +19,7 @@ import pytest
 
 from launcher import config
 from launcher.errors import ConfigProblems, Exit
-from launcher.gang import Collect, Finish, GangSettings, Next, Restart, Stop, Train, protocol
+from launcher.gang import CollectEvidence, Finish, GangSettings, Restart, Stop, Train, Verdict, messages
 from launcher.gang import stall as clock
 from launcher.gang.protocol import Message
 from launcher.model import Cause
@@ -248,8 +248,10 @@ def test_a_volume_that_does_not_answer_holds_up_no_verdict(watched: Job) -> None
 # ---- the gang --------------------------------------------------------------------------------------------------------
 
 
-async def trains(scene: Scene, size: int, judge: Callable[[Cause], tuple[Cause, Next]], **changes: Any) -> list[Node]:
-    nodes = await scene.gang(size, settings(size, collect=0.05, **{"stall": 0.1, **changes}), judge=judge)
+async def trains(
+    scene: Scene, size: int, judge: Callable[[Cause], tuple[Cause, Verdict]], **changes: Any
+) -> list[Node]:
+    nodes = await scene.gang(size, settings(size, reports_within=0.05, **{"stall": 0.1, **changes}), judge=judge)
     for node in nodes:
         node.ready()
     for node in nodes:
@@ -259,14 +261,14 @@ async def trains(scene: Scene, size: int, judge: Callable[[Cause], tuple[Cause, 
 
 async def collects(scene: Scene, size: int = 3, **changes: Any) -> list[Node]:
     """A gang whose members were told to collect."""
-    nodes = await trains(scene, size, lambda cause: (cause, Next.STOP), **changes)
+    nodes = await trains(scene, size, lambda cause: (cause, Verdict.STOP), **changes)
     for node in nodes:
-        await node.hears(Collect())
+        await node.hears(CollectEvidence())
     return nodes
 
 
 def collected(node: Node, processes: int = 2, written: bool = True) -> None:
-    node.gang.collected(node.rank and 0, processes, written)
+    node.gang.report_collected(node.rank and 0, processes, written)
 
 
 @in_loop
@@ -311,7 +313,7 @@ async def test_a_death_while_evidence_is_collected_is_the_cause() -> None:
 @in_loop
 async def test_a_member_that_returns_while_all_collect_is_told_to() -> None:
     async with Scene() as scene:
-        config = settings(2, stall=0.1, evidence_within=60, return_within=30)
+        config = settings(2, stall=0.1, evidence_within=60, reconnect_within=30)
         hub, member = await scene.node(0, config), await scene.node(1, config)
         relay = await scene.relay(hub.place)
         await scene.joined([hub, member], hub=relay.place)
@@ -320,18 +322,18 @@ async def test_a_member_that_returns_while_all_collect_is_told_to() -> None:
         await member.hears(Train(0.1))
         relay.away = True
         relay.cut()
-        await hub.hears(Collect())
-        assert not member.has(Collect)
+        await hub.hears(CollectEvidence())
+        assert not member.has(CollectEvidence)
         relay.away = False
-        await member.hears(Collect())
+        await member.hears(CollectEvidence())
 
 
 @in_loop
 async def test_after_a_restart_the_clock_begins_again() -> None:
     async with Scene() as scene:
-        nodes = await trains(scene, 2, lambda cause: (cause, Next.RESTART), evidence_within=60)
+        nodes = await trains(scene, 2, lambda cause: (cause, Verdict.RESTART), evidence_within=60)
         for node in nodes:
-            await node.hears(Collect())
+            await node.hears(CollectEvidence())
             collected(node)
         for node in nodes:
             await soon(lambda node=node: node.has(Restart))  # type: ignore[misc]
@@ -339,16 +341,16 @@ async def test_after_a_restart_the_clock_begins_again() -> None:
         for node in nodes:
             node.serving()
         for node in nodes:
-            await soon(lambda node=node: node.events.count(Collect()) == 2)  # type: ignore[misc]
+            await soon(lambda node=node: node.events.count(CollectEvidence()) == 2)  # type: ignore[misc]
 
 
 @in_loop
 async def test_progress_of_another_turn_is_neither_heard_nor_taken_for_nonsense() -> None:
     async with Scene() as scene:
-        nodes = await trains(scene, 2, lambda cause: (cause, Next.STOP), stall=3600)
+        nodes = await trains(scene, 2, lambda cause: (cause, Verdict.STOP), stall=3600)
         link = nodes[1].gang._link
         assert link
-        link.send(protocol.progress(7, 0, "a line"))
+        link.send(messages.progress(7, 0, "a line"))
         for node in nodes:
             node.trained()
         for node in nodes:
@@ -369,13 +371,13 @@ def test_a_trainer_of_an_earlier_turn_sets_no_clock_back(monkeypatch: pytest.Mon
 async def test_between_two_turns_no_clock_runs() -> None:
     async with Scene() as scene:
         cause = died("trainer", 1, 137)
-        nodes = await trains(scene, 2, lambda cause: (cause, Next.RESTART), stall=0.3, evidence_within=0.05)
+        nodes = await trains(scene, 2, lambda cause: (cause, Verdict.RESTART), stall=0.3, evidence_within=0.05)
         nodes[1].failed(cause)
         for node in nodes:
             await node.hears(Restart(1, cause))
         await asyncio.sleep(1)
         assert nodes[0].judged == [cause]
-        assert not nodes[0].has(Collect)
+        assert not nodes[0].has(CollectEvidence)
 
 
 # ---- the clock -------------------------------------------------------------------------------------------------------
@@ -391,9 +393,9 @@ class Clock:
         self._due: list[tuple[float, Callable[[], None]]] = []
         monkeypatch.setattr(clock, "time", self)
         monkeypatch.setattr(
-            clock.Stall, "_later", lambda _, seconds, call: self._due.append((self.now + seconds, call))
+            clock.StallDetector, "_later", lambda _, seconds, call: self._due.append((self.now + seconds, call))
         )
-        self.stall = clock.Stall(GangSettings(2, 0, stall=stall), self.said.append, self.causes.append)
+        self.stall = clock.StallDetector(GangSettings(2, 0, stall=stall), self.said.append, self.causes.append)
 
     def monotonic(self) -> float:
         return self.now
@@ -408,7 +410,7 @@ class Clock:
         self.now = max(self.now, end)
 
     def hears(self, rank: int, age: float = 0.0, turn: int = 0) -> None:
-        self.stall.heard(rank, protocol.progress(turn, age, "a line"))
+        self.stall.on_progress(rank, messages.progress(turn, age, "a line"))
 
 
 def test_any_trainers_line_sets_the_clock_back_and_none_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,7 +422,7 @@ def test_any_trainers_line_sets_the_clock_back_and_none_is_a_stall(monkeypatch: 
     hub.passes(74)
     assert not hub.said
     hub.passes(2)
-    assert hub.said == [protocol.of_turn("collect", 0)]
+    assert hub.said == [messages.of_attempt("collect", 0)]
     hub.passes(12)
     assert [cause.kind for cause in hub.causes] == ["stalled"]
     assert "for 75 s" in hub.causes[0].what
@@ -457,7 +459,7 @@ def test_what_was_collected_in_an_earlier_turn_does_not_count(monkeypatch: pytes
     for turn in (0, 1):
         assert not hub.causes
         for rank in range(2):
-            hub.stall.collected(rank, protocol.collected(turn, 1, True))
+            hub.stall.on_collected(rank, messages.collected(turn, 1, True))
     assert hub.causes
 
 
@@ -466,7 +468,7 @@ def test_no_clock_runs_where_it_is_off_or_all_have_trained(monkeypatch: pytest.M
     hub = Clock(monkeypatch, stall=60.0 if on else 0.0)
     hub.stall.watch(0)
     if on:
-        hub.stall.end()
+        hub.stall.stop()
         hub._due.clear()  # cancelled
     hub.passes(10_000)
     assert not hub.said
@@ -479,8 +481,8 @@ class Told:
     def __init__(self) -> None:
         self.words: list[tuple[int, float, str]] = []
 
-    def progress(self, turn: int, printed_at: float, line: str) -> None:
-        self.words.append((turn, printed_at, line))
+    def report_progress(self, attempt: int, printed_at: float, line: str) -> None:
+        self.words.append((attempt, printed_at, line))
 
 
 def watchdog_of(told: Told) -> Watchdog:

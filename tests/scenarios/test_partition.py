@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.gang.connection import MISSED
+from launcher.gang.connection import MISSED_BEATS
 from tests.support.jobs import Job, make_volume, until
 from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, log, saved, until_saved
 from tests.support.supervising import needs_root
@@ -93,7 +93,7 @@ LONGER = 45  # the silence that a member may keep
 ON_AN_OLDER_KERNEL = """
 from launcher import __main__
 from launcher.gang import connection
-connection._PATIENT = [option for option in connection._PATIENT if option[0] != connection.TCP_RTO_MAX_MS]
+connection._TCP_OPTIONS = [option for option in connection._TCP_OPTIONS if option[0] != connection.TCP_RTO_MAX_MS]
 __main__.main()
 """
 
@@ -137,7 +137,7 @@ def test_a_survivor_that_aborts_is_not_taken_for_the_cause_while_a_peer_is_silen
     others = [rank for rank in NEAR + FAR if rank != gone]
     network.lose(*((one, other) for rank in others for one, other in ((rank, gone), (gone, rank))))
     lost = time.monotonic()
-    until(lambda: time.monotonic() - lost > MISSED * ALIVE_EVERY + SLACK, 60)
+    until(lambda: time.monotonic() - lost > MISSED_BEATS * ALIVE_EVERY + SLACK, 60)
     for rank in others:
         job.kill(rank, TRAINER, signal.SIGABRT)
     stands_for_it = 1 if gone == 0 else 0

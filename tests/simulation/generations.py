@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from launcher.base.passes import pass_folder
 from launcher.errors import Exit, Failure
-from launcher.gang import Next, NotAgain
+from launcher.gang import StartRefused, Verdict
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
 from launcher.run.restarts import Generations
 from launcher.store.history import History
@@ -51,14 +51,14 @@ class HubsGenerations:
     def close(self) -> None:
         self._folder.cleanup()
 
-    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+    def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         return self._generations.judge(cause)
 
     async def prepare(self, cause: Cause | None) -> Start | Cause:
         self._starts += 1
         try:
             return await self._generations.prepare(cause, self._roster)
-        except NotAgain as no:
+        except StartRefused as no:
             return no.cause
 
     def passed(self, number: int) -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Next, Restart, Stop, Train
-from launcher.gang.first_cause import handicap
+from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Restart, Stop, Train, Verdict
+from launcher.gang.first_cause import survivor_penalty
 from launcher.model import CHILDREN, Cause, Start
 from launcher.store.record import MAX_ATTEMPTS
 from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
@@ -21,6 +21,7 @@ from tests.simulation.story import (
     Failed,
     GathersAgain,
     Judged,
+    LastWord,
     Left,
     Marking,
     Passed,
@@ -29,7 +30,6 @@ from tests.simulation.story import (
     Runs,
     Said,
     Story,
-    Verdict,
     Welcomed,
 )
 
@@ -43,41 +43,43 @@ def everybody_comes_to_an_end(story: Story) -> None:
 def each_word_comes_in_its_order(story: Story) -> None:
     """Turns only grow. In each: Begin, Lead on the hub, Train. Nothing follows the end, but Finish a stop."""
     for rank in range(story.schedule.size):
-        all_of_a_turn: list[type] = [Begin, Lead, Train] if rank == 0 else [Begin, Train]
-        turn, due = 0, list(all_of_a_turn)
+        all_of_an_attempt: list[type] = [Begin, Lead, Train] if rank == 0 else [Begin, Train]
+        attempt, due = 0, list(all_of_an_attempt)
         ends: list[type] = [Restart, Stop, Finish, HubLost]
         for entry in story.of(Begin, Lead, Train, Restart, Stop, Finish, HubLost, rank=rank):
             kind = type(entry.what)
-            assert kind in [*due[:1], *ends], f"in turn {turn}: {entry}"
+            assert kind in [*due[:1], *ends], f"in attempt {attempt}: {entry}"
             if kind is Restart:
-                assert entry.what.turn > turn, f"in turn {turn}: {entry}"
-                turn, due = entry.what.turn, list(all_of_a_turn)
+                assert entry.what.attempt > attempt, f"in attempt {attempt}: {entry}"
+                attempt, due = entry.what.attempt, list(all_of_an_attempt)
             elif kind in ends:
                 due, ends = [], [Finish] if kind is Stop else []
             else:
                 due.remove(kind)
-                assert kind is not Begin or entry.what.turn == turn, f"in turn {turn}: {entry}"
+                assert kind is not Begin or entry.what.attempt == attempt, f"in attempt {attempt}: {entry}"
 
 
-def all_have_said(story: Story, word: str, turn: int, before: Entry) -> bool:
+def all_have_said(story: Story, word: str, attempt: int, before: Entry) -> bool:
     earlier = itertools.takewhile(lambda entry: entry is not before, story.entries)
-    said = Said(word, turn)
+    said = Said(word, attempt)
     return len({entry.rank for entry in earlier if entry.what == said}) == story.schedule.size
 
 
-def a_turn_begins_when_all_have_ended_the_one_before(story: Story) -> None:
+def an_attempt_begins_when_all_have_ended_the_one_before(story: Story) -> None:
     for entry in story.of(Begin):
-        assert entry.what.turn == 0 or all_have_said(story, "ended", entry.what.turn, entry), f"too early: {entry}"
+        assert entry.what.attempt == 0 or all_have_said(story, "ended", entry.what.attempt, entry), (
+            f"too early: {entry}"
+        )
 
 
-def no_two_turns_run_together(story: Story) -> None:
+def no_two_attempts_run_together(story: Story) -> None:
     running: dict[int, int] = {}
     for entry in story.of(Runs):
-        if entry.what.turn is None:
+        if entry.what.attempt is None:
             running.pop(entry.rank, None)
         else:
-            running[entry.rank] = entry.what.turn
-        assert len(set(running.values())) <= 1, f"children of several turns, by rank: {running} at {entry.at}"
+            running[entry.rank] = entry.what.attempt
+        assert len(set(running.values())) <= 1, f"children of several attempts, by rank: {running} at {entry.at}"
 
 
 def another_gang_finds_nothing_left(story: Story) -> None:
@@ -89,34 +91,34 @@ def another_gang_finds_nothing_left(story: Story) -> None:
     again, faults, size = story.of(GathersAgain), story.schedule.faults, story.schedule.size
     silence = any(isinstance(fault, Silence) for fault in faults)
     cuts = [fault for fault in faults if isinstance(fault, Cut)]
-    if not again or any(silence or fault.away > GangSettings.return_within / 2 for fault in cuts):
+    if not again or any(silence or fault.away > GangSettings.reconnect_within / 2 for fault in cuts):
         return
     unknown = {fault.rank % size for fault in faults if isinstance(fault, Freeze)}
     if any(isinstance(fault, Killed | Off) and fault.rank % size == 0 for fault in faults):
         for fault in faults:
             if isinstance(fault, Cut | Silence | Told):
                 unknown |= {fault.rank % size} if fault.rank % size else set(range(size))
-    runs = {entry.rank: entry.what.turn is not None for entry in story.of(Runs) if entry.at <= again[-1].at}
+    runs = {entry.rank: entry.what.attempt is not None for entry in story.of(Runs) if entry.at <= again[-1].at}
     begun = {entry.rank for entry in story.of(Begin)}
     running = {rank for rank, still in runs.items() if still and rank in begun} - unknown
     assert not running, f"children of {running} still run: {again[-1]}"
 
 
 def training_begins_when_all_have_staged_and_serve(story: Story) -> None:
-    turns: Counter[int] = Counter()
+    attempts: Counter[int] = Counter()
     for entry in story.of(Train, Restart):
         if isinstance(entry.what, Restart):
-            turns[entry.rank] = entry.what.turn
+            attempts[entry.rank] = entry.what.attempt
         else:
             assert all_have_said(story, "staged", -1, entry), f"too early: {entry}"
-            assert all_have_said(story, "serving", turns[entry.rank], entry), f"too early: {entry}"
+            assert all_have_said(story, "serving", attempts[entry.rank], entry), f"too early: {entry}"
 
 
-def all_start_the_same_in_a_turn(story: Story) -> None:
+def all_start_the_same_in_an_attempt(story: Story) -> None:
     starts: dict[int, Start] = {}
     for entry in story.of(Begin):
-        assert starts.setdefault(entry.what.turn, entry.what.start) == entry.what.start, f"another start: {entry}"
-    assert len(set(starts.values())) == len(starts), f"one start for several turns: {starts}"
+        assert starts.setdefault(entry.what.attempt, entry.what.start) == entry.what.start, f"another start: {entry}"
+    assert len(set(starts.values())) == len(starts), f"one start for several attempts: {starts}"
     assert set(starts.values()) <= {entry.what.start for entry in story.of(Prepared)}
 
 
@@ -131,15 +133,17 @@ def complete_is_marked_once_and_before_it_is_told(story: Story) -> None:
             assert written or story.schedule.mark_fails or story.schedule.marks == SLOW_MARK, f"not yet marked: {entry}"
 
 
-def complete_is_what_all_have_trained_in_one_turn(story: Story) -> None:
-    turns = range(len(story.of(Judged)) + 1)
+def complete_is_what_all_have_trained_in_one_attempt(story: Story) -> None:
+    attempts = range(len(story.of(Judged)) + 1)
     for entry in [*story.ends().values(), *story.of(Marking)]:
         if isinstance(entry.what, Finish | Marking):
-            assert any(all_have_said(story, "trained", turn, entry) for turn in turns), f"not all have trained: {entry}"
+            assert any(all_have_said(story, "trained", attempt, entry) for attempt in attempts), (
+                f"not all have trained: {entry}"
+            )
 
 
 def the_hub_has_one_last_word(story: Story) -> None:
-    verdicts = {entry.what.cause for entry in story.of(Verdict)}
+    verdicts = {entry.what.cause for entry in story.of(LastWord)}
     hub = story.ends().get(0)
     if hub is not None:
         verdicts.add(hub.what.cause if isinstance(hub.what, Stop) else None)
@@ -148,7 +152,7 @@ def the_hub_has_one_last_word(story: Story) -> None:
 
 def who_has_heard_it_ends_by_it(story: Story) -> None:
     for rank, end in story.ends().items():
-        for verdict in story.of(Verdict, rank=rank):
+        for verdict in story.of(LastWord, rank=rank):
             if verdict.at < end.at:
                 cause = end.what.cause if isinstance(end.what, Stop) else None
                 assert cause == verdict.what.cause, f"has heard {verdict}, and ends by {end}"
@@ -165,16 +169,16 @@ def what_is_told_as_the_cause_has_happened(story: Story) -> None:
     away: set[int] = set()  # who may be lost for somebody
     for entry in story.entries:
         match entry.what:
-            case Failed(cause, turn, _):
-                failed[cause] = turn
+            case Failed(cause, attempt, _):
+                failed[cause] = attempt
             case Prepared(Cause() as cause):
                 failed[cause] = None
             case Judged(cause, _, told) if cause in failed:  # it may be told with more words
                 failed[told] = failed[cause]
             case Disturbed() | Left():
                 away.add(entry.rank)
-            case Restart(turn, cause):
-                assert failed.get(cause, -1) == turn - 1, f"not of the turn before: {entry}"
+            case Restart(attempt, cause):
+                assert failed.get(cause, -1) == attempt - 1, f"not of the attempt before: {entry}"
             case Stop(cause) | HubLost(cause) if cause.kind == "lost":
                 assert away & {cause.rank, entry.rank, 0}, f"was not lost: {entry}"
             case Stop(cause) if "not started again" in cause.what:
@@ -193,7 +197,7 @@ def who_returns_in_time_is_not_lost(story: Story) -> None:
                 if entry.rank not in cut_at or entry.rank in returned:  # else the hub counts from the first cut
                     cut_at[entry.rank] = entry.at
                 returned.discard(entry.rank)
-            case Welcomed() if entry.rank in cut_at and entry.at < cut_at[entry.rank] + GangSettings.return_within:
+            case Welcomed() if entry.rank in cut_at and entry.at < cut_at[entry.rank] + GangSettings.reconnect_within:
                 returned.add(entry.rank)
             case Judged(cause) if cause.kind == "lost":
                 assert cause.rank in struck or cause.rank not in returned, f"it has returned: {entry}"
@@ -218,15 +222,15 @@ def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
     """By the hub's clock and the age of each report. Whoever may return is waited for, so only without such."""
     if not story.undisturbed():
         return
-    turn, reports = 0, list[Report]()
+    attempt, reports = 0, list[Report]()
     for entry in story.of(Failed, Reached, Judged):
         match entry.what:
-            case Failed(cause, of_turn, age) if entry.rank == 0 and of_turn in (None, turn):
+            case Failed(cause, of_attempt, age) if entry.rank == 0 and of_attempt in (None, attempt):
                 reports.append(Report(entry.at, entry.at - age, cause))
-            case Reached(cause, of_turn, died_at) if of_turn == turn:
+            case Reached(cause, of_attempt, died_at) if of_attempt == attempt:
                 reports.append(Report(entry.at, died_at, cause))
             case Judged(cause, then, _):
-                closing = min(report.arrived for report in reports) + GangSettings.collect
+                closing = min(report.arrived for report in reports) + GangSettings.reports_within
                 assert abs(entry.at - closing) < NEARLY, f"judged at {entry.at}, due at {closing}"
                 judged = min(report.counts_from for report in reports if report.cause == cause)
                 earlier = [
@@ -235,8 +239,8 @@ def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
                     if report.arrived < closing - NEARLY and report.counts_from < judged - NEARLY
                 ]
                 assert not earlier, f"{entry}, but earlier: {earlier}"
-                turn += then is Next.RESTART
-                reports = [  # what ends the hub's member in any turn is told again
+                attempt += then is Verdict.RESTART
+                reports = [  # what ends the hub's member in any attempt is told again
                     replace(report, arrived=entry.at)
                     for report in reports
                     if report.cause.rank == 0 and report.cause.kind not in CHILDREN
@@ -251,7 +255,7 @@ def no_generation_is_begun_twice(story: Story) -> None:
 
 
 def no_more_restarts_than_allowed(story: Story) -> None:
-    restarts = [entry for entry in story.of(Judged) if entry.what.then is Next.RESTART]
+    restarts = [entry for entry in story.of(Judged) if entry.what.then is Verdict.RESTART]
     assert len(restarts) <= story.schedule.restarts, f"{story.schedule.restarts} are allowed: {restarts}"
 
 
@@ -275,7 +279,7 @@ def failures(story: Story) -> Iterator[tuple[Entry, bool, list[Entry]]]:
                 passed, failed = False, []
             case Passed():
                 passed = True
-            case Judged(_, Next.RESTART, _):
+            case Judged(_, Verdict.RESTART, _):
                 failed.append(entry)
             case Judged():
                 return
@@ -324,19 +328,19 @@ class Report:
 
     @property
     def counts_from(self) -> float:
-        return self.died_at + handicap(self.cause)
+        return self.died_at + survivor_penalty(self.cause)
 
 
 RULES = (
     everybody_comes_to_an_end,
     each_word_comes_in_its_order,
-    a_turn_begins_when_all_have_ended_the_one_before,
-    no_two_turns_run_together,
+    an_attempt_begins_when_all_have_ended_the_one_before,
+    no_two_attempts_run_together,
     another_gang_finds_nothing_left,
     training_begins_when_all_have_staged_and_serve,
-    all_start_the_same_in_a_turn,
+    all_start_the_same_in_an_attempt,
     complete_is_marked_once_and_before_it_is_told,
-    complete_is_what_all_have_trained_in_one_turn,
+    complete_is_what_all_have_trained_in_one_attempt,
     the_hub_has_one_last_word,
     who_has_heard_it_ends_by_it,
     all_end_alike_where_nothing_is_cut,

@@ -17,12 +17,13 @@ from launcher.gang import (
     Gang,
     GangSettings,
     HubLost,
-    LookAgain,
-    Next,
-    NotAgain,
+    JoinFailed,
     Restart,
+    StartRefused,
     Stop,
     Train,
+    Verdict,
+    messages,
     protocol,
 )
 from launcher.model import CHILDREN, Cause, Member, Start
@@ -47,20 +48,20 @@ from tests.simulation.world import Computer, World
 HUB = ("10.0.0.0", 7000)
 SILENCE = 30.0
 JOIN_WITHIN = 12.0  # then a launcher gives up
-LOOK_EVERY = 0.5  # for peers, after LookAgain
+LOOK_EVERY = 0.5  # for peers, after JoinFailed
 MARK_SEEN_WITHIN = 3.0  # by a member that has lost its hub
 FINISH_WITHIN = 1.5  # after a stop
 GRACE = 25.0  # longer than the slowest children take to end
 TOO_LATE = Start(999, None)  # settled when nobody waits for it any more
-END_WITHIN = 240.0  # after the last fault: all silences noticed, and four turns of the slowest members
+END_WITHIN = 240.0  # after the last fault: all silences noticed, and four attempts of the slowest members
 
 
 @dataclass(frozen=True)
 class Said:
-    """A launcher's word to its gang; -1 where it is of no turn."""
+    """A launcher's word to its gang; -1 where it is of no attempt."""
 
     word: str
-    turn: int = -1
+    attempt: int = -1
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Failed:
     """A launcher's report to its gang."""
 
     cause: Cause
-    turn: int | None
+    attempt: int | None
     age: float = 0.0
 
 
@@ -77,7 +78,7 @@ class Reached:
     """A member's report has reached the hub; `died_at` is when by the age that it has."""
 
     cause: Cause
-    turn: int
+    attempt: int
     died_at: float
 
 
@@ -86,7 +87,7 @@ class Judged:
     """What the hub has found to be the first cause, and how it tells it."""
 
     cause: Cause
-    then: Next
+    then: Verdict
     told: Cause
 
 
@@ -124,7 +125,7 @@ class Welcomed:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LastWord:
     """The hub's last word has reached a member: the cause of a stop, or None where the job is complete."""
 
     cause: Cause | None
@@ -132,9 +133,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Runs:
-    """Of which turn a member has children."""
+    """Of which attempt a member has children."""
 
-    turn: int | None
+    attempt: int | None
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Launcher:
         self._job = job
         self._next_pass = 0
         self._pace = pace
-        self._turn = 0
+        self._attempt = 0
         self._children: set[str] = set()
         self._children_of = 0
         self._doomed: list[tuple[Death, int]] = []
@@ -216,7 +217,7 @@ class Launcher:
             (self.computer.name,),
             silence=SILENCE,
             grace=GRACE,
-            gathers=gathers,
+            rejoins=gathers,
         )
         self._gang = Gang(config, self._heard, complete=job.complete, judge=job.judge, prepare=job.prepare)
 
@@ -225,7 +226,7 @@ class Launcher:
             return
         if self._pace.early:
             self._serve()
-        self._later(self._pace.stages, self._say, Said("staged"), self._gang.staged)
+        self._later(self._pace.stages, self._say, Said("staged"), self._gang.report_staged)
         self._joining = self.computer.create_task(self._join())
         self._later(JOIN_WITHIN, self._give_up)
 
@@ -237,10 +238,10 @@ class Launcher:
             try:
                 await self._gang.join(me, HUB if self.rank else None, job="job", secret=b"secret")
                 self._joined = True
-            except LookAgain:
+            except JoinFailed:
                 await asyncio.sleep(LOOK_EVERY)
-        for cause, died_at, turn in self._held:
-            self._fail(cause, died_at, turn)
+        for cause, died_at, attempt in self._held:
+            self._fail(cause, died_at, attempt)
 
     def _give_up(self) -> None:
         if not self._joined:
@@ -251,18 +252,18 @@ class Launcher:
     def _heard(self, event: Event) -> None:
         self._note(event)
         match event:
-            case Begin(turn, start):
+            case Begin(attempt, start):
                 self._next_pass = 0 if start.resume is None else start.resume + 1
-                if not (self._pace.early and turn == 0):
+                if not (self._pace.early and attempt == 0):
                     self._serve()
             case Train():
                 self._run("trainer")
                 if self.rank == 0 and self._job.schedule.passes:
-                    self._later(self._job.schedule.passes, self._passed, self._turn)
-                self._later(self._pace.trains, self._trained, self._turn)
-            case Restart(turn):
-                self._turn = turn
-                self._later(self._pace.ends, self._ended, turn)
+                    self._later(self._job.schedule.passes, self._passed, self._attempt)
+                self._later(self._pace.trains, self._trained, self._attempt)
+            case Restart(attempt):
+                self._attempt = attempt
+                self._later(self._pace.ends, self._ended, attempt)
             case Stop(cause, again):
                 if again and not self._told and (cause.rank != self.rank or cause.kind in CHILDREN):
                     self._leave(self._pace.ends, says=True, gathers=True)
@@ -275,13 +276,18 @@ class Launcher:
                     self._finished.set_result(None)
                 self._leave(0.0, says=True)
 
-    # ---- its children: what it says of a turn may come when that is over already ----------------------------------
+    # ---- its processes: what it says of an attempt may come after its end ------------------------------------------
 
     def _serve(self) -> None:
-        self._children_of = self._turn
-        self._note(Runs(self._turn))
+        self._children_of = self._attempt
+        self._note(Runs(self._attempt))
         self._run("pserver")
-        self._later(self._pace.serves, self._say, Said("serving", self._turn), partial(self._gang.serving, self._turn))
+        self._later(
+            self._pace.serves,
+            self._say,
+            Said("serving", self._attempt),
+            partial(self._gang.report_serving, self._attempt),
+        )
 
     def _run(self, kind: str) -> None:
         self._children.add(kind)
@@ -289,24 +295,24 @@ class Launcher:
             self._doomed.remove((fault, number))
             self._later(fault.after, self.suffer, fault, number)
 
-    def _passed(self, turn: int) -> None:
-        if turn == self._children_of and "trainer" in self._children:
+    def _passed(self, attempt: int) -> None:
+        if attempt == self._children_of and "trainer" in self._children:
             self._job.passed(self._next_pass)
             self._next_pass += 1
-            self._later(self._job.schedule.passes, self._passed, turn)
+            self._later(self._job.schedule.passes, self._passed, attempt)
 
-    def _trained(self, turn: int) -> None:
-        if turn == self._children_of:
+    def _trained(self, attempt: int) -> None:
+        if attempt == self._children_of:
             if "trainer" not in self._children:
                 return  # it is dead
             self._children.remove("trainer")
-        self._say(Said("trained", turn), partial(self._gang.trained, turn))
+        self._say(Said("trained", attempt), partial(self._gang.report_trained, attempt))
 
-    def _ended(self, turn: int) -> None:
+    def _ended(self, attempt: int) -> None:
         if not self._over:
             self._children.clear()
             self._note(Runs(None))
-            self._say(Said("ended", turn), partial(self._gang.ended, turn))
+            self._say(Said("ended", attempt), partial(self._gang.report_ended, attempt))
 
     # ---- what happens to it --------------------------------------------------------------------------------------
 
@@ -325,7 +331,7 @@ class Launcher:
                 self._told = True
                 cause = self._cause("stopped", Exit.STOPPED, number)
                 self._note(Failed(cause, None))
-                self._gang.failed(cause, now)
+                self._gang.report_failed(cause, now)
                 if not self._joined:  # but it may be on its way: then the others lose it
                     self._note(Disturbed())
                     self._leave(0.0)
@@ -333,14 +339,14 @@ class Launcher:
     def _cause(self, kind: str, code: int, number: int) -> Cause:
         return Cause(kind, self.rank, f"pod-{self.rank}", f"fault {number}", code)
 
-    def _fail(self, cause: Cause, died_at: float, turn: int | None) -> None:
+    def _fail(self, cause: Cause, died_at: float, attempt: int | None) -> None:
         if self._over:
             return
         if self._joined:
-            self._note(Failed(cause, turn, self.computer.time() - died_at))
-            self._gang.failed(cause, died_at, turn)
+            self._note(Failed(cause, attempt, self.computer.time() - died_at))
+            self._gang.report_failed(cause, died_at, attempt)
         else:
-            self._held.append((cause, died_at, turn))
+            self._held.append((cause, died_at, attempt))
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -357,11 +363,11 @@ class Launcher:
         self._children.clear()
         self._note(Runs(None))
         if says:
-            self._say(Said("stopped"), self._gang.stopped)
+            self._say(Said("stopped"), self._gang.report_stopped)
         if waits:
             await asyncio.wait([self._finished], timeout=FINISH_WITHIN)
         if gathers:
-            await self._gang.finished()
+            await self._gang.wait_finished()
             self._note(GathersAgain())
         self._note(Left())
         await self._gang.close()
@@ -419,7 +425,7 @@ class Job:
             raise OSError(5, "the volume is gone")
         self.note(0, Marking(done=True))
 
-    def judge(self, cause: Cause) -> tuple[Cause, Next]:
+    def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         told, then = self._generations.judge(cause)
         self.note(0, Judged(cause, then, told))
         return told, then
@@ -433,7 +439,7 @@ class Job:
             return TOO_LATE
         self.note(0, Prepared(start))
         if isinstance(start, Cause):
-            raise NotAgain(start)
+            raise StartRefused(start)
         return start
 
     def passed(self, number: int) -> None:
@@ -476,14 +482,14 @@ class Job:
         """The words by which the gang is judged."""
         if line.startswith(b'{"word":"failed"') and receiver.name == HUB[0]:
             message = protocol.decode(line)
-            cause, age = protocol.read_failed(message)
-            self.note(self._rank(sender), Reached(cause, protocol.read_turn(message), self.world.now - age))
+            cause, age = messages.read_failed(message)
+            self.note(self._rank(sender), Reached(cause, messages.read_attempt(message), self.world.now - age))
         elif line.startswith(b'{"word":"welcome"'):
             self.note(self._rank(receiver), Welcomed())
         elif line.startswith(b'{"word":"stop"'):
-            self.note(self._rank(receiver), Verdict(protocol.read_stop(protocol.decode(line)).cause))
-        elif line.startswith(b'{"word":"finish"') and not self.story.of(Verdict, rank=self._rank(receiver)):
-            self.note(self._rank(receiver), Verdict(None))
+            self.note(self._rank(receiver), LastWord(messages.read_stop(protocol.decode(line)).cause))
+        elif line.startswith(b'{"word":"finish"') and not self.story.of(LastWord, rank=self._rank(receiver)):
+            self.note(self._rank(receiver), LastWord(None))
 
     def _rank(self, computer: Computer) -> int:
         return int(computer.name.rpartition(".")[2])

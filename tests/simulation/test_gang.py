@@ -24,7 +24,7 @@ from launcher.model import CHILDREN, Cause, Start
 from tests.simulation import world
 from tests.simulation.rules import RULES
 from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence
-from tests.simulation.story import Failed, Job, Judged, Prepared, Story, Verdict, Welcomed
+from tests.simulation.story import Failed, Job, Judged, LastWord, Prepared, Story, Welcomed
 
 SEED = int(os.environ.get("GANG_SEED", "0"))
 ALWAYS = 2000
@@ -53,9 +53,9 @@ def look_at(story: Story) -> None:
         "complete": complete,
         "complete after a restart": complete and judged,
         "complete after a return": complete and max(welcomed.values()) > 1,
-        "a third turn": any(entry.what.turn == 2 for entry in story.of(Begin)),
+        "a third attempt": any(entry.what.attempt == 2 for entry in story.of(Begin)),
         "all stopped by one cause": len(stops) == story.schedule.size and len({stop.cause for stop in stops}) == 1,
-        "to gather again": any(stop.again for stop in stops),
+        "to gather again": any(stop.rejoin for stop in stops),
         "lost in silence": any(stop.cause.silent for stop in stops),
         "not ended in time": any("not started again" in stop.cause.what for stop in stops),
         "may not start": any(isinstance(start, Cause) for start in starts),
@@ -68,7 +68,7 @@ def look_at(story: Story) -> None:
         "no attempts left": any("attempts in a row" in entry.what.told.what for entry in judged),
         "no restarts left": 0 < story.schedule.restarts < sum(entry.what.cause.kind in CHILDREN for entry in judged),
         "stopped without the hub's word": any(
-            isinstance(end.what, Stop) and rank and not story.of(Verdict, rank=rank)
+            isinstance(end.what, Stop) and rank and not story.of(LastWord, rank=rank)
             for rank, end in story.ends().items()
         ),
         "hub lost": any(isinstance(end, HubLost) for end in ends),
@@ -77,7 +77,7 @@ def look_at(story: Story) -> None:
     seen.update({name: bool(so) for name, so in happened.items()})
 
 
-# Held back behind a cut, rank 2 has said again that it has ended turn 0: the hub hears it when turn 1 is over as well.
+# Rank 2 repeats that it has ended attempt 0. The cut holds it back, and the hub hears it when attempt 1 is over, too.
 HEARD_TOO_LATE = Schedule(
     delays=(0.2,),
     paces=(Pace(trains=20.0), Pace(trains=20.0), Pace(trains=20.0, ends=4.0)),

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, replace
 from typing import Any
 
-from launcher.gang import Begin, Event, Gang, GangSettings, Next, NotAgain, Restart, Stop, Train
+from launcher.gang import Begin, Event, Gang, GangSettings, Restart, StartRefused, Stop, Train, Verdict
 from launcher.model import CHILDREN, FIRST, Cause, Member, Roster, Start
 from tests.support.paths import REPOSITORY
 
@@ -60,8 +60,8 @@ class Node:
         uid: str = "",
         address: str | None = None,
         complete: Callable[[], Awaitable[None]] | None = None,
-        judge: Callable[[Cause], tuple[Cause, Next]] = lambda cause: (cause, Next.STOP),
-        prepare: Callable[[Cause | None], Start | NotAgain] = lambda cause: FIRST,
+        judge: Callable[[Cause], tuple[Cause, Verdict]] = lambda cause: (cause, Verdict.STOP),
+        prepare: Callable[[Cause | None], Start | StartRefused] = lambda cause: FIRST,
         tell: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.host = (config.listen or ("127.0.0.1",))[0]
@@ -94,13 +94,13 @@ class Node:
         if self._complete:
             await self._complete()
 
-    def _on_judge(self, cause: Cause) -> tuple[Cause, Next]:
+    def _on_judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         self.judged.append(cause)
         return self._judge(cause)
 
     async def _on_prepare(self, cause: Cause | None) -> Start:
         start = self._prepare(cause)
-        if isinstance(start, NotAgain):
+        if isinstance(start, StartRefused):
             raise start
         return start
 
@@ -122,27 +122,27 @@ class Node:
         return next(event.cause for event in self.events if isinstance(event, Stop))
 
     def ready(self) -> None:
-        self.gang.staged()
+        self.gang.report_staged()
         self.serving()
 
     @property
-    def turn(self) -> int:
+    def attempt(self) -> int:
         """The one that the launcher knows of."""
-        return max((event.turn for event in self.events if isinstance(event, Restart)), default=0)
+        return max((event.attempt for event in self.events if isinstance(event, Restart)), default=0)
 
     def serving(self) -> None:
-        self.gang.serving(self.turn)
+        self.gang.report_serving(self.attempt)
 
     def trained(self) -> None:
-        self.gang.trained(self.turn)
+        self.gang.report_trained(self.attempt)
 
     def ended(self) -> None:
-        self.gang.ended(self.turn)
+        self.gang.report_ended(self.attempt)
 
     def failed(self, cause: Cause, died_at: float | None = None) -> None:
-        """A death of a child is of its turn; all else ends any."""
-        turn = self.turn if cause.kind in CHILDREN else None
-        self.gang.failed(cause, time.monotonic() if died_at is None else died_at, turn)
+        """A death of a child is of its attempt; all else ends any."""
+        attempt = self.attempt if cause.kind in CHILDREN else None
+        self.gang.report_failed(cause, time.monotonic() if died_at is None else died_at, attempt)
 
 
 class Scene:
@@ -315,7 +315,7 @@ async def _run(given: dict[str, Any]) -> None:
     def tell(event: Event) -> None:
         print(json.dumps({"event": type(event).__name__, **asdict(event)}), flush=True)
 
-    keys = ("silence", "alive_every", "return_within", "reach_within")
+    keys = ("silence", "heartbeat_every", "reconnect_within", "reach_within")
     config = settings(given["size"], **{key: given[key] for key in keys if key in given})
     node = Node(given["rank"], config, tell=tell)
     await node.gang.listen()
@@ -324,11 +324,11 @@ async def _run(given: dict[str, Any]) -> None:
     print(json.dumps({"joined": node.rank}), flush=True)
     node.ready()
     if given.get("trained"):
-        node.gang.trained()
+        node.gang.report_trained()
     if given.get("until"):
         await until(lambda: any(type(event).__name__ == given["until"] for event in node.events))
         print(json.dumps({"refused": dict(node.gang.refused)}), flush=True)
-        node.gang.stopped()
+        node.gang.report_stopped()
         await node.gang.close()
         os._exit(0)
     await asyncio.Event().wait()

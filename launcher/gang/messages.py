@@ -1,0 +1,137 @@
+"""The messages of a gang at work. `protocol.py` explains them; each `read_` function raises Malformed."""
+
+from __future__ import annotations
+
+from launcher.gang.events import Begin, Restart, Stop, Train
+from launcher.gang.protocol import Malformed, Message, number, optional_number, seconds
+from launcher.model import Cause, Start
+
+_WHAT_LIMIT = 2048
+_TAIL_LIMIT = 8 * 1024
+_LINE_LIMIT = 200
+
+
+def plain(word: str) -> Message:
+    """Return a message without fields."""
+    return {"word": word}
+
+
+def of_attempt(word: str, attempt: int) -> Message:
+    """Return a message about one attempt."""
+    return {"word": word, "turn": attempt}
+
+
+def read_attempt(message: Message) -> int:
+    return number(message, "turn")
+
+
+def begin(attempt: int, start: Start) -> Message:
+    return {**of_attempt("begin", attempt), "generation": start.generation, "resume": start.resume}
+
+
+def read_begin(message: Message) -> Begin:
+    return Begin(read_attempt(message), Start(number(message, "generation"), optional_number(message, "resume")))
+
+
+def train(attempt: int, stall: float) -> Message:
+    return {**of_attempt("train", attempt), "stall": stall}
+
+
+def read_train(message: Message) -> Train:
+    return Train(seconds(message, "stall"))
+
+
+def progress(attempt: int, age: float, line: str) -> Message:
+    return {**of_attempt("progress", attempt), "age": max(age, 0.0), "line": line[:_LINE_LIMIT]}
+
+
+def read_progress(message: Message) -> tuple[float, str]:
+    """Return the age and the text of the last line of a trainer."""
+    line = message.get("line")
+    if not isinstance(line, str):
+        raise Malformed("line")
+    return seconds(message, "age"), line[:_LINE_LIMIT]
+
+
+def collected(attempt: int, processes: int, written: bool) -> Message:
+    return {**of_attempt("collected", attempt), "processes": processes, "written": written}
+
+
+def read_collected(message: Message) -> tuple[int, bool]:
+    """Return the number of processes, and whether the evidence is written down."""
+    return number(message, "processes"), message.get("written") is True
+
+
+def restart(attempt: int, cause: Cause) -> Message:
+    return {**of_attempt("restart", attempt), "cause": _cause_fields(cause)}
+
+
+def read_restart(message: Message) -> Restart:
+    return Restart(read_attempt(message), _read_cause(message))
+
+
+def failed(attempt: int, cause: Cause, age: float) -> Message:
+    return {**of_attempt("failed", attempt), "cause": _cause_fields(cause), "age": max(age, 0.0)}
+
+
+def read_failed(message: Message) -> tuple[Cause, float]:
+    """Return the cause and its age when the message was sent."""
+    return _read_cause(message), seconds(message, "age")
+
+
+def stop(cause: Cause, rejoin: bool = False) -> Message:
+    return {"word": "stop", "cause": _cause_fields(cause), "again": rejoin}
+
+
+def read_stop(message: Message) -> Stop:
+    return Stop(_read_cause(message), message.get("again") is True)
+
+
+def finish(after: float = 0.0) -> Message:
+    return {"word": "finish", "after": after}
+
+
+def read_finish(message: Message) -> float:
+    """Return in how many seconds the gang is finished."""
+    return seconds(message, "after")
+
+
+def _cause_fields(cause: Cause) -> Message:
+    return {
+        "kind": cause.kind,
+        "rank": cause.rank,
+        "pod": cause.pod,
+        "what": cause.what[:_WHAT_LIMIT],
+        "code": int(cause.code),
+        "tail": _last_lines(cause.tail),
+        "final": cause.final,
+        "silent": cause.silent,
+    }
+
+
+def _last_lines(tail: tuple[str, ...]) -> list[str]:
+    """Return the last lines that fit, since the hub sends them to every member."""
+    kept: list[str] = []
+    room = _TAIL_LIMIT
+    for line in reversed(tail):
+        if room <= 0:
+            break
+        kept.append(line[:room])
+        room -= len(line) + 1
+    return kept[::-1]
+
+
+def _read_cause(message: Message) -> Cause:
+    match message.get("cause"):
+        case {
+            "kind": str(kind),
+            "rank": None | int() as rank,
+            "pod": str(pod),
+            "what": str(what),
+            "code": int(code),
+            "tail": list(tail),
+            "final": bool(final),
+            "silent": bool(silent),
+        } if all(isinstance(line, str) for line in tail):
+            return Cause(kind, rank, pod, what, code, tuple(tail), final, silent)
+    raise Malformed("cause")
