@@ -21,11 +21,11 @@ from launcher.gang.protocol import ALIVE, KNOWN_PEER_LIMIT, encode
 from launcher.model import Cause, Shape
 from tests.support.members import BEGUN, SECRET, Node, Relay, Scene, died, in_loop, settings, until
 
-# ---- joining and the good way ----------------------------------------------------------------------------------------
+# ---- joining, and a run without faults -------------------------------------------------------------------------------
 
 
 async def train_to_the_end(nodes: list[Node]) -> None:
-    """From a complete roster to finish, with every barrier watched."""
+    """Go from a complete roster to Finish, and check each step that all must have reached before the next one."""
     late = nodes[-1]
     for node in nodes:
         node.gang.report_staged()
@@ -103,7 +103,7 @@ async def test_by_default_it_listens_on_all_addresses_of_both_families() -> None
 
 
 @in_loop
-async def test_everybody_knows_who_is_missing_and_a_late_member_completes_the_gang() -> None:
+async def test_all_members_know_the_missing_ranks_and_a_late_member_completes_the_gang() -> None:
     async with Scene() as scene:
         config = settings(4, heartbeat_every=0.05)
         nodes = [await scene.node(rank, config) for rank in range(4)]
@@ -119,7 +119,7 @@ async def test_everybody_knows_who_is_missing_and_a_late_member_completes_the_ga
 
 
 @in_loop
-async def test_who_was_missing_is_known_after_a_join_was_given_up() -> None:
+async def test_the_missing_ranks_are_known_after_a_cancelled_join() -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(3)) for rank in range(2)]
         joins = [asyncio.ensure_future(nodes[0].join(None)), asyncio.ensure_future(nodes[1].join(nodes[0].place))]
@@ -131,7 +131,7 @@ async def test_who_was_missing_is_known_after_a_join_was_given_up() -> None:
 
 
 @in_loop
-async def test_a_member_that_comes_before_the_hub_knows_itself_is_not_lost() -> None:
+async def test_a_member_may_connect_before_the_hub_knows_that_it_is_the_hub() -> None:
     async with Scene() as scene:
         hub, member = await scene.node(0, settings(2)), await scene.node(1, settings(2))
         joining = asyncio.ensure_future(member.join(hub.place))
@@ -141,7 +141,7 @@ async def test_a_member_that_comes_before_the_hub_knows_itself_is_not_lost() -> 
 
 
 @in_loop
-async def test_a_hub_that_does_not_get_to_know_itself_is_left() -> None:
+async def test_joining_a_launcher_that_never_becomes_the_hub_fails() -> None:
     async with Scene() as scene:
         hub, member = await scene.node(0, settings(2)), await scene.node(1, settings(2, reach_within=0.3))
         with pytest.raises(JoinFailed, match="not the hub"):
@@ -149,7 +149,7 @@ async def test_a_hub_that_does_not_get_to_know_itself_is_left() -> None:
 
 
 @in_loop
-async def test_a_hub_that_cannot_be_reached_is_left() -> None:
+async def test_joining_a_hub_that_cannot_be_reached_fails() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2, reach_within=0.4))
         with socket.socket() as deaf:
@@ -251,7 +251,7 @@ async def test_a_join_can_be_cancelled_and_begun_again() -> None:
 
 
 @in_loop
-async def test_a_member_waits_on_while_its_connection_is_cut_before_the_welcome() -> None:
+async def test_a_member_connects_again_if_its_connection_is_cut_before_the_welcome() -> None:
     async with Scene() as scene:
         hub, member, last = [await scene.node(rank, settings(3, reach_within=0.8)) for rank in range(3)]
         relay = await scene.relay(hub.place)
@@ -267,7 +267,7 @@ async def test_a_member_waits_on_while_its_connection_is_cut_before_the_welcome(
 
 
 @in_loop
-async def test_what_was_said_before_the_join_is_said_after_it() -> None:
+async def test_reports_before_the_join_are_sent_after_it() -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(2)) for rank in range(2)]
         for node in nodes:
@@ -279,7 +279,7 @@ async def test_what_was_said_before_the_join_is_said_after_it() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 @in_loop
-async def test_a_failure_before_the_join_is_told_after_it(rank: int) -> None:
+async def test_a_failure_before_the_join_is_reported_after_it(rank: int) -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(2)) for rank in range(2)]
         cause = died("staging", rank, 66)
@@ -368,17 +368,17 @@ async def stopped_by(nodes: list[Node], cause: Cause) -> None:
 
 @pytest.mark.parametrize("culprit", [0, 1, 2])
 @in_loop
-async def test_a_killed_pserver_is_named_whoever_dies_of_it(culprit: int) -> None:
-    """20 of 20: rank 0 is the hub, as culprit, as victim, and as bystander (it hears last, by far)."""
+async def test_a_killed_pserver_is_named_and_not_the_processes_that_die_of_it(culprit: int) -> None:
+    """20 of 20 runs. Rank 0, the hub, is the culprit, a victim, or a bystander that hears of it last."""
     dice = random.Random(culprit)
     victims = [rank for rank in range(3) if rank != culprit]
 
     async def one_run(scene: Scene) -> None:
-        # A loaded machine must not decide this, so there is more time to collect than by default.
+        # A loaded machine delays reports, so they are collected for longer than by default.
         nodes = await scene.training(3, settings(3, reports_within=1.0, verdict_within=5))
         right = died("pserver", culprit, 137, "killed")
         deaths = [(0.0, culprit, right)]
-        # Its own trainer dies of it, and everybody else's; other pservers usually die, too.
+        # All trainers die of it; the other pservers usually die, too.
         deaths += [
             (dice.uniform(0.002, 0.25), rank, died("trainer", rank, dice.choice((134, 139)))) for rank in range(3)
         ]
@@ -390,7 +390,7 @@ async def test_a_killed_pserver_is_named_whoever_dies_of_it(culprit: int) -> Non
             after, rank, cause = death
             await asyncio.sleep(after)
             died_at = time.monotonic()
-            # The launcher hears of a death late, and of the first one later than of others.
+            # A launcher notices a death late, and here it notices the first one later than the others.
             await asyncio.sleep(dice.uniform(0, 0.2) if cause is right else dice.uniform(0, 0.03))
             nodes[rank].gang.report_failed(cause, died_at + dice.uniform(-0.005, 0.005))
 
@@ -402,7 +402,7 @@ async def test_a_killed_pserver_is_named_whoever_dies_of_it(culprit: int) -> Non
 
 
 @in_loop
-async def test_the_oldest_death_is_named_though_it_is_told_last() -> None:
+async def test_the_oldest_death_is_named_though_it_is_reported_last() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         now = time.monotonic()
@@ -517,7 +517,7 @@ async def test_waiting_for_the_culprit_has_a_bound_unless_it_was_told_to_stop(ki
 
 
 @in_loop
-async def test_nobody_waits_where_nobody_in_particular_is_at_fault() -> None:
+async def test_no_member_waits_if_the_failure_is_not_that_of_one_member() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2, settings(2, leave_within=60))
         nodes[1].gang.report_failed(Cause("peers", None, "", "too few", 75), time.monotonic())
@@ -526,7 +526,7 @@ async def test_nobody_waits_where_nobody_in_particular_is_at_fault() -> None:
 
 
 @in_loop
-async def test_after_a_stop_nobody_comes_back_to_a_hub_that_is_gone() -> None:
+async def test_after_a_stop_no_member_reconnects_to_a_hub_that_is_gone() -> None:
     async with Scene() as scene:
         nodes, relay = await cut_gang(scene, leave_within=60)
         nodes[1].gang.report_failed(died("trainer", 0, 3), time.monotonic())
@@ -537,7 +537,7 @@ async def test_after_a_stop_nobody_comes_back_to_a_hub_that_is_gone() -> None:
 
 
 @in_loop
-async def test_a_hub_that_closes_after_its_failure_still_tells_it() -> None:
+async def test_a_hub_that_closes_after_its_failure_still_reports_it() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         cause = died("stopped", 0, 143)
@@ -548,7 +548,7 @@ async def test_a_hub_that_closes_after_its_failure_still_tells_it() -> None:
 
 
 @in_loop
-async def test_a_member_that_closes_after_its_failure_still_tells_it() -> None:
+async def test_a_member_that_closes_after_its_failure_still_reports_it() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         cause = died("stopped", 1, 143)
@@ -558,7 +558,7 @@ async def test_a_member_that_closes_after_its_failure_still_tells_it() -> None:
 
 
 @in_loop
-async def test_all_that_was_said_arrives_before_a_connection_ends() -> None:
+async def test_everything_sent_arrives_before_a_connection_is_closed_gracefully() -> None:
     loop = asyncio.get_running_loop()
     heard: list[object] = []
     pair = [
@@ -578,7 +578,7 @@ async def test_all_that_was_said_arrives_before_a_connection_ends() -> None:
 
 
 @in_loop
-async def test_closing_is_bounded_whatever_the_others_do() -> None:
+async def test_closing_takes_limited_time_though_the_others_do_not_answer() -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(2)) for rank in range(2)]
         relay = await scene.relay(nodes[0].place)
@@ -594,7 +594,7 @@ async def test_closing_is_bounded_whatever_the_others_do() -> None:
 
 
 async def cut_gang(scene: Scene, **changes: Any) -> tuple[list[Node], Relay]:
-    """Two that train; rank 1 is connected through a relay."""
+    """Return two members that train, and the relay between rank 1 and the hub."""
     nodes = [await scene.node(rank, settings(2, **changes)) for rank in range(2)]
     relay = await scene.relay(nodes[0].place)
     await scene.joined(nodes, hub=relay.place)
@@ -606,14 +606,14 @@ async def cut_gang(scene: Scene, **changes: Any) -> tuple[list[Node], Relay]:
 
 
 @in_loop
-async def test_a_member_returns_after_a_cut_and_nothing_is_lost() -> None:
+async def test_a_member_reconnects_after_a_cut_and_no_message_is_lost() -> None:
     async with Scene() as scene:
         nodes, relay = await cut_gang(scene)
-        relay.away = True
+        relay.refusing = True
         relay.cut()
         nodes[1].gang.report_trained()
         await until(lambda: relay.connections >= 3)
-        relay.away = False
+        relay.refusing = False
         nodes[0].gang.report_trained()
         for node in nodes:
             await node.hears(Finish())
@@ -621,7 +621,7 @@ async def test_a_member_returns_after_a_cut_and_nothing_is_lost() -> None:
 
 
 @in_loop
-async def test_a_member_hears_on_its_return_what_was_said_meanwhile() -> None:
+async def test_a_member_that_reconnects_hears_what_it_has_missed() -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(3)) for rank in range(3)]
         relay = await scene.relay(nodes[0].place)
@@ -635,42 +635,42 @@ async def test_a_member_hears_on_its_return_what_was_said_meanwhile() -> None:
         relay.swallowing = False
         relay.cut()
         await nodes[1].hears(Train())
-        relay.away = True
+        relay.refusing = True
         relay.cut()
         cause = died("trainer", 2, 3)
         nodes[2].gang.report_failed(cause, time.monotonic() - 1)
         await nodes[0].told_to_stop()
-        relay.away = False
+        relay.refusing = False
         await stopped_by(nodes, cause)
 
 
 @in_loop
-async def test_a_first_cause_that_a_cut_held_up_is_still_the_first() -> None:
+async def test_a_first_cause_that_arrives_late_because_of_a_cut_is_still_the_first() -> None:
     async with Scene() as scene:
         nodes, relay = await cut_gang(scene)
-        relay.away = True
+        relay.refusing = True
         relay.cut()
         first = died("pserver", 1, 137)
         nodes[1].gang.report_failed(first, time.monotonic())
         await until(lambda: relay.connections >= 3)
         nodes[0].gang.report_failed(died("trainer", 0, 139), time.monotonic())
         await until(lambda: relay.connections >= 9)
-        relay.away = False
+        relay.refusing = False
         await stopped_by(nodes, first)
 
 
 @in_loop
-async def test_a_verdict_waits_for_whoever_may_be_lost_and_comes_when_it_returns() -> None:
+async def test_a_verdict_waits_until_a_member_has_reconnected_or_is_lost() -> None:
     async with Scene() as scene:
         nodes, relay = await cut_gang(scene)
-        relay.away = True
+        relay.refusing = True
         relay.cut()
         await until(lambda: relay.connections >= 3)
         cause = died("trainer", 0, 139)
         nodes[0].gang.report_failed(cause, time.monotonic())
         await until(lambda: relay.connections >= 9)
         assert not nodes[0].has(Stop)
-        relay.away = False
+        relay.refusing = False
         await stopped_by(nodes, cause)
 
 
@@ -678,7 +678,7 @@ async def test_a_verdict_waits_for_whoever_may_be_lost_and_comes_when_it_returns
 async def test_a_member_that_does_not_return_is_lost() -> None:
     async with Scene() as scene:
         nodes, relay = await cut_gang(scene)
-        relay.away = True
+        relay.refusing = True
         relay.cut()
         cause = await nodes[0].told_to_stop()
         assert (cause.kind, cause.rank, cause.pod, cause.code) == ("lost", 1, "pod-1", Exit.PEER_LOST)
@@ -715,18 +715,18 @@ async def test_a_killed_hub_stops_all() -> None:
         members[1].gang.report_trained()
         hub.send(signal.SIGKILL)
         await hub.code()
-        # Its trainer dies of the hub's pserver, after the hub.
+        # After the hub, this member's trainer dies of the loss of the hub's pserver.
         members[0].gang.report_failed(died("trainer", 1, 139), time.monotonic())
         cause = await members[0].told_to_stop()
         assert (cause.kind, cause.rank, cause.pod, cause.code) == ("lost", 0, "pod-0", Exit.PEER_LOST)
         await members[0].hears(Finish())
-        # This one has trained: the mark of completion decides.
+        # This member has trained, so the mark of completion decides.
         await until(lambda: members[1].has(HubLost))
         assert not members[1].has(Stop)
 
 
 @in_loop
-async def test_who_failed_before_the_hub_was_lost_stops_by_its_own_cause() -> None:
+async def test_a_member_that_failed_before_the_hub_was_lost_stops_by_its_own_cause() -> None:
     async with Scene() as scene:
         hub = scene.process(0, 2, None)
         member = await scene.node(1, settings(2))
@@ -749,7 +749,7 @@ async def test_without_a_verdict_a_member_stops_by_its_own_cause() -> None:
 
 
 @in_loop
-async def test_silence_without_an_end_is_death_on_both_sides() -> None:
+async def test_a_connection_without_heartbeats_is_dead_on_both_sides() -> None:
     async with Scene() as scene:
         nodes, relay = await cut_gang(scene, heartbeat_every=0.05, silence=0.3, reconnect_within=0.2)
         relay.swallowing = True
@@ -760,7 +760,7 @@ async def test_silence_without_an_end_is_death_on_both_sides() -> None:
 
 
 @in_loop
-async def test_a_stopped_process_is_silent() -> None:
+async def test_a_stopped_process_is_lost_by_silence() -> None:
     async with Scene() as scene:
         hub = await scene.node(0, settings(2, heartbeat_every=0.05, silence=0.3))
         member = scene.process(1, 2, hub.place, heartbeat_every=0.05)
@@ -774,7 +774,7 @@ async def test_a_stopped_process_is_silent() -> None:
 
 
 @in_loop
-async def test_members_that_say_that_they_live_are_not_silent() -> None:
+async def test_members_that_send_heartbeats_are_not_lost() -> None:
     async with Scene() as scene:
         nodes, _ = await cut_gang(scene, heartbeat_every=0.05, silence=0.2)
         deadline = time.monotonic() + 0.6
@@ -783,7 +783,7 @@ async def test_members_that_say_that_they_live_are_not_silent() -> None:
 
 
 @in_loop
-async def test_who_was_stopped_himself_blames_nobody() -> None:
+async def test_a_process_that_was_stopped_itself_does_not_drop_its_peers_at_once() -> None:
     here, there = socket.socketpair()
     loop = asyncio.get_running_loop()
     _, quiet = await loop.create_connection(lambda: Connection(lambda _, said: None, lambda _: None), sock=here)
@@ -795,14 +795,14 @@ async def test_who_was_stopped_himself_blames_nobody() -> None:
         await asyncio.sleep(0)  # the timer is overdue and runs at once
     assert there.recv(100, socket.MSG_DONTWAIT) == ALIVE
     assert not quiet.closing
-    await until(lambda: quiet.closing, "silence is noticed all the same")
+    await until(lambda: quiet.closing, "a silent peer is dropped later")
     assert quiet.timed_out
     heartbeat.stop()
     there.close()
 
 
 @in_loop
-async def test_a_hub_that_turns_silent_before_the_welcome_is_left() -> None:
+async def test_joining_a_hub_that_is_silent_before_the_welcome_fails() -> None:
     async with Scene() as scene:
         config = settings(3, heartbeat_every=0.05, silence=0.2, reach_within=0.2)
         hub, member = await scene.node(0, config), await scene.node(1, config)
@@ -811,14 +811,14 @@ async def test_a_hub_that_turns_silent_before_the_welcome_is_left() -> None:
         joining = asyncio.ensure_future(member.join(relay.place))
         await until(member.gang.missing)
         relay.swallowing = True
-        relay.away = True
+        relay.refusing = True
         with pytest.raises(JoinFailed, match="cannot be reached"):
             await asyncio.wait_for(joining, 5)
         leading.cancel()
 
 
 @in_loop
-async def test_who_gives_up_joining_says_why_in_case_its_welcome_is_on_its_way() -> None:
+async def test_a_cancelled_join_reports_its_cause_since_the_welcome_may_be_on_its_way() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
         said: list[bytes] = []
@@ -834,12 +834,12 @@ async def test_who_gives_up_joining_says_why_in_case_its_welcome_is_on_its_way()
         await until(lambda: said, "a hello")
         member.gang.report_failed(replace(died("stopped", 1, 143), rank=None), time.monotonic())
         joining.cancel()
-        await until(lambda: any(b'"failed"' in line for line in said), "why it leaves")
+        await until(lambda: any(b'"failed"' in line for line in said), "the cause")
         server.close()
 
 
 @in_loop
-async def test_who_left_before_it_had_heard_its_welcome_is_no_lost_member() -> None:
+async def test_a_member_that_left_before_its_welcome_arrived_is_not_reported_as_lost() -> None:
     async with Scene() as scene:
         hub, config = await scene.node(0, settings(2)), settings(2)
         joining = asyncio.ensure_future(hub.join(None))
@@ -862,7 +862,7 @@ async def test_a_failure_while_a_slow_mark_is_written_does_not_undo_completion()
     marked = asyncio.Event()
     async with Scene() as scene:
         config = settings(2, verdict_within=0.05, complete_within=8.0)
-        hub, member = await scene.training(2, config, complete=lambda: wait_for_it(marked))
+        hub, member = await scene.training(2, config, complete=lambda: wait_for_event(marked))
         for node in (hub, member):
             node.gang.report_trained()
         await until(lambda: hub.completions, "the mark")
@@ -874,5 +874,5 @@ async def test_a_failure_while_a_slow_mark_is_written_does_not_undo_completion()
             assert not node.has(Stop)
 
 
-async def wait_for_it(event: asyncio.Event) -> None:
+async def wait_for_event(event: asyncio.Event) -> None:
     await event.wait()

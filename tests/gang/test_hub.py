@@ -1,6 +1,6 @@
-"""A gang whose children have failed begins again: together, once, and only when nothing of the attempt before is left.
+"""After a failure of a process the hub restarts all members together, once no process of the attempt before is left.
 
-Where a member is gone it is over instead, and those who are left are told whether to gather again.
+After the loss of a member the hub stops the gang instead, and tells the other members whether to form a new one.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ SECOND = Begin(1, Start(4, 2))
 THIRD = Begin(2, Start(5, 2))
 
 
-def again(cause: Cause) -> tuple[Cause, Verdict]:
-    """A judge that lets every death of a child be followed by another attempt."""
+def restart_after_deaths(cause: Cause) -> tuple[Cause, Verdict]:
+    """Judge: restart after every death of a process."""
     return cause, Verdict.RESTART if cause.kind in CHILDREN else Verdict.STOP
 
 
-class Hub(Node):
-    """Rank 0 of a gang that goes on. What it prepares waits for `may_begin_first`, and later for `may_begin`."""
+class HubNode(Node):
+    """Rank 0 of a gang that restarts. The first start waits for `may_begin_first`, each later one for `may_begin`."""
 
-    def __init__(self, config: GangSettings, judge: Callable[[Cause], tuple[Cause, Verdict]] = again) -> None:
+    def __init__(
+        self, config: GangSettings, judge: Callable[[Cause], tuple[Cause, Verdict]] = restart_after_deaths
+    ) -> None:
         super().__init__(0, config, judge=judge)
         self.starts: list[Start | Exception] = [FIRST, SECOND.start, THIRD.start]
         self.prepared: list[Cause | None] = []
-        self.settled: list[Start | Exception] = []
+        self.prepared_starts: list[Start | Exception] = []
         self.cancelled: list[Start | Exception] = []
-        self.stubborn = False  # what is cancelled is settled all the same
+        self.ignores_cancel = False  # `prepare` returns a start though it was cancelled
         self.may_begin_first, self.may_begin = asyncio.Event(), asyncio.Event()
         self.may_begin_first.set()
         self.may_begin.set()
@@ -68,39 +70,39 @@ class Hub(Node):
             await may_begin.wait()
         except asyncio.CancelledError:
             self.cancelled.append(start)
-            if not self.stubborn:
+            if not self.ignores_cancel:
                 raise
             await may_begin.wait()
-        self.settled.append(start)
+        self.prepared_starts.append(start)
         if isinstance(start, Exception):
             raise start
         return start
 
 
-class Slow(Node):
-    """A launcher that hears of what happens in its gang only when the test says so."""
+class SlowNode(Node):
+    """A launcher that handles the events of its gang only when the test says so."""
 
     def __init__(self, rank: int, config: GangSettings) -> None:
         super().__init__(rank, config)
-        self.unheard: list[Event] | None = None
+        self.held: list[Event] | None = None
 
-    def sleeps(self) -> None:
-        self.unheard = []
+    def pause(self) -> None:
+        self.held = []
 
-    def wakes(self) -> None:
-        unheard, self.unheard = self.unheard or [], None
-        for event in unheard:
+    def resume(self) -> None:
+        held, self.held = self.held or [], None
+        for event in held:
             super()._on_event(event)
 
     def _on_event(self, event: Event) -> None:
-        if self.unheard is None:
+        if self.held is None:
             super()._on_event(event)
         else:
-            self.unheard.append(event)
+            self.held.append(event)
 
 
-class Bare:
-    """A member that says what the test wants, also what no launcher would say."""
+class RawMember:
+    """A member that sends what the test wants, also what no launcher would send."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.me = Node(rank, settings(size)).me
@@ -110,18 +112,18 @@ class Bare:
     async def join(self, place: tuple[str, int]) -> None:
         self._reader, self._writer = await asyncio.open_connection(*place)
         hub_nonce = handshake.read_challenge(protocol.decode(await self._reader.readline()))
-        self.says(
-            handshake.hello(Credentials(self.me, "bare", "job", SECRET), Shape(self.size), None, hub_nonce, "mine")
+        self.sends(
+            handshake.hello(Credentials(self.me, "raw", "job", SECRET), Shape(self.size), None, hub_nonce, "mine")
         )
 
-    def says(self, *said: Message) -> None:
+    def sends(self, *sent: Message) -> None:
         assert self._writer is not None
-        for message in said:
+        for message in sent:
             self._writer.write(encode(message))
 
-    async def is_lost_by_nonsense(self) -> None:
-        """The hub ends the connection, and does not wait for a return."""
-        self.says({"word": "nonsense"})
+    async def is_lost_by_a_malformed_message(self) -> None:
+        """Make the hub end the connection. It does not wait for a reconnect then."""
+        self.sends({"word": "nonsense"})
         while await self._reader.read(65536):
             pass
 
@@ -130,17 +132,17 @@ class Bare:
         self._writer.close()
 
 
-async def lead(scene: Scene, config: GangSettings, **more: Any) -> Hub:
-    hub = Hub(replace(config, reports_within=0.05), **more)
+async def add_hub(scene: Scene, config: GangSettings, **more: Any) -> HubNode:
+    hub = HubNode(replace(config, reports_within=0.05), **more)
     scene.nodes.append(hub)
     await hub.gang.listen()
     return hub
 
 
-async def training(scene: Scene, size: int, **changes: Any) -> tuple[Hub, list[Node]]:
-    """The hub, and all nodes with it, in their first attempt."""
+async def training(scene: Scene, size: int, **changes: Any) -> tuple[HubNode, list[Node]]:
+    """Return the hub, and all nodes including it, in their first attempt."""
     config = settings(size, **changes)
-    hub = await lead(scene, config)
+    hub = await add_hub(scene, config)
     nodes: list[Node] = [hub, *[await scene.node(rank, config) for rank in range(1, size)]]
     await scene.joined(nodes)
     await train(nodes)
@@ -148,20 +150,20 @@ async def training(scene: Scene, size: int, **changes: Any) -> tuple[Hub, list[N
 
 
 async def training_through_a_relay(
-    scene: Scene, judge: Callable[[Cause], tuple[Cause, Verdict]] = again, **changes: Any
-) -> tuple[Hub, Node, Relay]:
-    """Two that train; a cut is not noticed as a loss, however long the test takes."""
+    scene: Scene, judge: Callable[[Cause], tuple[Cause, Verdict]] = restart_after_deaths, **changes: Any
+) -> tuple[HubNode, Node, Relay]:
+    """Return two nodes that train, and the relay between them. A cut does not count as a loss during the test."""
     config = settings(2, **{"reconnect_within": 30, **changes})
-    hub, member = await lead(scene, config, judge=judge), await scene.node(1, config)
+    hub, member = await add_hub(scene, config, judge=judge), await scene.node(1, config)
     relay = await scene.relay(hub.place)
     await scene.joined([hub, member], hub=relay.place)
     await train([hub, member])
     return hub, member, relay
 
 
-async def training_with_a_slow_member(scene: Scene) -> tuple[Hub, Slow]:
+async def training_with_a_slow_node(scene: Scene) -> tuple[HubNode, SlowNode]:
     config = settings(2)
-    hub, slow = await lead(scene, config), Slow(1, config)
+    hub, slow = await add_hub(scene, config), SlowNode(1, config)
     scene.nodes.append(slow)
     await slow.gang.listen()
     await scene.joined([hub, slow])
@@ -177,7 +179,7 @@ async def train(nodes: list[Node]) -> None:
 
 
 async def fails(nodes: list[Node], cause: Cause = KILLED, attempt: int = 1) -> None:
-    """A child dies, and everybody hears of it."""
+    """Report a failure, and wait until all nodes are told to restart."""
     assert cause.rank is not None
     nodes[cause.rank].failed(cause)
     for node in nodes:
@@ -207,8 +209,8 @@ def times(node: Node, kind: type) -> int:
     return sum(isinstance(event, kind) for event in node.events)
 
 
-def held_back(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[asyncio.TimerHandle]:
-    """Timers of just so many seconds, which the test runs by itself."""
+def hold_timers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[asyncio.TimerHandle]:
+    """Collect the timers of exactly so many seconds, so that the test can fire them."""
     loop, timers = asyncio.get_running_loop(), []
     call_later = loop.call_later
 
@@ -222,20 +224,20 @@ def held_back(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[asyncio.T
     return timers
 
 
-def is_due(timers: list[asyncio.TimerHandle]) -> None:
-    """The time of the only one is over."""
+def fire(timers: list[asyncio.TimerHandle]) -> None:
+    """Fire the only timer."""
     (timer,) = timers
     if not timer.cancelled():
         timer._run()
         timer.cancel()
 
 
-# ---- the good way ----------------------------------------------------------------------------------------------------
+# ---- restarts --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("culprit", [0, 1])
 @in_loop
-async def test_the_next_attempt_begins_once_all_have_ended_and_its_start_is_settled(culprit: int) -> None:
+async def test_the_next_attempt_begins_once_all_have_ended_and_it_is_prepared(culprit: int) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3)
         hub.may_begin.clear()
@@ -246,9 +248,9 @@ async def test_the_next_attempt_begins_once_all_have_ended_and_its_start_is_sett
         await asyncio.sleep(0.03)
         assert hub.prepared == [None], "prepared though a member has not ended"
         nodes[2].ended()
-        await until(lambda: hub.prepared == [None, cause], "what is prepared knows the cause")
+        await until(lambda: hub.prepared == [None, cause], "the next attempt is prepared with the cause")
         await asyncio.sleep(0.03)
-        assert [times(node, Begin) for node in nodes] == [1, 1, 1], "begun before its start was settled"
+        assert [times(node, Begin) for node in nodes] == [1, 1, 1], "begun before it was prepared"
         hub.may_begin.set()
         for node in nodes:
             await node.hears(SECOND)
@@ -277,7 +279,7 @@ async def test_a_second_attempt_trains_to_the_end_and_completes_once() -> None:
 
 
 @in_loop
-async def test_a_gang_of_one_begins_again() -> None:
+async def test_a_gang_of_one_restarts() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 1)
         cause = died("trainer", 0, 3)
@@ -304,7 +306,7 @@ async def test_an_attempt_that_fails_again_is_followed_by_a_third() -> None:
 
 
 @in_loop
-async def test_the_same_failure_in_the_next_attempt_is_one_of_its_own() -> None:
+async def test_the_same_failure_in_the_next_attempt_counts_again() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 2)
         await fails(nodes)
@@ -314,11 +316,11 @@ async def test_the_same_failure_in_the_next_attempt_is_one_of_its_own() -> None:
 
 
 @in_loop
-async def test_what_is_copied_need_not_be_said_again() -> None:
-    """One member is still copying when another one's server dies."""
+async def test_staged_counts_for_all_attempts() -> None:
+    """One member is still copying when a server of another one dies."""
     async with Scene() as scene:
         config = settings(2)
-        hub, member = await lead(scene, config), await scene.node(1, config)
+        hub, member = await add_hub(scene, config), await scene.node(1, config)
         nodes: list[Node] = [hub, member]
         await scene.joined(nodes)
         hub.ready()
@@ -335,11 +337,11 @@ async def test_what_is_copied_need_not_be_said_again() -> None:
 
 
 @in_loop
-async def test_all_are_told_the_cause_as_it_was_judged() -> None:
+async def test_all_members_are_told_the_cause_that_the_judge_returns() -> None:
     async with Scene() as scene:
-        judged = replace(KILLED, what="killed, as the judge says")
+        judged = replace(KILLED, what="killed, in the words of the judge")
         config = settings(2)
-        hub = await lead(scene, config, judge=lambda cause: (judged, Verdict.RESTART))
+        hub = await add_hub(scene, config, judge=lambda cause: (judged, Verdict.RESTART))
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
         nodes[1].failed(KILLED)
@@ -351,17 +353,19 @@ async def test_all_are_told_the_cause_as_it_was_judged() -> None:
 
 
 @in_loop
-async def test_who_died_of_the_first_cause_does_not_fail_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_death_that_followed_the_first_cause_does_not_fail_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 2, verdict_within=91.0)
-        timers = held_back(monkeypatch, 91.0)
+        timers = hold_timers(monkeypatch, 91.0)
         cause, now = died("pserver", 0, 137), time.monotonic()
         nodes[1].failed(died("trainer", 1, 139), now)
         nodes[0].failed(cause, now - 1)
         for node in nodes:
             await node.hears(Restart(1, cause))
         await begin_again(nodes)
-        assert [timer.cancelled() for timer in timers] == [True], "it would stop by itself for want of a verdict"
+        assert [timer.cancelled() for timer in timers] == [True], "it would stop by itself, since no verdict has come"
         await serve_again(nodes)
         for node in nodes:
             node.trained()
@@ -372,10 +376,12 @@ async def test_who_died_of_the_first_cause_does_not_fail_the_next_attempt(monkey
 
 
 @in_loop
-async def test_a_judge_that_says_no_ends_the_gang_in_any_attempt() -> None:
+async def test_a_verdict_of_stop_ends_the_gang_in_any_attempt() -> None:
     async with Scene() as scene:
         config = settings(2)
-        hub = await lead(scene, config, judge=lambda cause: again(cause) if cause == KILLED else (cause, Verdict.STOP))
+        hub = await add_hub(
+            scene, config, judge=lambda cause: restart_after_deaths(cause) if cause == KILLED else (cause, Verdict.STOP)
+        )
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
         await fails(nodes)
@@ -389,21 +395,21 @@ async def test_a_judge_that_says_no_ends_the_gang_in_any_attempt() -> None:
 # ---- messages of another attempt -------------------------------------------------------------------------------------
 
 
-async def second_attempt_with_a_bare_member(scene: Scene) -> tuple[Hub, Bare]:
-    """It has begun; nobody serves yet."""
-    hub, bare = await lead(scene, settings(2)), Bare(1, 2)
+async def second_attempt_with_a_raw_member(scene: Scene) -> tuple[HubNode, RawMember]:
+    """Return them when the second attempt has begun and no member serves yet."""
+    hub, raw = await add_hub(scene, settings(2)), RawMember(1, 2)
     joining = asyncio.ensure_future(hub.join(None))
-    await bare.join(hub.place)
-    scene.others.append(bare)
+    await raw.join(hub.place)
+    scene.others.append(raw)
     await joining
-    bare.says(messages.plain("staged"), messages.of_attempt("serving", 0))
+    raw.sends(messages.plain("staged"), messages.of_attempt("serving", 0))
     await train([hub])
-    bare.says(messages.failed(0, KILLED, 0.0))
+    raw.sends(messages.failed(0, KILLED, 0.0))
     await hub.hears(Restart(1, KILLED))
     hub.ended()
-    bare.says(messages.of_attempt("ended", 1))
+    raw.sends(messages.of_attempt("ended", 1))
     await hub.hears(SECOND)
-    return hub, bare
+    return hub, raw
 
 
 def fails_in_attempt(number: int) -> Message:
@@ -412,78 +418,78 @@ def fails_in_attempt(number: int) -> Message:
 
 @pytest.mark.parametrize("attempt", [0, 2])
 @in_loop
-async def test_a_server_of_another_attempt_lets_nobody_train(attempt: int) -> None:
+async def test_serving_in_another_attempt_does_not_start_training(attempt: int) -> None:
     async with Scene() as scene:
-        hub, bare = await second_attempt_with_a_bare_member(scene)
+        hub, raw = await second_attempt_with_a_raw_member(scene)
         hub.serving()
-        bare.says(messages.of_attempt("serving", attempt), fails_in_attempt(1))
+        raw.sends(messages.of_attempt("serving", attempt), fails_in_attempt(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         assert times(hub, Train) == 1
 
 
 @pytest.mark.parametrize("attempt", [0, 2])
 @in_loop
-async def test_what_was_trained_in_another_attempt_completes_nothing(attempt: int) -> None:
+async def test_trained_in_another_attempt_does_not_complete_the_job(attempt: int) -> None:
     async with Scene() as scene:
-        hub, bare = await second_attempt_with_a_bare_member(scene)
+        hub, raw = await second_attempt_with_a_raw_member(scene)
         hub.serving()
         hub.trained()
-        bare.says(messages.of_attempt("serving", 1), messages.of_attempt("trained", attempt), fails_in_attempt(1))
+        raw.sends(messages.of_attempt("serving", 1), messages.of_attempt("trained", attempt), fails_in_attempt(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         assert hub.completions == 0
 
 
 @pytest.mark.parametrize("attempt", [0, 2])
 @in_loop
-async def test_a_death_of_another_attempt_fails_nothing(attempt: int) -> None:
+async def test_a_failure_of_another_attempt_is_ignored(attempt: int) -> None:
     async with Scene() as scene:
-        hub, bare = await second_attempt_with_a_bare_member(scene)
+        hub, raw = await second_attempt_with_a_raw_member(scene)
         hub.trained()
-        bare.says(fails_in_attempt(attempt), messages.of_attempt("trained", 1))
+        raw.sends(fails_in_attempt(attempt), messages.of_attempt("trained", 1))
         await hub.hears(Finish())
         assert hub.judged == [KILLED]
 
 
 @in_loop
-async def test_who_ended_for_another_restart_is_waited_for() -> None:
+async def test_ended_for_another_restart_does_not_count() -> None:
     async with Scene() as scene:
-        hub, bare = await second_attempt_with_a_bare_member(scene)
-        bare.says(fails_in_attempt(1))
+        hub, raw = await second_attempt_with_a_raw_member(scene)
+        raw.sends(fails_in_attempt(1))
         await hub.hears(Restart(2, died("trainer", 1, 3)))
         hub.ended()
         stop = died("stopped", 1, 143)
-        bare.says(messages.of_attempt("ended", 1), messages.failed(2, stop, 0.0))
+        raw.sends(messages.of_attempt("ended", 1), messages.failed(2, stop, 0.0))
         assert await hub.told_to_stop() == stop
         assert hub.prepared == [None, KILLED]
 
 
-async def sleeps_through_a_restart(hub: Hub, slow: Slow) -> None:
-    """Its gang has heard it, but the launcher has not."""
-    slow.sleeps()
+async def pauses_during_a_restart(hub: HubNode, slow: SlowNode) -> None:
+    """Its gang has received the restart, but the launcher has not handled it."""
+    slow.pause()
     cause = died("pserver", 0, 137)
     hub.failed(cause)
-    await until(lambda: Restart(slow.attempt + 1, cause) in (slow.unheard or []), "the restart, not yet heard")
+    await until(lambda: Restart(slow.attempt + 1, cause) in (slow.held or []), "the restart, not yet handled")
 
 
 @in_loop
-async def test_a_death_that_is_told_before_the_restart_is_heard_does_not_fail_the_next_attempt() -> None:
+async def test_a_death_reported_before_the_restart_is_handled_does_not_fail_the_next_attempt() -> None:
     async with Scene() as scene:
-        hub, slow = await training_with_a_slow_member(scene)
-        await sleeps_through_a_restart(hub, slow)
+        hub, slow = await training_with_a_slow_node(scene)
+        await pauses_during_a_restart(hub, slow)
         slow.failed(died("trainer", 1, 139))
-        slow.wakes()
+        slow.resume()
         await begin_again([hub, slow])
         await serve_again([hub, slow])
         assert hub.judged == [died("pserver", 0, 137)]
 
 
 @in_loop
-async def test_what_has_trained_before_the_restart_is_heard_is_not_complete() -> None:
+async def test_trained_reported_before_the_restart_is_handled_does_not_count() -> None:
     async with Scene() as scene:
-        hub, slow = await training_with_a_slow_member(scene)
-        await sleeps_through_a_restart(hub, slow)
+        hub, slow = await training_with_a_slow_node(scene)
+        await pauses_during_a_restart(hub, slow)
         slow.trained()
-        slow.wakes()
+        slow.resume()
         await begin_again([hub, slow])
         await serve_again([hub, slow])
         hub.trained()
@@ -492,12 +498,12 @@ async def test_what_has_trained_before_the_restart_is_heard_is_not_complete() ->
 
 
 @in_loop
-async def test_who_serves_before_the_restart_is_heard_does_not_serve_the_next_attempt() -> None:
+async def test_serving_reported_before_the_restart_is_handled_does_not_count() -> None:
     async with Scene() as scene:
-        hub, slow = await training_with_a_slow_member(scene)
-        await sleeps_through_a_restart(hub, slow)
+        hub, slow = await training_with_a_slow_node(scene)
+        await pauses_during_a_restart(hub, slow)
         slow.serving()
-        slow.wakes()
+        slow.resume()
         await begin_again([hub, slow])
         hub.serving()
         await fails([hub, slow], attempt=2)
@@ -505,12 +511,12 @@ async def test_who_serves_before_the_restart_is_heard_does_not_serve_the_next_at
 
 
 @in_loop
-async def test_who_has_ended_before_a_further_restart_is_heard_has_not_ended_for_that() -> None:
+async def test_ended_reported_before_a_further_restart_is_handled_does_not_count() -> None:
     async with Scene() as scene:
-        hub, slow = await training_with_a_slow_member(scene)
+        hub, slow = await training_with_a_slow_node(scene)
         await fails([hub, slow])
         await begin_again([hub, slow])
-        await sleeps_through_a_restart(hub, slow)
+        await pauses_during_a_restart(hub, slow)
         slow.ended()
         hub.ended()
         stop = died("stopped", 1, 143)
@@ -520,64 +526,64 @@ async def test_who_has_ended_before_a_further_restart_is_heard_has_not_ended_for
 
 
 @in_loop
-async def test_a_stop_that_is_told_before_the_restart_is_heard_ends_the_gang() -> None:
+async def test_a_stop_reported_before_the_restart_is_handled_ends_the_gang() -> None:
     async with Scene() as scene:
-        hub, slow = await training_with_a_slow_member(scene)
-        await sleeps_through_a_restart(hub, slow)
+        hub, slow = await training_with_a_slow_node(scene)
+        await pauses_during_a_restart(hub, slow)
         stop = died("stopped", 1, 143)
         slow.failed(stop)
-        slow.wakes()
+        slow.resume()
         await stopped_by([hub, slow], stop)
 
 
 # ---- cuts ------------------------------------------------------------------------------------------------------------
 
 
-async def goes_away(relay: Relay) -> None:
-    relay.away = True
+async def disconnect(relay: Relay) -> None:
+    relay.refusing = True
     relay.cut()
     before = relay.connections
-    await until(lambda: relay.connections > before, "a try to return")
+    await until(lambda: relay.connections > before, "an attempt to reconnect")
 
 
 @in_loop
-async def test_a_member_that_returns_hears_of_the_restart_that_it_missed() -> None:
+async def test_a_member_that_reconnects_hears_of_the_restart_that_it_missed() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene)
         member.trained()
-        await goes_away(relay)
+        await disconnect(relay)
         cause = died("trainer", 0, 3)
-        hub.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
+        hub.failed(cause, time.monotonic() - 10)  # long before the cut, so the hub does not wait for the member
         await hub.hears(Restart(1, cause))
         assert not member.has(Restart)
-        relay.away = False
+        relay.refusing = False
         await member.hears(Restart(1, cause))
         nodes: list[Node] = [hub, member]
         await begin_again(nodes)
         await serve_again(nodes)
         hub.trained()
         await asyncio.sleep(0.03)
-        assert not hub.completions, "what it said again of the attempt before counts in this one"
+        assert not hub.completions, "a repeated message of the attempt before counts in this one"
         member.trained()
         for node in nodes:
             await node.hears(Finish())
 
 
 @in_loop
-async def test_a_member_that_ended_while_it_was_cut_off_says_so_on_its_return() -> None:
+async def test_a_member_that_ended_while_it_was_disconnected_says_so_when_it_reconnects() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene)
         await fails([hub, member])
-        await goes_away(relay)
+        await disconnect(relay)
         for node in (hub, member):
             node.ended()
-        relay.away = False
+        relay.refusing = False
         for node in (hub, member):
             await node.hears(SECOND)
 
 
 @in_loop
-async def test_a_member_that_returns_after_the_begin_hears_it_and_what_came_before_only_once() -> None:
+async def test_a_member_that_reconnects_after_the_begin_gets_each_event_once() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene)
         hub.may_begin.clear()
@@ -585,29 +591,29 @@ async def test_a_member_that_returns_after_the_begin_hears_it_and_what_came_befo
         for node in (hub, member):
             node.ended()
         await until(lambda: len(hub.prepared) == 2, "all have ended")
-        await goes_away(relay)
+        await disconnect(relay)
         hub.may_begin.set()
         await hub.hears(SECOND)
         assert SECOND not in member.events
-        relay.away = False
+        relay.refusing = False
         await member.hears(SECOND)
         member.serving()
         await until(lambda: relay.passed.count(b'"serving","turn":1') == 1, "the member serves")
-        await goes_away(relay)
+        await disconnect(relay)
         hub.serving()
-        relay.away = False
+        relay.refusing = False
         for node in (hub, member):
             await until(lambda node=node: times(node, Train) == 2, "the second Train")  # type: ignore[misc]
         assert member.events == [BEGUN, Train(), Restart(1, KILLED), SECOND, Train()]
 
 
 @in_loop
-async def test_who_had_trained_before_the_restart_does_not_go_by_the_mark_when_the_hub_is_lost() -> None:
+async def test_trained_before_the_restart_does_not_count_when_the_hub_is_lost() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene, reconnect_within=0.5)
         member.trained()
         await fails([hub, member], died("trainer", 0, 3))
-        relay.away = True
+        relay.refusing = True
         relay.cut()
         cause = await member.told_to_stop()
         assert (cause.kind, cause.rank) == ("lost", 0)
@@ -658,7 +664,7 @@ async def test_a_stop_that_came_with_the_failure_still_ends_the_gang() -> None:
 async def test_a_member_lost_during_a_restart_ends_the_gang() -> None:
     async with Scene() as scene:
         config = settings(3, leave_within=60)
-        hub, member = await lead(scene, config), await scene.node(1, config)
+        hub, member = await add_hub(scene, config), await scene.node(1, config)
         lost = scene.process(2, 3, hub.place)
         await lost.line()
         nodes: list[Node] = [hub, member]
@@ -676,17 +682,17 @@ async def test_a_member_lost_during_a_restart_ends_the_gang() -> None:
 
 
 @in_loop
-async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_cause_and_say_where_they_are(
+async def test_processes_that_do_not_end_in_time_stop_the_gang_and_their_members_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3, restart_within=92.0)
-        overdue = held_back(monkeypatch, 92.0)
+        overdue = hold_timers(monkeypatch, 92.0)
         await fails(nodes)
         hub.ended()
-        is_due(overdue)
-        overdue_too = "killed; not started again: rank 1, 2 did not end within 92 s"
-        await stopped_by(nodes, replace(KILLED, what=overdue_too))
+        fire(overdue)
+        what = "killed; not started again: rank 1, 2 did not end within 92 s"
+        await stopped_by(nodes, replace(KILLED, what=what))
         for node in nodes[1:]:
             node.ended()
         nodes[1].gang.report_stopped()
@@ -696,45 +702,45 @@ async def test_children_that_do_not_end_in_time_end_the_gang_with_the_first_caus
 
 
 @in_loop
-async def test_who_was_cut_off_when_all_were_to_end_their_children_has_as_long_for_it_as_the_others(
+async def test_a_member_that_was_cut_off_during_the_restart_has_as_long_to_end_as_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(
             scene, heartbeat_every=0.05, restart_within=92.0, silence=60
         )
-        overdue, asked_again = held_back(monkeypatch, 92.0), held_back(monkeypatch, 0.05)
+        overdue, asked_again = hold_timers(monkeypatch, 92.0), hold_timers(monkeypatch, 0.05)
         relay.hold(new=True)
         await until(lambda: relay.connections == 2, "both are cut off")
         hub.failed(died("trainer", 0, 137, "killed"))
         await hub.hears(Restart(1, died("trainer", 0, 137, "killed")))
         hub.ended()
-        is_due(overdue)
+        fire(overdue)
         for gate in relay.gates:
             gate.set()
         await until(lambda: member.attempt == 1, "it has heard of it")
-        is_due(asked_again[:1])
+        fire(asked_again[:1])
         await until(lambda: len(overdue) == 2, "its time begins")
         assert not hub.has(Stop)
         member.ended()
         await begin_again([hub, member])
-        is_due(overdue[1:])
+        fire(overdue[1:])
         assert not hub.has(Stop)
 
 
 @in_loop
-async def test_the_bound_is_for_the_children_to_end_and_not_for_what_is_prepared(
+async def test_the_time_limit_of_a_restart_does_not_include_the_preparation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 2, restart_within=92.0)
-        overdue = held_back(monkeypatch, 92.0)
+        overdue = hold_timers(monkeypatch, 92.0)
         hub.may_begin.clear()
         await fails(nodes)
         for node in nodes:
             node.ended()
         await until(lambda: len(hub.prepared) == 2, "all have ended")
-        is_due(overdue)
+        fire(overdue)
         hub.may_begin.set()
         for node in nodes:
             await node.hears(SECOND)
@@ -742,26 +748,26 @@ async def test_the_bound_is_for_the_children_to_end_and_not_for_what_is_prepared
 
 
 @in_loop
-async def test_a_bound_of_an_earlier_restart_does_not_end_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_limit_of_an_earlier_restart_does_not_end_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Scene() as scene:
         _, nodes = await training(scene, 2, restart_within=92.0)
-        overdue = held_back(monkeypatch, 92.0)
+        overdue = hold_timers(monkeypatch, 92.0)
         await fails(nodes)
         await begin_again(nodes)
         other = died("pserver", 0, 139)
         await fails(nodes, other, attempt=2)
-        is_due(overdue[:1])
+        fire(overdue[:1])
         await begin_again(nodes, THIRD)
         assert not any(node.has(Stop) for node in nodes)
 
 
 @pytest.mark.parametrize("first", [True, False])
 @in_loop
-async def test_a_start_that_may_not_be_ends_the_gang_with_its_own_cause(first: bool) -> None:
+async def test_a_refused_start_stops_the_gang_with_its_own_cause(first: bool) -> None:
     async with Scene() as scene:
         given_up = replace(KILLED, what="killed; given up", final=True)
         config = settings(2)
-        hub = await lead(scene, config)
+        hub = await add_hub(scene, config)
         hub.starts[0 if first else 1] = StartRefused(given_up)
         nodes = [hub, await scene.node(1, config)]
         await scene.joined(nodes)
@@ -793,7 +799,7 @@ async def test_a_fault_of_the_launcher_in_a_restart_ends_the_gang() -> None:
 
 
 @in_loop
-async def test_who_trains_to_the_end_after_a_death_is_not_complete() -> None:
+async def test_trained_after_a_failure_does_not_complete_the_job() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 1)
         cause = died("pserver", 0, 137)
@@ -804,18 +810,18 @@ async def test_who_trains_to_the_end_after_a_death_is_not_complete() -> None:
         assert not hub.completions
 
 
-async def fails_while_the_first_start_is_settled(scene: Scene, first: Start | Exception, **how: bool) -> list[Node]:
+async def fails_while_the_first_start_is_prepared(scene: Scene, first: Start | Exception, **how: bool) -> list[Node]:
     """Servers that start early may fail before the first attempt begins."""
     config = settings(2)
-    hub = await lead(scene, config)
+    hub = await add_hub(scene, config)
     hub.starts[0] = first
     hub.may_begin_first.clear()
-    hub.stubborn = how["stubborn"]
+    hub.ignores_cancel = how["ignores_cancel"]
     nodes = [hub, await scene.node(1, config)]
     await scene.joined(nodes)
-    await until(lambda: hub.prepared, "the first start is being settled")
+    await until(lambda: hub.prepared, "the first start is being prepared")
     await fails(nodes, died("pserver", 1, 134))
-    await until(lambda: hub.cancelled == [first], "nobody waits for the first start any more")
+    await until(lambda: hub.cancelled == [first], "the preparation of the first start is cancelled")
     await begin_again(nodes)
     return nodes
 
@@ -828,51 +834,51 @@ async def only_the_second_has_begun(nodes: list[Node]) -> None:
 
 
 @in_loop
-async def test_a_restart_cancels_a_start_that_is_still_being_settled() -> None:
+async def test_a_restart_cancels_a_start_that_is_still_being_prepared() -> None:
     async with Scene() as scene:
-        nodes = await fails_while_the_first_start_is_settled(scene, FIRST, stubborn=False)
+        nodes = await fails_while_the_first_start_is_prepared(scene, FIRST, ignores_cancel=False)
         await only_the_second_has_begun(nodes)
-        assert isinstance(nodes[0], Hub)
-        assert nodes[0].settled == [SECOND.start]
+        assert isinstance(nodes[0], HubNode)
+        assert nodes[0].prepared_starts == [SECOND.start]
 
 
 @pytest.mark.parametrize("first", [FIRST, StartRefused(died("volume", 0, 74))])
 @in_loop
-async def test_a_start_that_is_settled_too_late_begins_and_ends_nothing(first: Start | Exception) -> None:
+async def test_a_start_that_is_prepared_too_late_has_no_effect(first: Start | Exception) -> None:
     async with Scene() as scene:
-        nodes = await fails_while_the_first_start_is_settled(scene, first, stubborn=True)
+        nodes = await fails_while_the_first_start_is_prepared(scene, first, ignores_cancel=True)
         hub = nodes[0]
-        assert isinstance(hub, Hub)
+        assert isinstance(hub, HubNode)
         hub.may_begin_first.set()
-        await until(lambda: hub.settled == [SECOND.start, first], "the first start, too late")
+        await until(lambda: hub.prepared_starts == [SECOND.start, first], "the first start, too late")
         await only_the_second_has_begun(nodes)
 
 
-# ---- a member that is gone -------------------------------------------------------------------------------------------
+# ---- the loss of a member --------------------------------------------------------------------------------------------
 
 
-def gather(cause: Cause) -> tuple[Cause, Verdict]:
-    """A judge that lets the others gather again where a member is gone."""
+def rejoin_after_losses(cause: Cause) -> tuple[Cause, Verdict]:
+    """Judge: form a new gang after the loss of a member, otherwise restart."""
     return cause, Verdict.REJOIN if cause.kind in ("lost", "stopped") else Verdict.RESTART
 
 
 @in_loop
-async def test_a_stop_ends_what_is_settled_for_a_start() -> None:
+async def test_a_stop_cancels_the_preparation_of_a_start() -> None:
     async with Scene() as scene:
         config = settings(2)
-        hub, member = await lead(scene, config), await scene.node(1, config)
+        hub, member = await add_hub(scene, config), await scene.node(1, config)
         hub.may_begin_first.clear()
         await scene.joined([hub, member])
         member.failed(died("staging", 1, 66))
         await hub.told_to_stop()
-        await until(lambda: hub.cancelled == [FIRST], "nobody waits for it")
+        await until(lambda: hub.cancelled == [FIRST], "the preparation is cancelled")
 
 
 @in_loop
-async def test_where_another_gang_has_completed_the_job_nothing_begins_and_all_finish() -> None:
+async def test_all_finish_if_another_gang_has_completed_the_job() -> None:
     async with Scene() as scene:
         config = settings(2)
-        hub, member = await lead(scene, config), await scene.node(1, config)
+        hub, member = await add_hub(scene, config), await scene.node(1, config)
         hub.starts = [AlreadyComplete()]
         await scene.joined([hub, member])
         for node in (hub, member):
@@ -881,25 +887,25 @@ async def test_where_another_gang_has_completed_the_job_nothing_begins_and_all_f
         assert not hub.completions
 
 
-@pytest.mark.parametrize(("judge", "again_then"), [(gather, True), (again, False)])
+@pytest.mark.parametrize(("judge", "rejoin"), [(rejoin_after_losses, True), (restart_after_deaths, False)])
 @in_loop
-async def test_all_are_told_whether_to_gather_again_after_a_loss(
-    judge: Callable[[Cause], tuple[Cause, Verdict]], again_then: bool
+async def test_all_members_are_told_whether_to_rejoin_after_a_loss(
+    judge: Callable[[Cause], tuple[Cause, Verdict]], rejoin: bool
 ) -> None:
     async with Scene() as scene:
         config = settings(3)
-        hub, member, bare = await lead(scene, config, judge=judge), await scene.node(1, config), Bare(2, 3)
+        hub, member, raw = await add_hub(scene, config, judge=judge), await scene.node(1, config), RawMember(2, 3)
         joining = asyncio.ensure_future(scene.joined([hub, member]))
         await until(lambda: hub.gang.joined_pods(), "a hub")
-        await bare.join(hub.place)
-        scene.others.append(bare)
+        await raw.join(hub.place)
+        scene.others.append(raw)
         await joining
-        await bare.is_lost_by_nonsense()
+        await raw.is_lost_by_a_malformed_message()
         for node in (hub, member):
             cause = await node.told_to_stop()
             assert (cause.kind, cause.rank) == ("lost", 2)
-            assert Stop(cause, again_then) in node.events
-        for node in (hub, member) if again_then else ():
+            assert Stop(cause, rejoin) in node.events
+        for node in (hub, member) if rejoin else ():
             node.gang.report_stopped()
         for node in (hub, member):
             await node.hears(Finish())
@@ -908,10 +914,10 @@ async def test_all_are_told_whether_to_gather_again_after_a_loss(
 
 @pytest.mark.parametrize("rank", [0, 1])
 @in_loop
-async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ended(rank: int) -> None:
+async def test_the_others_rejoin_once_a_member_that_was_told_to_stop_has_ended(rank: int) -> None:
     async with Scene() as scene:
         config = settings(3)
-        hub = await lead(scene, config, judge=gather)
+        hub = await add_hub(scene, config, judge=rejoin_after_losses)
         nodes: list[Node] = [hub, *[await scene.node(other, config) for other in (1, 2)]]
         await scene.joined(nodes)
         await train(nodes)
@@ -929,9 +935,12 @@ async def test_who_is_told_to_stop_lets_the_others_gather_again_once_it_has_ende
         assert hub.prepared == [None]
 
 
-async def training_with_one_far_away(scene: Scene, config: GangSettings) -> tuple[Hub, Node, Node, Relay]:
-    """Three that train, and gather again where one is gone; the last one is connected through a relay."""
-    hub, near, far = await lead(scene, config, judge=gather), *[await scene.node(rank, config) for rank in (1, 2)]
+async def training_with_one_far_away(scene: Scene, config: GangSettings) -> tuple[HubNode, Node, Node, Relay]:
+    """Return three nodes that train and rejoin after a loss, and the relay between the last one and the hub."""
+    hub, near, far = (
+        await add_hub(scene, config, judge=rejoin_after_losses),
+        *[await scene.node(rank, config) for rank in (1, 2)],
+    )
     relay = await scene.relay(hub.place)
     await asyncio.gather(hub.join(None), near.join(hub.place), far.join(relay.place))
     await train([hub, near, far])
@@ -940,8 +949,8 @@ async def training_with_one_far_away(scene: Scene, config: GangSettings) -> tupl
 
 @pytest.mark.parametrize("heals", [True, False])
 @in_loop
-async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: bool) -> None:
-    """What is not heard of ends by itself, at the latest `silence` and `ends_within` after its last word."""
+async def test_no_member_rejoins_while_processes_may_run_on_the_other_side_of_a_cut(heals: bool) -> None:
+    """A member that is not heard ends by itself, at the latest `silence` + `ends_within` after its last message."""
     async with Scene() as scene:
         config = settings(3, heartbeat_every=0.2, silence=2.0, silence_skew=0.0, grace=0.0 if heals else 1.0)
         hub, near, far, relay = await training_with_one_far_away(scene, config)
@@ -966,10 +975,10 @@ async def test_nobody_gathers_again_while_children_may_run_beyond_a_cut(heals: b
 
 
 @in_loop
-async def test_who_is_lost_in_silence_may_run_for_as_long_as_it_takes_to_notice_that() -> None:
+async def test_a_member_lost_by_silence_counts_as_running_until_it_must_have_noticed() -> None:
     async with Scene() as scene:
         times = {"heartbeat_every": 0.05, "silence": 0.5, "silence_skew": 0.0, "grace": 1.0}
-        hub, member, relay = await training_through_a_relay(scene, gather, rejoins=True, **times)
+        hub, member, relay = await training_through_a_relay(scene, rejoin_after_losses, rejoins=True, **times)
         relay.swallowing = True
         for node in (hub, member):
             assert (await node.told_to_stop()).silent
@@ -980,7 +989,7 @@ async def test_who_is_lost_in_silence_may_run_for_as_long_as_it_takes_to_notice_
 
 
 @in_loop
-async def test_a_hub_that_leaves_tells_for_how_long_somebody_silent_may_run() -> None:
+async def test_a_hub_that_leaves_tells_for_how_long_a_silent_member_may_run() -> None:
     async with Scene() as scene:
         config = settings(3, heartbeat_every=0.05, silence=1.0, silence_skew=0.0, grace=0.5)
         hub, near, _, relay = await training_with_one_far_away(scene, config)
@@ -996,11 +1005,11 @@ async def test_a_hub_that_leaves_tells_for_how_long_somebody_silent_may_run() ->
 
 
 @in_loop
-async def test_who_had_no_verdict_in_time_and_left_is_missing_in_the_next_attempt() -> None:
-    """The hub was frozen, and learns both at once."""
+async def test_there_is_no_next_attempt_after_a_member_left_without_a_verdict() -> None:
+    """As if the hub were frozen: it hears of the failure and of the leaving at once."""
     async with Scene() as scene:
         config = settings(3, rejoins=True, verdict_within=0.1, reports_within=0.5, restart_within=30)
-        hub = Hub(config)
+        hub = HubNode(config)
         scene.nodes.append(hub)
         await hub.gang.listen()
         nodes = [hub, *[await scene.node(rank, config) for rank in (1, 2)]]
@@ -1018,36 +1027,36 @@ async def test_who_had_no_verdict_in_time_and_left_is_missing_in_the_next_attemp
 
 
 @in_loop
-async def test_a_member_that_returns_hears_that_the_others_gather_again() -> None:
+async def test_a_member_that_reconnects_hears_that_the_others_rejoin() -> None:
     async with Scene() as scene:
-        hub, member, relay = await training_through_a_relay(scene, judge=gather)
-        await goes_away(relay)
+        hub, member, relay = await training_through_a_relay(scene, judge=rejoin_after_losses)
+        await disconnect(relay)
         cause = died("stopped", 0, 143)
-        hub.failed(cause, time.monotonic() - 10)  # long before the cut: nobody is waited for
+        hub.failed(cause, time.monotonic() - 10)  # long before the cut, so the hub does not wait for the member
         await hub.hears(Stop(cause, rejoin=True))
-        relay.away = False
+        relay.refusing = False
         await member.hears(Stop(cause, rejoin=True))
 
 
 @pytest.mark.parametrize("rejoins", [True, False])
 @in_loop
-async def test_where_a_member_is_lost_already_a_restart_is_a_stop(rejoins: bool) -> None:
-    """An attempt without it could never begin."""
+async def test_after_a_loss_a_verdict_of_restart_becomes_a_stop(rejoins: bool) -> None:
+    """An attempt without the lost member could never begin."""
     async with Scene() as scene:
         config = settings(3, reconnect_within=30, rejoins=rejoins)
-        hub, member, bare = await lead(scene, config), await scene.node(1, config), Bare(2, 3)
+        hub, member, raw = await add_hub(scene, config), await scene.node(1, config), RawMember(2, 3)
         relay = await scene.relay(hub.place)
         joining = asyncio.ensure_future(scene.joined([hub, member], hub=relay.place))
         await until(lambda: hub.gang.joined_pods(), "a hub")
-        await bare.join(hub.place)
-        scene.others.append(bare)
+        await raw.join(hub.place)
+        scene.others.append(raw)
         await joining
-        await goes_away(relay)  # as long as it may return, no loss that came later is the first cause
-        await bare.is_lost_by_nonsense()
+        await disconnect(relay)  # while it may reconnect, the loss of the other member is not judged
+        await raw.is_lost_by_a_malformed_message()
         cause = died("pserver", 0, 137)
         hub.failed(cause, time.monotonic() - 10)
         await hub.hears(Stop(cause, rejoin=rejoins))
-        relay.away = False
+        relay.refusing = False
         await member.hears(Stop(cause, rejoin=rejoins))
         assert hub.judged == [cause]
         assert not hub.has(Restart)
@@ -1057,14 +1066,14 @@ async def test_where_a_member_is_lost_already_a_restart_is_a_stop(rejoins: bool)
 @pytest.mark.parametrize("own", [None, died("trainer", 1, 137)])
 @pytest.mark.parametrize("rejoins", [True, False])
 @in_loop
-async def test_who_loses_the_hub_gathers_again_where_it_may_even_if_its_children_have_died_of_it(
+async def test_a_member_that_loses_the_hub_rejoins_if_it_may_though_its_processes_have_died_of_it(
     rejoins: bool, own: Cause | None
 ) -> None:
     async with Scene() as scene:
         _, member, relay = await training_through_a_relay(
             scene, reconnect_within=0.5, verdict_within=60, rejoins=rejoins
         )
-        await goes_away(relay)
+        await disconnect(relay)
         if own:
             member.failed(own, time.monotonic() - 10)
         cause = await member.told_to_stop()
@@ -1077,10 +1086,10 @@ async def test_who_loses_the_hub_gathers_again_where_it_may_even_if_its_children
 
 
 @in_loop
-async def test_who_is_told_to_stop_and_loses_the_hub_does_not_gather_again() -> None:
+async def test_a_member_that_is_told_to_stop_and_loses_the_hub_does_not_rejoin() -> None:
     async with Scene() as scene:
         _, member, relay = await training_through_a_relay(scene, reconnect_within=0.5, verdict_within=60, rejoins=True)
-        await goes_away(relay)
+        await disconnect(relay)
         cause = died("stopped", 1, 143)
         member.failed(cause, time.monotonic() - 10)
         await member.hears(Stop(cause, rejoin=False))

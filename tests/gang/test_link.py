@@ -1,4 +1,4 @@
-"""A member that hears nothing of its hub dials it a second time, and keeps the first connection until it is welcome."""
+"""A member that is cut off from its hub opens a second connection, and keeps the first one until the welcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEATS = 20
 
 
 async def gang_of_two(scene: Scene, **changes: Any) -> tuple[Node, Node, Relay]:
-    """Both have joined, rank 1 through a relay; the hub has yet to say that they may train."""
+    """Return two nodes that have joined, and the relay between them. Training has not started."""
     config = settings(2, **{"heartbeat_every": 0.1, "silence": 60, **changes})
     hub, member = await scene.node(0, config), await scene.node(1, config)
     relay = await scene.relay(hub.place)
@@ -26,8 +26,8 @@ async def gang_of_two(scene: Scene, **changes: Any) -> tuple[Node, Node, Relay]:
     return hub, member, relay
 
 
-async def cut_off(relay: Relay) -> None:
-    """Its connection is dumb, and the second one is under way, without an answer yet."""
+async def hold_both(relay: Relay) -> None:
+    """Hold back everything on the first connection, and on the second one once it is opened."""
     before = relay.connections
     relay.hold(new=True)
     await until(lambda: relay.connections == before + 1, "a second connection")
@@ -43,31 +43,31 @@ async def train_to_the_end(hub: Node, member: Node) -> None:
         assert not node.has(Stop)
 
 
-def says_it_lives(relay: Relay) -> int:
-    return relay.came.count(ALIVE)
+def heartbeats(relay: Relay) -> int:
+    return relay.received.count(ALIVE)
 
 
-async def some_beats(relay: Relay) -> None:
-    already = says_it_lives(relay)
-    await until(lambda: says_it_lives(relay) > already + BEATS)
+async def several_heartbeats(relay: Relay) -> None:
+    before = heartbeats(relay)
+    await until(lambda: heartbeats(relay) > before + BEATS)
 
 
 @in_loop
-async def test_who_is_cut_off_goes_on_on_a_second_connection_and_gives_the_first_one_up() -> None:
+async def test_a_member_that_is_cut_off_replaces_its_connection() -> None:
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene, silence=1.0)
         relay.hold()
         hub.ready()
         await member.hears(Train())
         await until(lambda: relay.ended == 2, "both sides have ended the first connection")
-        await some_beats(relay)
+        await several_heartbeats(relay)
         assert relay.connections == 2
         await train_to_the_end(hub, member)
         assert hub.gang.refused == {}
 
 
 @in_loop
-async def test_what_was_said_on_a_dumb_connection_is_said_again_on_the_second_one() -> None:
+async def test_what_was_sent_on_a_held_connection_is_repeated_on_the_second_one() -> None:
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene)
         relay.hold()
@@ -78,10 +78,10 @@ async def test_what_was_said_on_a_dumb_connection_is_said_again_on_the_second_on
 
 
 @in_loop
-async def test_where_the_first_connection_is_heard_again_it_stays() -> None:
+async def test_the_first_connection_stays_if_it_works_again() -> None:
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene, heartbeat_every=0.2)
-        await cut_off(relay)
+        await hold_both(relay)
         first, second = relay.gates
         first.set()
         hub.ready()
@@ -95,38 +95,38 @@ async def test_where_the_first_connection_is_heard_again_it_stays() -> None:
 
 
 @in_loop
-async def test_from_its_hello_on_the_second_connection_is_waited_for() -> None:
-    """The hub may have put it in the place of the first one, whose end is then heard as little as all else."""
+async def test_after_its_hello_the_member_waits_for_the_second_connection() -> None:
+    """The hub may have replaced the first connection, and its end does not arrive because of the cut."""
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene)
-        await cut_off(relay)
+        await hold_both(relay)
         _, second = relay.gates
-        relay.last_word = HELLO
+        relay.hold_after = HELLO
         second.set()
         await until(lambda: relay.ended == 1, "the hub has ended the first one")
-        await some_beats(relay)
+        await several_heartbeats(relay)
         second.set()
         await train_to_the_end(hub, member)
         assert relay.connections == 2
 
 
 @in_loop
-async def test_a_hub_that_is_only_stopped_gets_one_more_connection_and_goes_on() -> None:
+async def test_a_hub_that_is_only_stopped_gets_one_more_connection_and_continues() -> None:
     async with Scene() as scene:
         timing: dict[str, Any] = {"heartbeat_every": 0.05, "silence": 60}
         hub = scene.process(0, 2, None, until="Finish", trained=True, **timing)
         relay = await scene.relay(("127.0.0.1", await hub.line()))
         member = await scene.node(1, settings(2, **timing))
         await member.join(relay.place)
-        await some_beats(relay)
+        await several_heartbeats(relay)
         hub.send(signal.SIGSTOP)
         await until(lambda: relay.connections == 2, "a second connection")
-        await some_beats(relay)
+        await several_heartbeats(relay)
         assert relay.connections == 2
         hub.send(signal.SIGCONT)
         member.ready()
         await member.hears(Train())
-        await some_beats(relay)
+        await several_heartbeats(relay)
         member.trained()
         await member.hears(Finish())
         assert not member.has(Stop)
@@ -138,28 +138,28 @@ async def test_a_hub_that_is_only_stopped_gets_one_more_connection_and_goes_on()
         assert await hub.code() == 0
 
 
-@pytest.mark.parametrize("who", ["nobody's hub", "the hub of another gang"])
+@pytest.mark.parametrize("who", ["no hub", "the hub of another gang"])
 @in_loop
-async def test_who_else_answers_is_no_reason_to_give_the_hub_up(who: str) -> None:
+async def test_an_answer_of_another_launcher_does_not_make_the_hub_lost(who: str) -> None:
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene)
         other = await scene.node(0, settings(2))
-        if who != "nobody's hub":
+        if who != "no hub":
             await asyncio.wait_for(asyncio.gather(other.join(None), Node(1, settings(2)).join(other.place)), 8)
         relay.target = other.place
         relay.hold()
         first = relay.gates[0]
-        await until(lambda: relay.connections > 3, "it is tried again")
+        await until(lambda: relay.connections > 3, "further connections")
         first.set()
         await train_to_the_end(hub, member)
 
 
 @pytest.mark.parametrize("answered", [True, False])
 @in_loop
-async def test_a_connection_that_ends_while_the_second_one_is_dialled_is_returned_from(answered: bool) -> None:
+async def test_a_member_reconnects_if_the_first_connection_ends_while_it_opens_the_second(answered: bool) -> None:
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene, reconnect_within=4.0)
-        await cut_off(relay)
+        await hold_both(relay)
         _, second = relay.gates
         relay.holding = False
         relay.cut(1)
@@ -170,7 +170,7 @@ async def test_a_connection_that_ends_while_the_second_one_is_dialled_is_returne
 
 
 @in_loop
-async def test_without_a_word_on_either_connection_the_hub_is_lost_by_silence() -> None:
+async def test_the_hub_is_lost_by_silence_if_both_connections_are_silent() -> None:
     async with Scene() as scene:
         _, member, relay = await gang_of_two(scene, silence=1.0)
         relay.hold(new=True)
@@ -183,21 +183,21 @@ async def test_without_a_word_on_either_connection_the_hub_is_lost_by_silence() 
 
 
 @in_loop
-async def test_who_closes_while_it_dials_leaves_nothing_behind() -> None:
+async def test_a_member_that_closes_while_it_opens_a_connection_leaves_nothing_behind() -> None:
     async with Scene() as scene:
         _, member, relay = await gang_of_two(scene)
-        await cut_off(relay)
+        await hold_both(relay)
         assert returning()
         await asyncio.wait_for(member.gang.close(), 2)
-        await until(lambda: not returning(), "nothing is dialled any more")
+        await until(lambda: not returning(), "no connection is being opened")
         await until(lambda: relay.ended, "the second connection is ended")
 
 
 @in_loop
-async def test_who_closes_while_it_dials_still_says_why() -> None:
+async def test_a_member_that_closes_while_it_opens_a_connection_still_reports_its_cause() -> None:
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene)
-        await cut_off(relay)
+        await hold_both(relay)
         cause = died("stopped", 1, 143)
         member.failed(cause)
         closing = asyncio.ensure_future(member.gang.close())
@@ -208,7 +208,7 @@ async def test_who_closes_while_it_dials_still_says_why() -> None:
 
 
 @in_loop
-async def test_who_has_left_does_not_dial_again() -> None:
+async def test_a_member_that_has_left_does_not_connect_again() -> None:
     async with Scene() as scene:
         timing: dict[str, Any] = {"heartbeat_every": 0.05, "silence": 60}
         hub = scene.process(0, 2, None, **timing)
@@ -218,7 +218,7 @@ async def test_who_has_left_does_not_dial_again() -> None:
         member.failed(died("trainer", 1, 3))
         await member.told_to_stop()
         hub.send(signal.SIGSTOP)
-        await some_beats(relay)
+        await several_heartbeats(relay)
         assert relay.connections == 1
 
 

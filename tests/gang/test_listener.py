@@ -1,4 +1,4 @@
-"""Strangers on the gang port are refused and counted by reason; the gang goes on, whatever they do."""
+"""The listener refuses and counts connections without a valid hello. They do not disturb the gang."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.support.paths import REPOSITORY
 Place = tuple[str, int]
 
 
-class Stranger:
-    """A plain connection to the gang port."""
+class RawConnection:
+    """A TCP connection to the gang port."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self.writer = writer
 
     @classmethod
-    async def connect(cls, place: Place) -> Stranger:
+    async def connect(cls, place: Place) -> RawConnection:
         return cls(*await asyncio.open_connection(*place))
 
     async def line(self) -> dict[str, Any]:
@@ -44,101 +44,101 @@ class Stranger:
             pass
         self.writer.close()
 
-    async def says_hello(self, rank: int = 2, secret: bytes | None = SECRET, job: str = "job", **changes: Any) -> None:
-        theirs = handshake.read_challenge(await self.line())
+    async def send_hello(self, rank: int = 2, secret: bytes | None = SECRET, job: str = "job", **changes: Any) -> None:
+        hub_nonce = handshake.read_challenge(await self.line())
         credentials = Credentials(Node(rank, settings(3)).me, "stranger", job, secret)
-        hello = handshake.hello(credentials, Shape(3), None, theirs, handshake.new_nonce())
+        hello = handshake.hello(credentials, Shape(3), None, hub_nonce, handshake.new_nonce())
         self.writer.write(protocol.encode({**hello, **changes}))
 
-    async def is_told(self) -> str:
-        """Why it is refused."""
+    async def refusal(self) -> str:
+        """Return the reason of the refusal."""
         reason, retry = handshake.read_refusal(await self.line())
         assert not retry
         return reason
 
 
 async def wrong_secret(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    await stranger.says_hello(secret=b"guessed")
-    assert "secret" in await stranger.is_told()
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    await raw.send_hello(secret=b"guessed")
+    assert "secret" in await raw.refusal()
+    await raw.until_dropped()
     return "wrong proof"
 
 
 async def no_secret(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    await stranger.says_hello(secret=None)
-    assert "secret" in await stranger.is_told()
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    await raw.send_hello(secret=None)
+    assert "secret" in await raw.refusal()
+    await raw.until_dropped()
     return "wrong proof"
 
 
 async def changed_hello(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    await stranger.says_hello(training="6.6.6.6")
-    await stranger.is_told()
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    await raw.send_hello(training="6.6.6.6")
+    await raw.refusal()
+    await raw.until_dropped()
     return "wrong proof"
 
 
 async def another_job(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    await stranger.says_hello(job="other")
-    assert "'job'" in await stranger.is_told()
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    await raw.send_hello(job="other")
+    assert "'job'" in await raw.refusal()
+    await raw.until_dropped()
     return "another job"
 
 
 async def another_version(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    stranger.writer.write(b'{"word":"hello","version":99,"nothing":"else"}\n')
-    assert (await stranger.line())["version"] == protocol.VERSION
-    assert "version 99" in await stranger.is_told()
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    raw.writer.write(b'{"word":"hello","version":99,"nothing":"else"}\n')
+    assert (await raw.line())["version"] == protocol.VERSION
+    assert "version 99" in await raw.refusal()
+    await raw.until_dropped()
     return "another version"
 
 
 async def garbage(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    stranger.writer.write(b"\x00\xff" * (1 << 19))
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    raw.writer.write(b"\x00\xff" * (1 << 19))
+    await raw.until_dropped()
     return "a line too long"
 
 
 async def long_line_with_an_end(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    stranger.writer.write(b'{"word":"hello","job":"' + b"j" * protocol.UNKNOWN_PEER_LIMIT + b'"}\n')
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    raw.writer.write(b'{"word":"hello","job":"' + b"j" * protocol.UNKNOWN_PEER_LIMIT + b'"}\n')
+    await raw.until_dropped()
     return "a line too long"
 
 
 async def an_http_client(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    stranger.writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n")
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    raw.writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n")
+    await raw.until_dropped()
     return "malformed"
 
 
 async def another_word_first(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    stranger.writer.write(b'{"word":"failed","cause":{},"age":0}\n')
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    raw.writer.write(b'{"word":"failed","cause":{},"age":0}\n')
+    await raw.until_dropped()
     return "malformed"
 
 
 async def half_a_line(place: Place) -> str:
-    stranger = await Stranger.connect(place)
-    stranger.writer.write(b'{"word":"hel')
-    await stranger.until_dropped()
+    raw = await RawConnection.connect(place)
+    raw.writer.write(b'{"word":"hel')
+    await raw.until_dropped()
     return "no hello in time"
 
 
 async def a_slow_line(place: Place) -> str:
-    """Every byte is a sign of life, but not of a hello."""
-    stranger = await Stranger.connect(place)
-    dropped = asyncio.ensure_future(stranger.until_dropped())
+    """Each byte shows that the peer lives, but is no hello."""
+    raw = await RawConnection.connect(place)
+    dropped = asyncio.ensure_future(raw.until_dropped())
     while not dropped.done():
-        stranger.writer.write(b" ")
+        raw.writer.write(b" ")
         await asyncio.sleep(0.02)
     return "no hello in time"
 
@@ -160,7 +160,7 @@ async def a_slow_line(place: Place) -> str:
     ],
 )
 @in_loop
-async def test_a_stranger_is_refused_and_counted(
+async def test_a_connection_without_a_valid_hello_is_refused_and_counted(
     visit: Callable[[Place], Awaitable[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Scene() as scene:
@@ -174,7 +174,7 @@ async def test_a_stranger_is_refused_and_counted(
         await asyncio.gather(early, nodes[2].join(hub.place))
         assert await visit(hub.place) == reason
         assert hub.gang.refused == {reason: 2}
-        assert len(caplog.messages) == 1, "the second of a kind is told later, as a number"
+        assert len(caplog.messages) == 1, "further refusals for the same reason are logged later, as a number"
         await finishes(nodes)
         await hub.gang.close()
         assert any(f"refused 1 more: {reason} (2 in all)" in line for line in caplog.messages)
@@ -188,7 +188,7 @@ async def finishes(nodes: list[Node]) -> None:
         node.gang.report_trained()
     for node in nodes:
         await node.hears(Finish())
-        assert node.events[-2:] == [Train(), Finish()], "strangers have disturbed the gang"
+        assert node.events[-2:] == [Train(), Finish()], "the connection has disturbed the gang"
 
 
 @pytest.mark.parametrize("secret", [SECRET, None])
@@ -199,17 +199,17 @@ async def test_a_replayed_hello_is_refused(secret: bytes | None) -> None:
         relay = await scene.relay(nodes[0].place)
         await asyncio.gather(nodes[0].join(None, secret=secret), nodes[1].join(relay.place, secret=secret))
         recorded = next(line for line in relay.passed.splitlines(True) if b'"word":"hello"' in line)
-        stranger = await Stranger.connect(nodes[0].place)
-        stranger.writer.write(recorded)
-        await stranger.line()
-        await stranger.is_told()
-        await stranger.until_dropped()
+        raw = await RawConnection.connect(nodes[0].place)
+        raw.writer.write(recorded)
+        await raw.line()
+        await raw.refusal()
+        await raw.until_dropped()
         assert nodes[0].gang.refused == {"wrong proof": 1}
         await finishes(nodes)
 
 
 @in_loop
-async def test_idle_strangers_cannot_keep_members_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_idle_connections_cannot_keep_members_out(caplog: pytest.LogCaptureFixture) -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(3, hello_within=60)) for rank in range(3)]
         hub = nodes[0]
@@ -217,15 +217,15 @@ async def test_idle_strangers_cannot_keep_members_out(caplog: pytest.LogCaptureF
         await until(nodes[1].gang.missing)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
-        strangers = [await Stranger.connect(hub.place) for _ in range(500)]
+        raws = [await RawConnection.connect(hub.place) for _ in range(500)]
         await until(lambda: sum(hub.gang.refused.values()) == 500 - 64 - 3)
         assert set(hub.gang.refused) == {"too many connections without a hello"}
         assert len(caplog.messages) == 1
         await asyncio.wait_for(nodes[2].join(hub.place), 5)
         await early
         await finishes(nodes)
-        for stranger in strangers:
-            stranger.writer.close()
+        for raw in raws:
+            raw.writer.close()
 
 
 _FEW_DESCRIPTORS = """
@@ -252,38 +252,40 @@ def _hub_with_few_descriptors() -> subprocess.Popen[str]:
 
 
 @in_loop
-async def test_a_hub_without_file_descriptors_still_lets_members_in() -> None:
+async def test_a_hub_without_file_descriptors_still_admits_members() -> None:
     async with Scene() as scene:
         hub = _hub_with_few_descriptors()
         assert hub.stdout is not None
         try:
             place = ("127.0.0.1", int(hub.stdout.readline()))
-            strangers = [await Stranger.connect(place) for _ in range(60)]
+            raws = [await RawConnection.connect(place) for _ in range(60)]
             member = await scene.node(1, settings(2))
             await asyncio.wait_for(member.join(place), 8)
             assert await asyncio.wait_for(asyncio.to_thread(hub.stdout.readline), 5) == "True\n"
-            for stranger in strangers:
-                stranger.writer.close()
+            for raw in raws:
+                raw.writer.close()
         finally:
             hub.kill()
             hub.wait()
             hub.stdout.close()
 
 
-@pytest.mark.parametrize(("theirs", "mine"), [(b"another", SECRET), (None, SECRET), (SECRET, None)])
+@pytest.mark.parametrize(("hub_secret", "own_secret"), [(b"another", SECRET), (None, SECRET), (SECRET, None)])
 @in_loop
-async def test_a_member_with_another_secret_is_told_so(theirs: bytes | None, mine: bytes | None) -> None:
+async def test_a_member_with_another_secret_is_told_why_it_is_refused(
+    hub_secret: bytes | None, own_secret: bytes | None
+) -> None:
     async with Scene() as scene:
         hub, member = [await scene.node(rank, settings(2)) for rank in range(2)]
-        leading = asyncio.ensure_future(hub.join(None, secret=theirs))
+        leading = asyncio.ensure_future(hub.join(None, secret=hub_secret))
         await asyncio.sleep(0)
         with pytest.raises(JoinFailed, match="the secret of this member is not the one of the hub"):
-            await member.join(hub.place, secret=mine)
+            await member.join(hub.place, secret=own_secret)
         leading.cancel()
 
 
 async def a_false_hub(scene: Scene, *answers: Callable[[str, str], bytes], version: int = protocol.VERSION) -> Place:
-    """Listens, says its challenge, and answers each hello; an answer is made from both nonces."""
+    """Listen, send a challenge, and send the answers to each hello. An answer is made from both nonces."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(protocol.encode({**handshake.challenge("hub's nonce"), "version": version}))
@@ -300,21 +302,23 @@ async def a_false_hub(scene: Scene, *answers: Callable[[str, str], bytes], versi
 
 
 @in_loop
-async def test_a_hub_that_cannot_prove_itself_is_not_believed() -> None:
+async def test_a_hub_without_a_valid_proof_is_refused() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
         roster = handshake.Welcomes("gang", _roster())
         for secret in (b"guessed", None):
 
-            def welcome(theirs: str, mine: str, secret: bytes | None = secret) -> bytes:
-                return roster.encode(0, 1, secret, theirs, mine) + b'{"word":"train","turn":0}\n'
+            def welcome(hub_nonce: str, member_nonce: str, secret: bytes | None = secret) -> bytes:
+                return roster.encode(0, 1, secret, hub_nonce, member_nonce) + b'{"word":"train","turn":0}\n'
 
             place = await a_false_hub(scene, welcome)
             with pytest.raises(JoinFailed, match="could not prove that it has the job's secret"):
                 await member.join(place)
         assert member.events == []
-        # The same one with the right secret is believed.
-        place = await a_false_hub(scene, lambda theirs, mine: roster.encode(0, 1, SECRET, theirs, mine))
+        # With the right secret it is accepted.
+        place = await a_false_hub(
+            scene, lambda hub_nonce, member_nonce: roster.encode(0, 1, SECRET, hub_nonce, member_nonce)
+        )
         await member.join(place)
         assert member.rank == 1
 
@@ -323,49 +327,53 @@ async def test_a_hub_that_cannot_prove_itself_is_not_believed() -> None:
     "answer", [b"SSH-2.0-OpenSSH_9.2\r\n", b'{"word":"welcome","roster":"x"}\n', b"[" * 100_000 + b"\n"]
 )
 @in_loop
-async def test_whoever_is_no_hub_is_left(answer: bytes) -> None:
+async def test_joining_a_server_that_is_no_hub_fails(answer: bytes) -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2, reach_within=0.2))
-        place = await a_false_hub(scene, lambda theirs, mine: answer)
+        place = await a_false_hub(scene, lambda hub_nonce, member_nonce: answer)
         with pytest.raises(JoinFailed, match="cannot be reached"):
             await member.join(place)
 
 
 @pytest.mark.parametrize("noise", [b'{"word":"sing"}\n', b'{"word":"stop","cause":{}}\n', b"noise\n"])
 @in_loop
-async def test_a_hub_that_talks_nonsense_is_lost(noise: bytes) -> None:
+async def test_a_hub_that_sends_a_malformed_message_is_lost(noise: bytes) -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2, reconnect_within=0.1))
         roster = handshake.Welcomes("gang", _roster())
         await member.join(
-            await a_false_hub(scene, lambda theirs, mine: roster.encode(0, 1, SECRET, theirs, mine) + noise)
+            await a_false_hub(
+                scene, lambda hub_nonce, member_nonce: roster.encode(0, 1, SECRET, hub_nonce, member_nonce) + noise
+            )
         )
         cause = await member.told_to_stop()
         assert (cause.kind, cause.rank) == ("lost", 0)
 
 
 @in_loop
-async def test_a_hub_of_another_version_tells_its_member_so() -> None:
+async def test_the_reason_of_a_hub_of_another_version_is_passed_on() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
         reason = "the hub speaks version 2, this member version 1"
-        place = await a_false_hub(scene, lambda theirs, mine: protocol.encode(handshake.refusal(reason)), version=2)
+        place = await a_false_hub(
+            scene, lambda hub_nonce, member_nonce: protocol.encode(handshake.refusal(reason)), version=2
+        )
         with pytest.raises(JoinFailed, match=reason):
             await member.join(place)
 
 
 @in_loop
-async def test_nobody_returns_to_a_gang_in_anothers_name() -> None:
+async def test_another_launcher_cannot_return_to_a_gang_as_one_of_its_members() -> None:
     async with Scene() as scene:
         nodes = await scene.gang(2)
         for gang in (None, "guessed"):
-            stranger = await Stranger.connect(nodes[0].place)
-            theirs = handshake.read_challenge(await stranger.line())
+            raw = await RawConnection.connect(nodes[0].place)
+            hub_nonce = handshake.read_challenge(await raw.line())
             credentials = Credentials(nodes[1].me, "another incarnation", "job", SECRET)
-            hello = handshake.hello(credentials, Shape(2), gang, theirs, handshake.new_nonce())
-            stranger.writer.write(protocol.encode(hello))
-            assert "runs without pod pod-1" in await stranger.is_told()
-            await stranger.until_dropped()
+            hello = handshake.hello(credentials, Shape(2), gang, hub_nonce, handshake.new_nonce())
+            raw.writer.write(protocol.encode(hello))
+            assert "runs without pod pod-1" in await raw.refusal()
+            await raw.until_dropped()
         assert nodes[0].gang.refused == {"a latecomer": 2}
         await finishes(nodes)
 

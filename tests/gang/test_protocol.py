@@ -1,4 +1,4 @@
-"""The gang's messages, its proofs, and which of several deaths counts as the first."""
+"""The messages of the gang, their proofs, and the choice of the first cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROSTER = Roster(
 
 
 def hello(credentials: Credentials = CREDENTIALS, **changes: Any) -> protocol.Message:
-    return {**handshake.hello(credentials, Shape(3, 1), None, "theirs", "mine"), **changes}
+    return {**handshake.hello(credentials, Shape(3, 1), None, "hub", "member"), **changes}
 
 
 def read(line: bytes) -> protocol.Message:
@@ -32,16 +32,16 @@ def read(line: bytes) -> protocol.Message:
 
 @pytest.mark.parametrize("gang", [None, "gang"])
 @pytest.mark.parametrize("rank", [None, 1])
-def test_a_hello_arrives_as_it_was_said(gang: str | None, rank: int | None) -> None:
+def test_a_hello_is_read_as_it_was_sent(gang: str | None, rank: int | None) -> None:
     credentials = replace(CREDENTIALS, me=replace(ME, rank=rank))
-    said = handshake.read_hello(
-        read(protocol.encode(handshake.hello(credentials, Shape(3, 1), gang, "theirs", "mine")))
+    received = handshake.read_hello(
+        read(protocol.encode(handshake.hello(credentials, Shape(3, 1), gang, "hub", "member")))
     )
-    assert said.member == credentials.me
-    assert (said.job, said.shape, said.gang, said.incarnation, said.nonce) == (
-        *("job", Shape(3, 1), gang, "incarnation", "mine"),
+    assert received.member == credentials.me
+    assert (received.job, received.shape, received.gang, received.incarnation, received.nonce) == (
+        *("job", Shape(3, 1), gang, "incarnation", "member"),
     )
-    assert handshake.verify_hello(said, b"secret", "theirs")
+    assert handshake.verify_hello(received, b"secret", "hub")
 
 
 @pytest.mark.parametrize(
@@ -64,25 +64,23 @@ def test_a_hello_arrives_as_it_was_said(gang: str | None, rank: int | None) -> N
     ],
 )
 def test_the_answer_covers_every_field_of_the_hello(field: str, value: Any) -> None:
-    assert not handshake.verify_hello(handshake.read_hello(hello(**{field: value})), b"secret", "theirs")
+    assert not handshake.verify_hello(handshake.read_hello(hello(**{field: value})), b"secret", "hub")
 
 
 def test_the_answer_needs_the_secret_and_this_challenge() -> None:
-    said = handshake.read_hello(hello())
-    assert not handshake.verify_hello(said, b"another", "theirs")
-    assert not handshake.verify_hello(said, None, "theirs")
-    assert not handshake.verify_hello(said, b"secret", "another challenge")
-    assert not handshake.verify_hello(
-        handshake.read_hello(hello(replace(CREDENTIALS, secret=None))), b"secret", "theirs"
-    )
-    assert not handshake.verify_hello(handshake.read_hello(hello(answer="é")), b"secret", "theirs")
+    received = handshake.read_hello(hello())
+    assert not handshake.verify_hello(received, b"another", "hub")
+    assert not handshake.verify_hello(received, None, "hub")
+    assert not handshake.verify_hello(received, b"secret", "another challenge")
+    assert not handshake.verify_hello(handshake.read_hello(hello(replace(CREDENTIALS, secret=None))), b"secret", "hub")
+    assert not handshake.verify_hello(handshake.read_hello(hello(answer="é")), b"secret", "hub")
 
 
-def test_a_welcome_arrives_as_it_was_said() -> None:
+def test_a_welcome_is_read_as_it_was_sent() -> None:
     line = handshake.Welcomes("gang", ROSTER).encode(7, 1, b"secret", "hub", "member")
-    said = handshake.read_welcome(read(line))
-    assert (said.gang, said.attempt, said.rank, said.roster) == ("gang", 7, 1, ROSTER)
-    assert handshake.verify_welcome(said, b"secret", "hub", "member")
+    received = handshake.read_welcome(read(line))
+    assert (received.gang, received.attempt, received.rank, received.roster) == ("gang", 7, 1, ROSTER)
+    assert handshake.verify_welcome(received, b"secret", "hub", "member")
 
 
 @pytest.mark.parametrize(
@@ -100,13 +98,13 @@ def test_the_hubs_proof_covers_everything(field: str, value: object) -> None:
 
 
 def test_the_hubs_proof_needs_the_secret_and_both_nonces() -> None:
-    said = handshake.read_welcome(read(handshake.Welcomes("gang", ROSTER).encode(7, 1, b"secret", "hub", "member")))
-    assert not handshake.verify_welcome(said, b"another", "hub", "member")
-    assert not handshake.verify_welcome(said, b"secret", "another", "member")
-    assert not handshake.verify_welcome(said, b"secret", "hub", "another")
+    received = handshake.read_welcome(read(handshake.Welcomes("gang", ROSTER).encode(7, 1, b"secret", "hub", "member")))
+    assert not handshake.verify_welcome(received, b"another", "hub", "member")
+    assert not handshake.verify_welcome(received, b"secret", "another", "member")
+    assert not handshake.verify_welcome(received, b"secret", "hub", "another")
 
 
-def test_a_cause_arrives_as_it_was_said() -> None:
+def test_a_cause_is_read_as_it_was_sent() -> None:
     cause = Cause("pserver", 2, "pod-2", "killed\n'\"\udcff", 137, ("last", "lines \x1b[0m"), True)
     assert messages.read_stop(read(protocol.encode(messages.stop(cause, True)))) == Stop(cause, True)
     assert messages.read_failed(read(protocol.encode(messages.failed(0, replace(cause, rank=None), 0.25)))) == (
@@ -115,7 +113,7 @@ def test_a_cause_arrives_as_it_was_said() -> None:
     )
 
 
-def test_of_a_long_tail_the_end_is_said() -> None:
+def test_only_the_end_of_a_long_tail_is_sent() -> None:
     tail = tuple(f"{number} " + "\x00" * 1000 for number in range(100))
     line = protocol.encode(messages.failed(0, died("trainer", 1, 3, "w" * 100_000, tail=tail), 0))
     cause, _ = messages.read_failed(read(line))
@@ -144,7 +142,7 @@ def test_an_age_is_never_negative() -> None:
         b'{"word": "hello"',
     ],
 )
-def test_what_is_no_message_is_malformed(line: bytes) -> None:
+def test_a_line_without_a_message_is_malformed(line: bytes) -> None:
     with pytest.raises(Malformed):
         protocol.decode(line)
 
@@ -220,7 +218,7 @@ def test_a_wrong_welcome_is_malformed(change: dict[str, object]) -> None:
         (MissingMembers(1, 3, ()), "1 of 3"),
     ],
 )
-def test_who_is_missing_is_told_in_words(missing: MissingMembers, text: str) -> None:
+def test_missing_members_are_described(missing: MissingMembers, text: str) -> None:
     assert str(missing) == text
     assert handshake.read_waiting(read(protocol.encode(handshake.waiting(missing)))) == missing
 
@@ -228,21 +226,21 @@ def test_who_is_missing_is_told_in_words(missing: MissingMembers, text: str) -> 
 @pytest.mark.parametrize(
     ("first", "others"),
     [
-        # A killed pserver; everybody it served dies of it within 50 ms, and one report seems to be older.
+        # A killed pserver. All trainers die of it within 50 ms, and one of them seems to be older.
         ((0.0, "pserver", 137), [(-0.03, "trainer", 139), (0.01, "trainer", 134), (0.02, "pserver", 141)]),
         ((0.0, "pserver", 137), [(-0.03, "pserver", 134), (-0.04, "pserver", 141)]),
-        # A trainer that was killed or has a code of its own, whatever the survivors do.
+        # A trainer that was killed or has another exit code, before the deaths of survivors.
         ((0.0, "trainer", 137), [(-0.04, "pserver", 134), (-0.04, "pserver", 141), (0.3, "trainer", 139)]),
         ((0.0, "trainer", 3), [(-0.04, "pserver", 134), (0.1, "trainer", 134)]),
-        # A pserver never survives another's death as a segmentation fault.
+        # No pserver dies of a segmentation fault when it loses a peer.
         ((0.0, "pserver", 139), [(-0.04, "trainer", 139), (-0.04, "trainer", 134), (-0.04, "pserver", 141)]),
-        # A trainer that aborts by itself (bad data), and the pservers that die of it at once.
+        # A trainer that aborts by itself (bad data), and the pservers that die of it.
         ((0.0, "trainer", 134), [(0.03, "pserver", 134), (-0.01, "pserver", 141), (0.04, "trainer", 139)]),
-        # Equals: a pserver's abort, unless the trainer's was clearly before it.
+        # A pserver's abort counts before a trainer's, unless the trainer's is clearly older.
         ((0.0, "pserver", 134), [(-0.01, "trainer", 134), (-0.01, "trainer", 139)]),
-        # What is older by more than can be mistaken is first, whatever its code.
+        # A death that is older by more than the tolerance is the first one, with any code.
         ((0.0, "trainer", 139), [(0.2, "pserver", 137), (0.3, "trainer", 3)]),
-        # The launcher itself was lost, or told to stop.
+        # The launcher was lost or told to stop.
         ((0.0, "lost", 76), [(-0.03, "trainer", 139), (0.5, "trainer", 134)]),
         ((0.0, "stopped", 143), [(-0.01, "trainer", 139), (0.1, "trainer", 143)]),
         ((0.0, "staging", 66), [(0.1, "lost", 76)]),

@@ -1,4 +1,4 @@
-"""A gang whose members have one role each: who is refused, who leads, and how those who are missing are counted."""
+"""A gang whose members have one role each: their ranks, and the refusal of members that do not fit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_trainers_have_the_first_ranks_though_a_server_has_the_lowest_addr
     ],
 )
 @in_loop
-async def test_who_does_not_fit_is_refused(rank: int, role: str, more: dict[str, Any], reason: str) -> None:
+async def test_a_member_that_does_not_fit_is_refused(rank: int, role: str, more: dict[str, Any], reason: str) -> None:
     async with Scene() as scene:
         hub, other = await member(scene, 0, "trainer"), await member(scene, rank, role, **more)
         leading = asyncio.ensure_future(hub.join(None))
@@ -64,7 +64,7 @@ async def test_who_does_not_fit_is_refused(rank: int, role: str, more: dict[str,
 
 
 @in_loop
-async def test_an_older_servers_place_is_free_once_it_has_gone() -> None:
+async def test_the_place_of_an_older_server_is_free_once_it_has_left() -> None:
     async with Scene() as scene:
         config = settings(4, pservers=2)
         hub, trainer = [await member(scene, rank, "trainer", config) for rank in (0, 1)]
@@ -83,7 +83,7 @@ async def test_an_older_servers_place_is_free_once_it_has_gone() -> None:
 
 
 @in_loop
-async def test_without_numbers_a_role_that_is_full_takes_nobody_in() -> None:
+async def test_without_numbers_a_role_that_is_full_admits_no_member() -> None:
     async with Scene() as scene:
         hub = await member(scene, None, "trainer", address="10.0.0.1", pod="t-0")
         servers = [await member(scene, None, "pserver", address=f"10.0.0.{end}", pod=f"s-{end}") for end in (2, 3)]

@@ -320,11 +320,11 @@ async def test_a_member_that_returns_while_all_collect_is_told_to() -> None:
         for node in (hub, member):
             node.ready()
         await member.hears(Train(0.1))
-        relay.away = True
+        relay.refusing = True
         relay.cut()
         await hub.hears(CollectEvidence())
         assert not member.has(CollectEvidence)
-        relay.away = False
+        relay.refusing = False
         await member.hears(CollectEvidence())
 
 

@@ -1,4 +1,4 @@
-"""What the gang's tests share: members in this loop, members as processes, and a relay that cuts connections."""
+"""For tests of the gang: members in this event loop, members as processes, and a relay that cuts connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEGUN = Begin(0, FIRST)
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """An async test as a plain one."""
+    """Run an async test in an event loop of its own."""
 
     @functools.wraps(test)
     def run(*args: object, **kwargs: object) -> None:
@@ -33,7 +33,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 async def until(condition: Callable[[], object], what: str = "", within: float = 8.0) -> None:
-    """Wait for a condition, with a deadline."""
+    """Wait for a condition. Fail after `within` seconds."""
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, f"not within {within} s: {what or condition}"
@@ -49,7 +49,7 @@ def died(kind: str, rank: int, code: int, what: str = "it died", **more: Any) ->
 
 
 class Node:
-    """A launcher's gang with what it was told."""
+    """A launcher without processes: its Gang, and the events that it got."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Node:
 
     @property
     def attempt(self) -> int:
-        """The one that the launcher knows of."""
+        """The current attempt, by the events so far."""
         return max((event.attempt for event in self.events if isinstance(event, Restart)), default=0)
 
     def serving(self) -> None:
@@ -140,13 +140,13 @@ class Node:
         self.gang.report_ended(self.attempt)
 
     def failed(self, cause: Cause, died_at: float | None = None) -> None:
-        """A death of a child is of its attempt; all else ends any."""
+        """Report a failure: the death of a process for this attempt, anything else for any attempt."""
         attempt = self.attempt if cause.kind in CHILDREN else None
         self.gang.report_failed(cause, time.monotonic() if died_at is None else died_at, attempt)
 
 
 class Scene:
-    """The nodes, processes and relays of one test; all of them end with it."""
+    """The nodes, processes and relays of one test. All are closed at its end."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -178,7 +178,7 @@ class Scene:
         return process
 
     async def gang(self, size: int, config: GangSettings | None = None, **hub_more: Any) -> list[Node]:
-        """A complete one: all have joined, rank 0 is the hub."""
+        """Return the nodes of a complete gang. Rank 0 is the hub."""
         config = config or settings(size)
         nodes = [await self.node(0, config, **hub_more)]
         nodes += [await self.node(rank, config) for rank in range(1, size)]
@@ -186,7 +186,7 @@ class Scene:
         return nodes
 
     async def joined(self, nodes: list[Node], hub: tuple[str, int] | None = None) -> None:
-        """Join all of them, the first one as the hub; `hub` is where the others find it."""
+        """Join all nodes, the first one as the hub. `hub` is the address that the others use."""
         joins = [nodes[0].join(None), *(node.join(hub or nodes[0].place) for node in nodes[1:])]
         await asyncio.wait_for(asyncio.gather(*joins), 8)
 
@@ -200,7 +200,7 @@ class Scene:
 
 
 class Relay:
-    """Between a member and its hub: can cut, stay away, swallow everything, or hold single connections back."""
+    """A relay between a member and its hub, which can end, refuse, swallow or hold back connections."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
@@ -208,12 +208,12 @@ class Relay:
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.connections = 0
-        self.ended = 0  # by one side
-        self.gates: list[asyncio.Event] = []  # of each connection: what comes while it is closed passes later
-        self.holding = False  # every new connection
-        self.last_word: bytes | None = None  # whichever connection it passes on is held from then on
-        self.came = self.passed = b""
-        self.away = False
+        self.ended = 0  # directions that one side has ended
+        self.gates: list[asyncio.Event] = []  # one per connection: data waits while it is closed
+        self.holding = False  # new connections, too
+        self.hold_after: bytes | None = None  # a connection is held once it has passed this on
+        self.received = self.passed = b""
+        self.refusing = False
         self.swallowing = False
         self.place = ("", 0)
 
@@ -222,13 +222,13 @@ class Relay:
         self.place = self._server.sockets[0].getsockname()[:2]
 
     def hold(self, *, new: bool = False) -> None:
-        """The connections that are there, and the new ones as well if told so."""
+        """Hold back all connections, and new ones if `new`."""
         self.holding = new
         for gate in self.gates:
             gate.clear()
 
     def cut(self, oldest: int | None = None) -> None:
-        """So many of the connections that are there, all when told nothing."""
+        """End the oldest so many connections, or all."""
         ends = None if oldest is None else 2 * oldest
         for writer in self._writers[:ends]:
             writer.transport.abort()
@@ -244,34 +244,34 @@ class Relay:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.append(writer)
-        if self.away:
+        if self.refusing:
             writer.transport.abort()
             return
         gate = asyncio.Event()
         self.gates.append(gate)
         if not self.holding:
             gate.set()
-        there_reader, there_writer = await asyncio.open_connection(*self.target)
-        self._writers.append(there_writer)
-        for one, other in ((reader, there_writer), (there_reader, writer)):
-            came = asyncio.Queue[bytes]()
-            self._tasks.append(asyncio.ensure_future(self._take(one, came)))
-            self._tasks.append(asyncio.ensure_future(self._pass_on(came, other, gate)))
+        target_reader, target_writer = await asyncio.open_connection(*self.target)
+        self._writers.append(target_writer)
+        for one, other in ((reader, target_writer), (target_reader, writer)):
+            received = asyncio.Queue[bytes]()
+            self._tasks.append(asyncio.ensure_future(self._receive(one, received)))
+            self._tasks.append(asyncio.ensure_future(self._pass_on(received, other, gate)))
 
-    async def _take(self, reader: asyncio.StreamReader, came: asyncio.Queue[bytes]) -> None:
+    async def _receive(self, reader: asyncio.StreamReader, received: asyncio.Queue[bytes]) -> None:
         try:
             while data := await reader.read(65536):
-                self.came += data
-                came.put_nowait(data)
+                self.received += data
+                received.put_nowait(data)
         except OSError:
             pass
         self.ended += 1
-        came.put_nowait(b"")
+        received.put_nowait(b"")
 
-    async def _pass_on(self, came: asyncio.Queue[bytes], writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
-        while data := await came.get():
+    async def _pass_on(self, received: asyncio.Queue[bytes], writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+        while data := await received.get():
             await gate.wait()
-            if self.last_word is not None and self.last_word in data:
+            if self.hold_after is not None and self.hold_after in data:
                 gate.clear()
             if not self.swallowing:
                 self.passed += data
@@ -281,7 +281,7 @@ class Relay:
 
 
 class NodeProcess:
-    """A node in a process of its own, which joins, says staged and serving, and `trained` when asked to."""
+    """A node in a process of its own. It joins and reports staged and serving, and trained if asked to."""
 
     def __init__(self, rank: int, size: int, hub: tuple[str, int] | None, changes: dict[str, Any]) -> None:
         given = json.dumps({"rank": rank, "size": size, "hub": hub, **changes})
@@ -293,7 +293,7 @@ class NodeProcess:
         )
 
     async def line(self) -> Any:
-        """The next thing that it says."""
+        """Return the next line of its output."""
         assert self._child.stdout is not None
         text = await asyncio.wait_for(asyncio.to_thread(self._child.stdout.readline), 10)
         return json.loads(text)
