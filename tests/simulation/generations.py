@@ -1,4 +1,4 @@
-"""The launcher's own Generations in the simulated world: on a real folder, which answers as late as is scheduled."""
+"""The launcher's own Generations in the simulated world, on a real folder that answers after a scheduled delay."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.simulation.schedule import Schedule
 T = TypeVar("T")
 
 _IN_MEMORY = "/dev/shm"
-_LOOKS = 4  # about as often a start looks at the volume
+_LOOKS = 4  # how often the preparation of a start accesses the volume, about
 
 
 class HubsGenerations:
-    """What the hub's launcher asks of them, as its membership does."""
+    """Generations, with the interface that the hub's session uses."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -58,11 +58,11 @@ class HubsGenerations:
         self._starts += 1
         try:
             return await self._generations.prepare(cause, self._roster)
-        except StartRefused as no:
-            return no.cause
+        except StartRefused as refused:
+            return refused.cause
 
     def passed(self, number: int) -> None:
-        """Trainer 0 has saved a pass, and says so."""
+        """Save a pass of trainer 0."""
         if self._schedule.saves:
             place = pass_folder(self._output, number)
             os.makedirs(place, exist_ok=True)
@@ -70,21 +70,21 @@ class HubsGenerations:
         self._generations.passed()
 
     def claim_for_another_gang(self) -> int:
-        """The next number that is free: another gang of this job begins its generation."""
+        """Claim the next free generation for another gang of this job, and return its number."""
         number = 0
         while not self._record.claim(number, "pod-x"):
             number += 1
         return number
 
     async def _from_volume(self, work: Callable[[], T]) -> T:
-        """Also what nobody waits for any more is done."""
+        """Do the work after a delay, even if the caller was cancelled."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         refuses = self._starts - 1 == self._schedule.refuses
 
         def do() -> None:
             if refuses:
-                _tell(answer, Failure(Exit.IO_FAILED, f"start {self._starts - 1} may not be"))
+                _tell(answer, Failure(Exit.IO_FAILED, f"start {self._starts - 1} is refused"))
                 return
             result = work()
             if not answer.done():

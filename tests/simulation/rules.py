@@ -1,4 +1,4 @@
-"""What must be true of every story of a gang."""
+"""The rules: what must be true of every story of a gang."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.simulation.story import (
     Disturbed,
     Entry,
     Failed,
-    GathersAgain,
     Judged,
     LastWord,
     Left,
@@ -27,6 +26,7 @@ from tests.simulation.story import (
     Passed,
     Prepared,
     Reached,
+    Rejoins,
     Runs,
     Said,
     Story,
@@ -36,12 +36,12 @@ from tests.simulation.story import (
 NEARLY = 1e-6
 
 
-def everybody_comes_to_an_end(story: Story) -> None:
+def every_launcher_ends(story: Story) -> None:
     assert not story.waiting, f"ranks {story.waiting} still wait {END_WITHIN:g} s after the last fault"
 
 
-def each_word_comes_in_its_order(story: Story) -> None:
-    """Turns only grow. In each: Begin, Lead on the hub, Train. Nothing follows the end, but Finish a stop."""
+def events_come_in_their_order(story: Story) -> None:
+    """Attempts only grow. Each has Begin, Lead on the hub, Train. After the end only Finish may follow, and only a Stop."""
     for rank in range(story.schedule.size):
         all_of_an_attempt: list[type] = [Begin, Lead, Train] if rank == 0 else [Begin, Train]
         attempt, due = 0, list(all_of_an_attempt)
@@ -82,13 +82,14 @@ def no_two_attempts_run_together(story: Story) -> None:
         assert len(set(running.values())) <= 1, f"children of several attempts, by rank: {running} at {entry.at}"
 
 
-def another_gang_finds_nothing_left(story: Story) -> None:
-    """It begins with all who gather again, and others in the place of who does not. docs/resume.md has the exceptions.
+def another_gang_finds_no_process_left(story: Story) -> None:
+    """It begins when all members that rejoin have done so. docs/resume.md has the exceptions:
 
-    Who is frozen knows of nothing; a hub that is killed tells nobody whom it does not hear, or who still ends; and who
-    cannot come back after a reset takes the other side for dead. Servers that start before all begins do not count.
+    A frozen launcher does not know that its gang is over. A hub that is killed cannot tell which members it does not
+    hear, or which are still ending. A member that cannot reconnect after a reset takes the other side for dead. Servers
+    that start before the first Begin do not count.
     """
-    again, faults, size = story.of(GathersAgain), story.schedule.faults, story.schedule.size
+    again, faults, size = story.of(Rejoins), story.schedule.faults, story.schedule.size
     silence = any(isinstance(fault, Silence) for fault in faults)
     cuts = [fault for fault in faults if isinstance(fault, Cut)]
     if not again or any(silence or fault.away > GangSettings.reconnect_within / 2 for fault in cuts):
@@ -122,7 +123,7 @@ def all_start_the_same_in_an_attempt(story: Story) -> None:
     assert set(starts.values()) <= {entry.what.start for entry in story.of(Prepared)}
 
 
-def complete_is_marked_once_and_before_it_is_told(story: Story) -> None:
+def completion_is_marked_once_and_before_the_finish(story: Story) -> None:
     marks = [index for index, entry in enumerate(story.entries) if entry.what == Marking(done=False)]
     assert len(marks) <= 1, "marked more than once"
     for entry in story.ends().values():
@@ -133,7 +134,7 @@ def complete_is_marked_once_and_before_it_is_told(story: Story) -> None:
             assert written or story.schedule.mark_fails or story.schedule.marks == SLOW_MARK, f"not yet marked: {entry}"
 
 
-def complete_is_what_all_have_trained_in_one_attempt(story: Story) -> None:
+def complete_means_that_all_have_trained_in_one_attempt(story: Story) -> None:
     attempts = range(len(story.of(Judged)) + 1)
     for entry in [*story.ends().values(), *story.of(Marking)]:
         if isinstance(entry.what, Finish | Marking):
@@ -142,7 +143,7 @@ def complete_is_what_all_have_trained_in_one_attempt(story: Story) -> None:
             )
 
 
-def the_hub_has_one_last_word(story: Story) -> None:
+def the_hub_ends_the_gang_in_one_way(story: Story) -> None:
     verdicts = {entry.what.cause for entry in story.of(LastWord)}
     hub = story.ends().get(0)
     if hub is not None:
@@ -150,7 +151,7 @@ def the_hub_has_one_last_word(story: Story) -> None:
     assert len(verdicts) <= 1, f"several: {verdicts}"
 
 
-def who_has_heard_it_ends_by_it(story: Story) -> None:
+def each_member_ends_as_the_hub_has_said(story: Story) -> None:
     for rank, end in story.ends().items():
         for verdict in story.of(LastWord, rank=rank):
             if verdict.at < end.at:
@@ -158,22 +159,22 @@ def who_has_heard_it_ends_by_it(story: Story) -> None:
                 assert cause == verdict.what.cause, f"has heard {verdict}, and ends by {end}"
 
 
-def all_end_alike_where_nothing_is_cut(story: Story) -> None:
+def all_end_alike_without_disturbances(story: Story) -> None:
     if story.undisturbed():
         ends = {(type(entry.what), getattr(entry.what, "cause", None)) for entry in story.ends().values()}
         assert len(ends) <= 1, f"several ends: {ends}"
 
 
-def what_is_told_as_the_cause_has_happened(story: Story) -> None:
+def each_cause_has_happened(story: Story) -> None:
     failed: dict[Cause, int | None] = {}
-    away: set[int] = set()  # who may be lost for somebody
+    away: set[int] = set()  # ranks that may be lost for others
     for entry in story.entries:
         match entry.what:
             case Failed(cause, attempt, _):
                 failed[cause] = attempt
             case Prepared(Cause() as cause):
                 failed[cause] = None
-            case Judged(cause, _, told) if cause in failed:  # it may be told with more words
+            case Judged(cause, _, told) if cause in failed:  # `told` may have more details
                 failed[told] = failed[cause]
             case Disturbed() | Left():
                 away.add(entry.rank)
@@ -187,24 +188,24 @@ def what_is_told_as_the_cause_has_happened(story: Story) -> None:
                 assert cause in failed, f"has not happened: {entry}"
 
 
-def who_returns_in_time_is_not_lost(story: Story) -> None:
+def a_member_that_reconnects_in_time_is_not_lost(story: Story) -> None:
     faults, size = story.schedule.faults, story.schedule.size
     struck = {fault.rank % size for fault in faults if isinstance(fault, DISTURBING) and not isinstance(fault, Cut)}
     cut_at, returned = dict[int, float](), set[int]()
     for entry in story.of(Disturbed, Welcomed, Left, Judged) if 0 not in struck else []:
         match entry.what:
             case Disturbed() | Left():
-                if entry.rank not in cut_at or entry.rank in returned:  # else the hub counts from the first cut
+                if entry.rank not in cut_at or entry.rank in returned:  # otherwise the hub counts from the first cut
                     cut_at[entry.rank] = entry.at
                 returned.discard(entry.rank)
             case Welcomed() if entry.rank in cut_at and entry.at < cut_at[entry.rank] + GangSettings.reconnect_within:
                 returned.add(entry.rank)
             case Judged(cause) if cause.kind == "lost":
-                assert cause.rank in struck or cause.rank not in returned, f"it has returned: {entry}"
+                assert cause.rank in struck or cause.rank not in returned, f"it has reconnected: {entry}"
 
 
-def who_is_silent_for_less_than_the_silence_is_not_lost(story: Story) -> None:
-    """In a gang that has begun. Whose own child dies while it hears nothing of the hub ends by itself, and leaves."""
+def a_silence_shorter_than_the_timeout_loses_no_member(story: Story) -> None:
+    """In a gang that has begun. A member whose process dies while it is cut off may stop by itself and leave."""
     faults, size = story.schedule.faults, story.schedule.size
     silent = sum(fault.seconds for fault in faults if isinstance(fault, Silence))
     harmless = all(
@@ -218,8 +219,8 @@ def who_is_silent_for_less_than_the_silence_is_not_lost(story: Story) -> None:
         assert not lost, f"was cut off for {silent:g} s: {lost[0]}"
 
 
-def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
-    """By the hub's clock and the age of each report. Whoever may return is waited for, so only without such."""
+def the_first_cause_is_the_earliest_that_was_reported_in_time(story: Story) -> None:
+    """By the hub's clock and the age of each report. Without disturbances only, since the hub waits for reconnects."""
     if not story.undisturbed():
         return
     attempt, reports = 0, list[Report]()
@@ -240,7 +241,7 @@ def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
                 ]
                 assert not earlier, f"{entry}, but earlier: {earlier}"
                 attempt += then is Verdict.RESTART
-                reports = [  # what ends the hub's member in any attempt is told again
+                reports = [  # the hub's member repeats failures that end any attempt
                     replace(report, arrived=entry.at)
                     for report in reports
                     if report.cause.rank == 0 and report.cause.kind not in CHILDREN
@@ -248,7 +249,7 @@ def the_first_cause_is_the_earliest_that_was_told_in_time(story: Story) -> None:
 
 
 def no_generation_is_begun_twice(story: Story) -> None:
-    """Nor one that another gang of this job has."""
+    """Nor is one that another gang of this job has claimed."""
     begun = [entry.what.start.generation for entry in story.of(Prepared) if isinstance(entry.what.start, Start)]
     claimed = {entry.what.number for entry in story.of(Claimed)}
     assert begun == sorted({*begun} - claimed), f"begun: {begun}, another gang's: {claimed}"
@@ -259,7 +260,7 @@ def no_more_restarts_than_allowed(story: Story) -> None:
     assert len(restarts) <= story.schedule.restarts, f"{story.schedule.restarts} are allowed: {restarts}"
 
 
-def a_start_goes_on_after_the_last_pass(story: Story) -> None:
+def a_start_resumes_after_the_last_pass(story: Story) -> None:
     last = None
     for entry in story.of(Passed, Prepared):
         match entry.what:
@@ -270,7 +271,7 @@ def a_start_goes_on_after_the_last_pass(story: Story) -> None:
 
 
 def failures(story: Story) -> Iterator[tuple[Entry, bool, list[Entry]]]:
-    """Of each start: whether a pass was done in the generation before it, and its failures, up to the last word."""
+    """For each start, yield it, whether the generation before it completed a pass, and that generation's failures."""
     passed, failed = False, list[Entry]()
     for entry in story.of(Prepared, Passed, Judged):
         match entry.what:
@@ -286,7 +287,7 @@ def failures(story: Story) -> Iterator[tuple[Entry, bool, list[Entry]]]:
 
 
 def twice_the_same_failure_before_any_progress_ends_the_job(story: Story) -> None:
-    """And no other does."""
+    """No other sequence of failures ends it for that reason."""
     alike = None
     for start, passed, failed in itertools.islice(failures(story), 1, None):
         now = None if passed else (failed[0].what.cause.kind, failed[0].what.cause.code)
@@ -311,7 +312,7 @@ def each_pause_is_kept_and_doubles_until_a_pass_is_done(story: Story) -> None:
             pause *= 2
 
 
-def five_generations_without_a_pass_are_enough(story: Story) -> None:
+def five_generations_without_a_pass_end_the_job(story: Story) -> None:
     without = 0
     for _, passed, failed in failures(story):
         without = 0 if passed or not failed else without + 1
@@ -320,7 +321,7 @@ def five_generations_without_a_pass_are_enough(story: Story) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """As the hub has it."""
+    """A report of a failure, as the hub has it."""
 
     arrived: float
     died_at: float
@@ -332,26 +333,26 @@ class Report:
 
 
 RULES = (
-    everybody_comes_to_an_end,
-    each_word_comes_in_its_order,
+    every_launcher_ends,
+    events_come_in_their_order,
     an_attempt_begins_when_all_have_ended_the_one_before,
     no_two_attempts_run_together,
-    another_gang_finds_nothing_left,
+    another_gang_finds_no_process_left,
     training_begins_when_all_have_staged_and_serve,
     all_start_the_same_in_an_attempt,
-    complete_is_marked_once_and_before_it_is_told,
-    complete_is_what_all_have_trained_in_one_attempt,
-    the_hub_has_one_last_word,
-    who_has_heard_it_ends_by_it,
-    all_end_alike_where_nothing_is_cut,
-    what_is_told_as_the_cause_has_happened,
-    who_returns_in_time_is_not_lost,
-    who_is_silent_for_less_than_the_silence_is_not_lost,
-    the_first_cause_is_the_earliest_that_was_told_in_time,
+    completion_is_marked_once_and_before_the_finish,
+    complete_means_that_all_have_trained_in_one_attempt,
+    the_hub_ends_the_gang_in_one_way,
+    each_member_ends_as_the_hub_has_said,
+    all_end_alike_without_disturbances,
+    each_cause_has_happened,
+    a_member_that_reconnects_in_time_is_not_lost,
+    a_silence_shorter_than_the_timeout_loses_no_member,
+    the_first_cause_is_the_earliest_that_was_reported_in_time,
     no_generation_is_begun_twice,
     no_more_restarts_than_allowed,
-    a_start_goes_on_after_the_last_pass,
+    a_start_resumes_after_the_last_pass,
     twice_the_same_failure_before_any_progress_ends_the_job,
     each_pause_is_kept_and_doubles_until_a_pass_is_done,
-    five_generations_without_a_pass_are_enough,
+    five_generations_without_a_pass_end_the_job,
 )

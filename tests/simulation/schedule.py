@@ -1,4 +1,4 @@
-"""What may happen to a gang in simulated time, as hypothesis draws it."""
+"""Schedules: what may happen to a gang in simulated time. Hypothesis draws them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLOW_MARK = 6.0  # longer than the gang waits for it
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a member's launcher takes for everything."""
+    """How long the launcher of a member takes for each step, in seconds."""
 
     starts: float = 0.0
     stages: float = 0.0
@@ -25,7 +25,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Fault:
-    """`after` seconds since the one before, at the member of this rank (modulo the size)."""
+    """A fault `after` seconds from the one before, at the member of this rank (modulo the size)."""
 
     after: float
     rank: int
@@ -33,7 +33,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Death(Fault):
-    """A child dies, which its launcher notices `later`. One that does not run yet dies so long after its start."""
+    """A process dies, and its launcher notices it `later`. If it does not run yet, it dies `after` its start."""
 
     kind: str
     code: int
@@ -42,17 +42,17 @@ class Death(Fault):
 
 @dataclass(frozen=True)
 class Told(Fault):
-    """SIGTERM to the launcher."""
+    """The launcher gets SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Broken(Fault):
-    """Something fails that is no child."""
+    """Staging fails."""
 
 
 @dataclass(frozen=True)
 class Cut(Fault):
-    """The member's connections to the hub end (rank 0: all), and it cannot connect for a while."""
+    """The member's connections to the hub end, and it cannot connect for a while. Rank 0: all connections."""
 
     later: float
     away: float
@@ -60,7 +60,7 @@ class Cut(Fault):
 
 @dataclass(frozen=True)
 class Silence(Fault):
-    """Nothing arrives from the member (up), or at it (down). Rank 0: everybody's way to and from the hub."""
+    """Nothing arrives from the member (up), or at it (down). Rank 0: between all members and the hub."""
 
     up: bool
     down: bool
@@ -69,24 +69,24 @@ class Silence(Fault):
 
 @dataclass(frozen=True)
 class Freeze(Fault):
-    """The launcher does nothing, and its node does."""
+    """The launcher is stopped for a while, and its node is not."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Killed(Fault):
-    """The launcher, by SIGKILL."""
+    """The launcher is killed by SIGKILL."""
 
 
 @dataclass(frozen=True)
 class Off(Fault):
-    """The node."""
+    """The node is switched off."""
 
 
 @dataclass(frozen=True)
 class Rival(Fault):
-    """Another gang of this job, of which this one knows nothing, claims the next generation."""
+    """Another gang of this job claims the next generation. This gang is not told."""
 
 
 DISTURBING = (Cut, Silence, Freeze, Killed, Off)
@@ -94,7 +94,7 @@ DISTURBING = (Cut, Silence, Freeze, Killed, Off)
 
 @dataclass(frozen=True)
 class Schedule:
-    """Everything that is drawn. What is shorter than needed is used again from its beginning."""
+    """All that is drawn. A list that is too short is used again from its beginning."""
 
     size: int = 3
     delays: tuple[float, ...] = (0.0,)
@@ -103,12 +103,12 @@ class Schedule:
     restarts: int = 1
     gathers: bool = False
     prepares: float = 0.0
-    stubborn: bool = False  # a start is settled also when nobody waits for it any more
-    refuses: int | None = None  # the start that may not be, by its number
+    stubborn: bool = False  # a start is prepared even if it was cancelled
+    refuses: int | None = None  # the number of the start that is refused
     marks: float = 0.0
     mark_fails: bool = False
     passes: float = 0.0  # seconds after which trainer 0 has done one more pass; 0: it never has
-    saves: bool = False  # passes are saved, so that the next generation goes on after them
+    saves: bool = False  # passes are saved, and the next generation resumes after the last one
 
 
 SHORT = st.sampled_from((0.0, 0.01, 0.05, 0.1, 0.3))
@@ -130,7 +130,7 @@ LONG = st.sampled_from((0.3, 1.0, 3.0, 20.0, 60.0))
 
 
 def some_fault() -> st.SearchStrategy[Fault]:
-    """Deaths of children most of all: a gang survives them, so that more can happen to it."""
+    """Draw deaths of processes most often: a gang survives them, so that more can happen to it."""
     deaths = [
         st.builds(Death, AFTER, RANKS, st.sampled_from(CHILDREN), CODES, st.sampled_from((0.0, 0.05, 0.2)))
         for _ in range(10)

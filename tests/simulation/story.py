@@ -1,4 +1,4 @@
-"""What did happen to a gang in simulated time: launchers without processes, and what they have seen."""
+"""Play a schedule in simulated time, with launchers that have no processes, and record what happened."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from tests.simulation.world import Computer, World
 
 HUB = ("10.0.0.0", 7000)
 SILENCE = 30.0
-JOIN_WITHIN = 12.0  # then a launcher gives up
-LOOK_EVERY = 0.5  # for peers, after JoinFailed
+JOIN_WITHIN = 12.0  # after which a launcher gives up
+FIND_EVERY = 0.5  # seconds until peers are looked for again after JoinFailed
 MARK_SEEN_WITHIN = 3.0  # by a member that has lost its hub
 FINISH_WITHIN = 1.5  # after a stop
 GRACE = 25.0  # longer than the slowest children take to end
-TOO_LATE = Start(999, None)  # settled when nobody waits for it any more
-END_WITHIN = 240.0  # after the last fault: all silences noticed, and four attempts of the slowest members
+TOO_LATE = Start(999, None)  # prepared although it was cancelled
+END_WITHIN = 240.0  # after the last fault: for all silences to be noticed, and for four attempts of the slowest members
 
 
 @dataclass(frozen=True)
 class Said:
-    """A launcher's word to its gang; -1 where it is of no attempt."""
+    """A launcher has reported to its gang; -1: for all attempts."""
 
     word: str
     attempt: int = -1
@@ -66,7 +66,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Failed:
-    """A launcher's report to its gang."""
+    """A launcher has reported a failure to its gang."""
 
     cause: Cause
     attempt: int | None
@@ -75,7 +75,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Reached:
-    """A member's report has reached the hub; `died_at` is when by the age that it has."""
+    """The report of a failure has reached the hub. `died_at` is calculated from its age."""
 
     cause: Cause
     attempt: int
@@ -84,7 +84,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the hub has found to be the first cause, and how it tells it."""
+    """The hub has named the first cause. `told` is the cause as all members are told it."""
 
     cause: Cause
     then: Verdict
@@ -93,7 +93,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the hub's launcher has settled: a start, or a cause to end by."""
+    """The hub's launcher has prepared a start, or refused it with a cause."""
 
     start: Start | Cause
 
@@ -114,48 +114,48 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Marking:
-    """The mark of completion is being written, or it is."""
+    """The hub begins to write the mark of completion, or has written it."""
 
     done: bool
 
 
 @dataclass(frozen=True)
 class Welcomed:
-    """The hub's word has reached a member, for the first time or after a return."""
+    """The hub's welcome has reached a member, for the first time or after a reconnect."""
 
 
 @dataclass(frozen=True)
 class LastWord:
-    """The hub's last word has reached a member: the cause of a stop, or None where the job is complete."""
+    """The hub's stop or finish has reached a member. `cause` is None if the job is complete."""
 
     cause: Cause | None
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Of which attempt a member has children."""
+    """A member has started processes of this attempt; None: it has none any more."""
 
     attempt: int | None
 
 
 @dataclass(frozen=True)
 class Disturbed:
-    """From here on a member may be lost for others, and others for it."""
+    """A member may be lost for others from now on, and others for it."""
 
 
 @dataclass(frozen=True)
-class GathersAgain:
-    """A launcher looks for another gang."""
+class Rejoins:
+    """A launcher joins a new gang."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """A launcher has no gang any more."""
+    """A launcher leaves its gang."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that happened at, or to, the launcher of a rank."""
+    """An event of the launcher of a rank, or a fault that it suffers."""
 
     at: float
     rank: int
@@ -168,13 +168,13 @@ class Story:
 
     schedule: Schedule
     entries: list[Entry] = field(default_factory=list)
-    waiting: Collection[int] = ()  # living launchers that have not come to an end
+    waiting: Collection[int] = ()  # living launchers that have not ended
 
     def of(self, *kinds: type, rank: int | None = None) -> list[Entry]:
         return [entry for entry in self.entries if isinstance(entry.what, kinds) and rank in (None, entry.rank)]
 
     def ends(self) -> dict[int, Entry]:
-        """By what each rank has first heard that it is over."""
+        """Return, by rank, the first event that told the launcher of the end."""
         return {entry.rank: entry for entry in reversed(self.of(Stop, Finish, HubLost))}
 
     def undisturbed(self) -> bool:
@@ -185,7 +185,7 @@ class Story:
 
 
 class Launcher:
-    """Says and does what a conductor would."""
+    """Report and act as a conductor does."""
 
     def __init__(self, job: Job, rank: int, pace: Pace) -> None:
         self.rank = rank
@@ -239,7 +239,7 @@ class Launcher:
                 await self._gang.join(me, HUB if self.rank else None, job="job", secret=b"secret")
                 self._joined = True
             except JoinFailed:
-                await asyncio.sleep(LOOK_EVERY)
+                await asyncio.sleep(FIND_EVERY)
         for cause, died_at, attempt in self._held:
             self._fail(cause, died_at, attempt)
 
@@ -247,7 +247,7 @@ class Launcher:
         if not self._joined:
             self._leave(0.0)
 
-    # ---- what it hears -------------------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------------------------
 
     def _heard(self, event: Event) -> None:
         self._note(event)
@@ -276,7 +276,7 @@ class Launcher:
                     self._finished.set_result(None)
                 self._leave(0.0, says=True)
 
-    # ---- its processes: what it says of an attempt may come after its end ------------------------------------------
+    # ---- its processes: what it says of an attempt may come after its end --------------------------------------------
 
     def _serve(self) -> None:
         self._children_of = self._attempt
@@ -304,7 +304,7 @@ class Launcher:
     def _trained(self, attempt: int) -> None:
         if attempt == self._children_of:
             if "trainer" not in self._children:
-                return  # it is dead
+                return  # it has died
             self._children.remove("trainer")
         self._say(Said("trained", attempt), partial(self._gang.report_trained, attempt))
 
@@ -314,10 +314,10 @@ class Launcher:
             self._note(Runs(None))
             self._say(Said("ended", attempt), partial(self._gang.report_ended, attempt))
 
-    # ---- what happens to it --------------------------------------------------------------------------------------
+    # ---- faults ------------------------------------------------------------------------------------------------------
 
     def suffer(self, fault: Fault, number: int) -> None:
-        """A fault of which it knows."""
+        """Suffer a fault that the launcher notices itself."""
         now = self.computer.time()
         match fault:
             case Death(_, _, kind, code, later) if kind in self._children:
@@ -332,7 +332,7 @@ class Launcher:
                 cause = self._cause("stopped", Exit.STOPPED, number)
                 self._note(Failed(cause, None))
                 self._gang.report_failed(cause, now)
-                if not self._joined:  # but it may be on its way: then the others lose it
+                if not self._joined:  # its welcome may be on its way: then it is lost for the others
                     self._note(Disturbed())
                     self._leave(0.0)
 
@@ -348,7 +348,7 @@ class Launcher:
         else:
             self._held.append((cause, died_at, attempt))
 
-    # ---- the end -------------------------------------------------------------------------------------------------
+    # ---- the end -----------------------------------------------------------------------------------------------------
 
     def _leave(self, ends: float, *, says: bool = False, waits: bool = False, gathers: bool = False) -> None:
         if not self._over:
@@ -368,7 +368,7 @@ class Launcher:
             await asyncio.wait([self._finished], timeout=FINISH_WITHIN)
         if gathers:
             await self._gang.wait_finished()
-            self._note(GathersAgain())
+            self._note(Rejoins())
         self._note(Left())
         await self._gang.close()
         self.left = True
@@ -382,11 +382,11 @@ class Launcher:
         self.computer.call_later(seconds, call, *args)
 
 
-# ---- a job of them ---------------------------------------------------------------------------------------------------
+# ---- a whole job -----------------------------------------------------------------------------------------------------
 
 
 class Job:
-    """All launchers of a schedule, and what happens to them."""
+    """All launchers of a schedule, and the faults that they suffer."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -416,7 +416,7 @@ class Job:
         if not self.world.over:
             self.story.entries.append(Entry(self.world.now, rank, what))
 
-    # ---- what the hub asks of its launcher -----------------------------------------------------------------------
+    # ---- called by the hub -------------------------------------------------------------------------------------------
 
     async def complete(self) -> None:
         self.note(0, Marking(done=False))
@@ -446,7 +446,7 @@ class Job:
         self.note(0, Passed(number))
         self._generations.passed(number)
 
-    # ---- what happens --------------------------------------------------------------------------------------------
+    # ---- faults and messages -----------------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault, number: int) -> None:
         node = self._launchers[fault.rank % self.schedule.size]
@@ -479,7 +479,7 @@ class Job:
                 node.computer.call_soon(node.suffer, fault, number)
 
     def _arrived(self, sender: Computer, receiver: Computer, line: bytes) -> None:
-        """The words by which the gang is judged."""
+        """Record the messages that the rules need."""
         if line.startswith(b'{"word":"failed"') and receiver.name == HUB[0]:
             message = protocol.decode(line)
             cause, age = messages.read_failed(message)

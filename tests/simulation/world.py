@@ -1,7 +1,7 @@
-"""A simulated world for the gang: computers with clocks of their own, and a network that delays, holds back and cuts.
+"""A simulated world for the gang: computers with different clocks, and a network that delays, holds back and cuts.
 
-Everything happens in one thread and in simulated time, which jumps to whatever is next. The gang's own code runs
-unchanged: each computer is the event loop of the launcher on it, and the sockets that it opens are those of this world.
+Everything runs in one thread and in simulated time, which jumps to the next event. The code of the gang is unchanged:
+each computer is the event loop of its launcher, and the sockets that the launcher opens are simulated.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from launcher.run import restarts
 
 Address = tuple[str, int]
 SOON = -math.inf
-_FIN = "the other side says no more"
+_FIN = "the other side sends no more"
 _RESET = "the connection is gone"
 
 
 class World:
-    """What is due, on which computer, and who can hear whom. `tap` is called with each line that arrives."""
+    """All events that are due, the computers, and the network. `tap` is called with each line that arrives."""
 
     def __init__(self, delays: Sequence[float]) -> None:
         self.now = 0.0
         self.random = random.Random(0)
-        self.delays = itertools.cycle(delays)  # of one direction of one connection after the other
+        self.delays = itertools.cycle(delays)  # each direction of each connection takes the next one
         self.computers: dict[str, Computer] = {}
         self.listeners: dict[Address, Socket] = {}
         self.tap: Callable[[Computer, Computer, bytes], None] = lambda sender, receiver, line: None
@@ -45,7 +45,7 @@ class World:
         self._count = itertools.count()
 
     def computer(self, name: str, clock: float) -> Computer:
-        """`clock` is what its own clock shows at the beginning."""
+        """Add a computer whose clock shows `clock` at the beginning."""
         computer = self.computers[name] = Computer(self, name, clock)
         return computer
 
@@ -53,11 +53,11 @@ class World:
         heapq.heappush(self._due, (when, next(self._count), timer))
 
     def after(self, seconds: float, call: Callable[..., object], *args: object) -> None:
-        """Something that happens to the world, and not on a computer."""
+        """Schedule a call that runs on no computer."""
         self.at(self.now + seconds, Timer(None, call, args))
 
     def run(self, done: Callable[[], bool], until: float) -> bool:
-        """Until all is done, or false when it is not by then."""
+        """Run until `done`. Return False if that is not so at the time `until`, or nothing is due any more."""
         while not done():
             if not self._due or self._due[0][0] > until:
                 return False
@@ -67,7 +67,7 @@ class World:
         return True
 
     def close(self) -> None:
-        """End what still runs, without consequences; what it has to complain about are faults."""
+        """Cancel all tasks, without events. Raise AssertionError if an exception of a task was never retrieved."""
         self.over = True
         tasks = [task for computer in self.computers.values() for task in computer.tasks]
         unseen = [task.exception() for task in tasks if task.done() and getattr(task, "_log_traceback", False)]
@@ -77,21 +77,21 @@ class World:
             waiting += computer.waiting
         self._due.clear()
         for timer in waiting:
-            if timer.when == SOON:  # the first step of a task may be among them
+            if timer.when == SOON:  # it may be the first step of a task
                 self.at(self.now, timer)
         for task in tasks:
             task.cancel()
         self.run(lambda: not self._due, self.now)
         if unseen:
-            raise AssertionError(f"nobody saw what a task raised: {unseen}") from unseen[0]
+            raise AssertionError(f"exceptions of tasks that were never retrieved: {unseen}") from unseen[0]
 
-    # ---- the network ---------------------------------------------------------------------------------------------
+    # ---- the network -------------------------------------------------------------------------------------------------
 
     def direction(self, sender: Computer, receiver: Computer) -> Direction:
         return self._directions.setdefault((sender.name, receiver.name), Direction())
 
     def silence(self, sender: Computer, receiver: Computer, seconds: float) -> None:
-        """In one direction nothing arrives for a while; then it does, since TCP repeats it: but with doubled pauses."""
+        """Let nothing arrive in one direction for a while. Then TCP has repeated it, with doubled pauses."""
         direction = self.direction(sender, receiver)
         direction.silent_until = max(direction.silent_until, self.now + seconds)
         for end in sender.ends:
@@ -99,7 +99,7 @@ class World:
                 end.arrives_at = max(end.arrives_at, self.now + 2 * seconds)
 
     def cut(self, one: Computer, other: Computer, later: float, away: float) -> None:
-        """End their connections: what is on its way is lost. The other notices `later`; dialling is refused as long."""
+        """End their connections and drop what is on its way. `other` notices `later`. Refuse new ones for `away`."""
         for sender, receiver in ((one, other), (other, one)):
             direction = self.direction(sender, receiver)
             direction.away_until = max(direction.away_until, self.now + away)
@@ -110,7 +110,7 @@ class World:
                 self.after(later, end.peer.receive, _RESET)
 
     def dial(self, dialling: Socket, address: Address, answered: asyncio.Future[None]) -> None:
-        """The kernel of the other computer answers, also for a launcher that does not run just now."""
+        """Connect. The kernel of the other computer answers, even if its launcher is frozen."""
         here, there = dialling.computer, self.computers[address[0]]
         to, fro = next(self.delays), next(self.delays)
 
@@ -139,14 +139,14 @@ class World:
 
 
 class Direction:
-    """From one computer to another."""
+    """The state of the network from one computer to another."""
 
     silent_until = 0.0
     away_until = 0.0
 
 
 class Timer:
-    """A call that is due on a computer, or to the world; it can be cancelled."""
+    """A call that is due on a computer, or on none. It can be cancelled."""
 
     __slots__ = ("args", "call", "computer", "off", "when")
 
@@ -175,15 +175,15 @@ class Timer:
 
 
 class Computer:
-    """Where one launcher runs: the part of an event loop that the gang needs, and a clock that agrees with no other."""
+    """Where one launcher runs: the part of an event loop that the gang needs, and a clock of its own."""
 
     def __init__(self, world: World, name: str, clock: float) -> None:
         self.world = world
         self.name = name
         self.ends: list[End] = []
         self.tasks: list[asyncio.Task[Any]] = []
-        self.waiting: list[Timer] = []  # until its launcher runs, if it ever does
-        self.reached = SOON  # no timer is called before its time, whatever is lost by rounding
+        self.waiting: list[Timer] = []  # for its launcher to run again
+        self.reached = SOON  # the latest timer, so that no timer is early because of rounding
         self.frozen_until = 0.0
         self.dead = False  # its launcher
         self.off = False
@@ -197,7 +197,7 @@ class Computer:
         finally:
             asyncio._set_running_loop(None)
 
-    # ---- what can happen to it -----------------------------------------------------------------------------------
+    # ---- what can happen to it ---------------------------------------------------------------------------------------
 
     @property
     def frozen(self) -> bool:
@@ -208,12 +208,12 @@ class Computer:
         return not self.frozen and not self.dead
 
     def freeze(self, seconds: float) -> None:
-        """Its launcher does nothing for a while, its kernel goes on."""
+        """Stop the launcher for a while. The kernel still works."""
         self.frozen_until = max(self.frozen_until, self.world.now + seconds)
         self.world.after(self.frozen_until - self.world.now, self._wake)
 
     def _wake(self) -> None:
-        """As an event loop does: first what has arrived, then the timers that are due."""
+        """Handle first what has arrived, then the timers that are due, as an event loop does."""
         if not self.runs:
             return
         for end in self.ends:
@@ -226,7 +226,7 @@ class Computer:
             self.world.at(self.world.now, timer)
 
     def kill(self) -> None:
-        """Its launcher dies; the kernel ends its connections."""
+        """Kill the launcher. The kernel ends its connections."""
         self.dead = True
         for address in [address for address, listener in self.world.listeners.items() if listener.computer is self]:
             self.world.listeners[address].close()
@@ -234,10 +234,10 @@ class Computer:
             end.close()
 
     def switch_off(self) -> None:
-        """Nobody is told."""
+        """Switch the computer off. No other computer notices."""
         self.dead = self.off = True
 
-    # ---- the event loop ------------------------------------------------------------------------------------------
+    # ---- the event loop ----------------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return max(self.world.now + self._clock, self.reached)
@@ -267,7 +267,7 @@ class Computer:
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What would be logged is looked for when the world ends."""
+        """Do nothing. `World.close` looks for what would be logged here."""
 
     def add_reader(self, listener: Socket, call: Callable[..., object], *args: object) -> None:
         listener.reader = lambda: call(*args)
@@ -308,7 +308,7 @@ class End:
     def __init__(self, computer: Computer, delay: float) -> None:
         self.computer = computer
         self.arrived: deque[bytes | str] = deque()
-        self.arrives_at = 0.0  # what was sent last: nothing overtakes it
+        self.arrives_at = 0.0  # when the last data sent arrives; later data must not be earlier
         self.closed = False
         self.cut = False
         self.transport: Transport | None = None
@@ -320,7 +320,7 @@ class End:
         there, world = self.peer.computer, self._world
         silent_until = world.direction(self.computer, there).silent_until
         lost = self.cut or self.computer.off or there.off or world.over
-        if lost or (what is _RESET and silent_until > world.now):  # nothing is said again of what has ended
+        if lost or (what is _RESET and silent_until > world.now):  # a reset is not repeated
             return
         self.arrives_at = max(self.arrives_at, max(world.now, silent_until) + self._delay)
         world.after(self.arrives_at - world.now, self._arrives, what)
@@ -347,7 +347,7 @@ class End:
 
 
 class Transport(asyncio.Transport):
-    """A connection as its protocol has it."""
+    """The transport of a connection, for its protocol."""
 
     def __init__(self, end: End, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -402,7 +402,7 @@ class Transport(asyncio.Transport):
 
 
 class Socket:
-    """What the gang asks of a socket."""
+    """The part of a socket that the gang needs."""
 
     def __init__(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> None:
         self.computer = cast(Computer, asyncio.get_running_loop())
@@ -460,7 +460,7 @@ def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
         future.set_exception(error)
 
 
-# ---- the modules that the gang's code finds in the place of Python's -------------------------------------------------
+# ---- modules that replace Python's in the code of the gang -----------------------------------------------------------
 
 
 class _Time:
@@ -489,9 +489,9 @@ class _Sockets:
 
 
 def move_in(patch: pytest.MonkeyPatch) -> None:
-    """From here on the gang's code sees the time, the chance and the sockets of the world that it runs in.
+    """Replace time, random numbers and sockets in the code of the gang by those of the simulated world.
 
-    The hub's decisions about generations see its time only: they write to a real folder.
+    The hub's decisions about generations get the simulated time only, since they write to a real folder.
     """
     patch.setattr(restarts, "time", _Time())
     for name, module in list(sys.modules.items()):
