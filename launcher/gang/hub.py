@@ -371,7 +371,7 @@ class Hub:
     # ---- completion ----------------------------------------------------------------------------------------------
 
     async def _mark_and_finish(self) -> None:
-        """Write the mark of completion, then finish. From here on no failure is accepted, since all have trained."""
+        """Write the mark of completion, then finish. All have trained, so failures are ignored meanwhile."""
         marking = asyncio.ensure_future(self._complete())
         marking.add_done_callback(self._after_marking)
         await asyncio.wait([marking], timeout=self._settings.complete_within)
@@ -458,7 +458,7 @@ class Hub:
         try:
             return self._judge(cause)
         except Exception as error:
-            log.info(f"judging the first cause failed, it stands as it is: {error!r}")
+            log.info(f"judging the first cause failed, so it is not changed: {error!r}")
             return cause, Verdict.STOP
 
     def _culprit(self) -> Seat | None:

@@ -356,6 +356,6 @@ def _describe(error: Exception) -> str:
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"
     if isinstance(error, Malformed):
-        return "what answers there is no launcher of this version"
+        return "another program, or a launcher of another version, answers there"
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number and number > 0 else str(error)

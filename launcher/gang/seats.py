@@ -61,7 +61,7 @@ class Seat:
         if self.ended_at is not None and not self.timed_out:
             end = self.ended_at + settings.reconnect_within  # it is dead, unless it reconnects
         else:
-            # It has heard the hub for as short a time as the hub has heard it, and gives the hub up, too.
+            # It stopped hearing the hub when the hub stopped hearing it, and then gives the hub up, too.
             heard_at = self.ended_at if self.connection is None else self.connection.heard_at
             end = (heard_at or time.monotonic()) + settings.silence + settings.ends_within
         return max(0.0, end - time.monotonic())
@@ -163,8 +163,8 @@ class RollCall:
             if one_is_unknown or (other.role == member.role and other.controller != member.controller):
                 raise Refusal(
                     "another job",
-                    f"pod {other.pod}, which has joined, is controlled by {other.controller or 'nobody known'}, "
-                    f"pod {member.pod} by {member.controller or 'nobody known'}",
+                    f"pod {other.pod}, which has joined, is controlled by {other.controller or 'an unknown object'}, "
+                    f"pod {member.pod} by {member.controller or 'an unknown object'}",
                 )
 
     def _is_role_full(self, member: Member) -> bool:

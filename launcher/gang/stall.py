@@ -119,7 +119,7 @@ class StallDetector:
     def _describe_evidence(self, rank: int) -> str:
         count, written = self._evidence.get(rank, (None, False))
         if count is None:
-            return "has told nothing of its processes"
+            return "has not reported its processes"
         return f"has {count} process{'' if count == 1 else 'es'}{'' if written else ' and could not write them down'}"
 
 

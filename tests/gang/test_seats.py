@@ -45,7 +45,7 @@ async def test_trainers_have_the_first_ranks_though_a_server_has_the_lowest_addr
             {"controller": "older"},
             "pod-0, which has joined, is controlled by trainers, pod pod-1 by older",
         ),
-        (2, "pserver", {"controller": ""}, "pod pod-2 by nobody known"),
+        (2, "pserver", {"controller": ""}, "pod pod-2 by an unknown object"),
         (2, "trainer", {}, "pod-2 is no pserver"),
         (1, "pserver", {}, "pod-1 is no trainer"),
         (1, "trainer", {"config": settings(3)}, "2 trainers and 1 pservers, pod pod-1 expects 3 members"),

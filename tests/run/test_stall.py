@@ -293,7 +293,7 @@ async def test_a_member_that_never_has_its_evidence_holds_up_nobody_for_long() -
         nodes = await collects(scene, evidence_within=0.2)
         collected(nodes[0])
         cause = await nodes[1].told_to_stop()
-        assert "rank 0 has 2 processes, rank 1, 2 has told nothing of its processes" in cause.what
+        assert "rank 0 has 2 processes, rank 1, 2 has not reported its processes" in cause.what
 
 
 @in_loop

@@ -41,7 +41,7 @@ def every_launcher_ends(story: Story) -> None:
 
 
 def events_come_in_their_order(story: Story) -> None:
-    """Attempts only grow. Each has Begin, Lead on the hub, Train. After the end only Finish may follow, and only a Stop."""
+    """Attempts only grow. Each has Begin, Lead on the hub, Train. Only Finish may follow the end, after a Stop."""
     for rank in range(story.schedule.size):
         all_of_an_attempt: list[type] = [Begin, Lead, Train] if rank == 0 else [Begin, Train]
         attempt, due = 0, list(all_of_an_attempt)
