@@ -1,16 +1,27 @@
-"""A member that is cut off from its hub opens a second connection, and keeps the first one until the welcome."""
+"""A member that is cut off opens a second connection, and one that reconnects hears what it has missed."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from typing import Any
 
 import pytest
 
-from launcher.gang import Finish, Stop, Train
+from launcher.gang import Finish, HubLost, Restart, Stop, Train
 from launcher.gang.protocol import ALIVE
-from tests.support.members import Node, Relay, Scene, died, in_loop, settings, until
+from tests.support.hubs import (
+    KILLED,
+    SECOND,
+    begin_again,
+    disconnect,
+    fails,
+    serve_again,
+    times,
+    training_through_a_relay,
+)
+from tests.support.members import BEGUN, Node, Relay, Scene, died, in_loop, settings, until
 
 HELLO = b'"word":"hello"'
 BEATS = 20
@@ -225,3 +236,80 @@ async def test_a_member_that_has_left_does_not_connect_again() -> None:
 def returning() -> list[str]:
     names = [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
     return [name for name in names if name in ("_open_second", "_reconnect")]
+
+
+# ---- reconnecting during a restart -----------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_member_that_reconnects_hears_of_the_restart_that_it_missed() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene)
+        member.trained()
+        await disconnect(relay)
+        cause = died("trainer", 0, 3)
+        hub.failed(cause, time.monotonic() - 10)  # long before the cut, so the hub does not wait for the member
+        await hub.hears(Restart(1, cause))
+        assert not member.has(Restart)
+        relay.refusing = False
+        await member.hears(Restart(1, cause))
+        nodes: list[Node] = [hub, member]
+        await begin_again(nodes)
+        await serve_again(nodes)
+        hub.trained()
+        await asyncio.sleep(0.03)
+        assert not hub.completions, "a repeated message of the attempt before counts in this one"
+        member.trained()
+        for node in nodes:
+            await node.hears(Finish())
+
+
+@in_loop
+async def test_a_member_that_ended_while_it_was_disconnected_says_so_when_it_reconnects() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene)
+        await fails([hub, member])
+        await disconnect(relay)
+        for node in (hub, member):
+            node.ended()
+        relay.refusing = False
+        for node in (hub, member):
+            await node.hears(SECOND)
+
+
+@in_loop
+async def test_a_member_that_reconnects_after_the_begin_gets_each_event_once() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene)
+        hub.may_begin.clear()
+        await fails([hub, member])
+        for node in (hub, member):
+            node.ended()
+        await until(lambda: len(hub.prepared) == 2, "all have ended")
+        await disconnect(relay)
+        hub.may_begin.set()
+        await hub.hears(SECOND)
+        assert SECOND not in member.events
+        relay.refusing = False
+        await member.hears(SECOND)
+        member.serving()
+        await until(lambda: relay.passed.count(b'"serving","turn":1') == 1, "the member serves")
+        await disconnect(relay)
+        hub.serving()
+        relay.refusing = False
+        for node in (hub, member):
+            await until(lambda node=node: times(node, Train) == 2, "the second Train")  # type: ignore[misc]
+        assert member.events == [BEGUN, Train(), Restart(1, KILLED), SECOND, Train()]
+
+
+@in_loop
+async def test_trained_before_the_restart_does_not_count_when_the_hub_is_lost() -> None:
+    async with Scene() as scene:
+        hub, member, relay = await training_through_a_relay(scene, reconnect_within=0.5)
+        member.trained()
+        await fails([hub, member], died("trainer", 0, 3))
+        relay.refusing = True
+        relay.cut()
+        cause = await member.told_to_stop()
+        assert (cause.kind, cause.rank) == ("lost", 0)
+        assert not member.has(HubLost)

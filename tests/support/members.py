@@ -280,6 +280,25 @@ class Relay:
         writer.close()
 
 
+async def stopped_once_by(nodes: list[Node], cause: Cause) -> None:
+    """Wait until all nodes have got a Stop by this cause, and check that it is the only one."""
+    for node in nodes:
+        assert await node.told_to_stop() == cause
+        assert [event for event in node.events if isinstance(event, Stop)] == [Stop(cause)]
+
+
+async def cut_gang(scene: Scene, **changes: Any) -> tuple[list[Node], Relay]:
+    """Return two members that train, and the relay between rank 1 and the hub."""
+    nodes = [await scene.node(rank, settings(2, **changes)) for rank in range(2)]
+    relay = await scene.relay(nodes[0].place)
+    await scene.joined(nodes, hub=relay.place)
+    for node in nodes:
+        node.ready()
+    for node in nodes:
+        await node.hears(Train())
+    return nodes, relay
+
+
 class NodeProcess:
     """A node in a process of its own. It joins and reports staged and serving, and trained if asked to."""
 
