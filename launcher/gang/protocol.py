@@ -3,8 +3,8 @@
 This page is the specification. `handshake.py` and `messages.py` build and read the single messages.
 
 Roles
-    Every launcher listens on the gang port. The launcher of rank 0 is the hub; every other launcher is a member and
-    keeps one TCP connection to the hub. Members do not talk to each other. The hub decides; members report.
+    Every launcher listens on the gang port. The launcher of rank 0 is the hub. Every other launcher, here called a
+    member, keeps one TCP connection to the hub. The hub decides; members report, and do not talk to each other.
 
 Lines
     A message is one line: a JSON object in UTF-8, ended by a line feed. Its "word" is the name of the message, and the
@@ -17,7 +17,7 @@ Lines
 A whole run
     member                               hub
        | ------- TCP connection -------> |
-       | <---------------------challenge |    handshake
+       | <-------------------- challenge |    handshake
        | hello ------------------------> |
        | <-------------- waiting, 0 to n |    until all members have joined
        | <---------------------- welcome |
@@ -74,8 +74,8 @@ Proofs
     prevents mistakes but no attack.
 
 At work, from the hub
-    begin       turn, generation, resume. Start the servers. `generation` counts the attempts of all gangs of the job.
-                `resume` is the last pass that need not be trained again, or null.
+    begin       turn, generation, resume. Start the servers that do not run yet. `generation` counts the attempts of all
+                gangs of the job. `resume` is the last pass that need not be trained again, or null.
     train       turn, stall. Start the trainers. If no trainer of the job prints anything for `stall` seconds, the job
                 is stalled. 0 means that there is no limit, and that no progress is to be reported.
     collect     turn. No trainer has printed anything for `stall` seconds. Write down what all processes do, then say
@@ -98,8 +98,9 @@ At work, from a member
                 written down.
     trained     turn. All trainers of the member have ended with exit code 0.
     ended       turn. After restart: all processes of the attempts before `turn` have ended.
-    failed      turn, cause, age. Something has failed here `age` seconds before this was sent. It is also the last
-                message of a member that gives up before its welcome; the rank in its cause is then null.
+    failed      turn, cause, age. Something has failed here `age` seconds before this was sent. The hub waits 0.3 s for
+                the reports of others, since the oldest failure is the cause. It is also the last message of a member
+                that gives up before its welcome; the rank in its cause is then null.
     stopped     After stop: all processes of the member have ended, and it is leaving.
 
     A cause is an object: kind, pod and what are strings, code is an integer, rank is an integer or null, tail is a list
