@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from launcher.gang import Gang
 from launcher.model import Process
 from launcher.processes.guardian import Guardian
-from launcher.processes.supervisor import Supervisor
 from launcher.run.event_source import EventSource
+from launcher.run.factories import Factories
 from launcher.run.stall import Watchdog
 from launcher.run.start_order import StartOrder
 
@@ -31,13 +31,14 @@ class Attempt:
         events: EventSource,
         gang: Gang,
         guardian: Guardian | None,
+        factories: Factories,
         *,
         watched: bool,
     ) -> None:
         self.number = number
         self._events = events
         self.watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line())
-        self.supervisor = Supervisor(
+        self.supervisor = factories.supervisor(
             events, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
         )
         self.order = StartOrder(gang, number, self.supervisor.start, self.later)

@@ -24,6 +24,7 @@ from launcher.processes.supervisor import Died, PassDone, Serving
 from launcher.run import backoff_limit, deaths, outcome, shutdown, stall
 from launcher.run.attempt import Attempt, TimerDue
 from launcher.run.event_source import EventSource
+from launcher.run.factories import REAL, Factories
 from launcher.run.join import JobComplete, Joined, Staged, StepFailed
 from launcher.run.node import Node
 from launcher.run.session import AttemptEnded, Session, SessionEnded
@@ -55,11 +56,17 @@ class Conductor:
     """Knows how far this member is, and decides."""
 
     def __init__(
-        self, config: JobConfig, flags: Sequence[str], command: Sequence[str], guardian: Guardian | None
+        self,
+        config: JobConfig,
+        flags: Sequence[str],
+        command: Sequence[str],
+        guardian: Guardian | None,
+        factories: Factories = REAL,
     ) -> None:
         self._config = config
         self._command = command
         self._guardian = guardian
+        self._factories = factories
         self._queue: asyncio.Queue[tuple[EventSource, object]] = asyncio.Queue()
         self._events = EventSource(self._queue)  # for what concerns all gangs and turns
         self._node = Node(config, flags, command, lambda cause: self._events(LeaseLost(cause)))
@@ -72,7 +79,7 @@ class Conductor:
         self._session = self._new_session(rejoin=False)
 
     def _new_session(self, *, rejoin: bool) -> Session:
-        return Session(self._config, self._node, self._queue, self._guardian, self.told, rejoin=rejoin)
+        return Session(self._config, self._node, self._queue, self._guardian, self.told, self._factories, rejoin=rejoin)
 
     @property
     def _turn(self) -> Attempt:

@@ -24,10 +24,11 @@ from launcher.base.aio import bounded, off_loop
 from launcher.config import JobConfig
 from launcher.data.staging import Copy, Staging
 from launcher.discovery import ranks
-from launcher.discovery.finder import FinderSettings, make_finder
+from launcher.discovery.finder import FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, JoinFailed
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
+from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
 from launcher.store.failure_marks import FailureMarks, name_of
 from launcher.store.history import History
@@ -83,13 +84,15 @@ class Joining:
         *,
         rejoin: bool = False,
         staged: bool = False,
+        factories: Factories = REAL,
     ) -> None:
         self._config = config
         self._rejoin = rejoin
         self._staged = staged
         self._gang = gang
         self._events = events
-        self._finder = make_finder(finder_settings(config, rejoin=rejoin))
+        self._make_staging = factories.staging
+        self._finder = factories.finder(finder_settings(config, rejoin=rejoin))
         self._deadline = 0.0
         self._staging: Staging | None = None
         self._controller: str | None = None  # of the own role, where the identity is agreed at the join
@@ -106,7 +109,7 @@ class Joining:
         if rank is None or self._staging is not None or self._staged:
             return
         config = self._config
-        self._staging = Staging(copies(config, rank), config.workdir, config.environment)
+        self._staging = self._make_staging(copies(config, rank), config.workdir, config.environment)
         self._go("staging", self._copy(self._staging))
 
     async def what_became_of(self, pod: str) -> str:

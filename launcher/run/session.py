@@ -14,6 +14,7 @@ from launcher.processes.guardian import Guardian
 from launcher.run import outcome, stall
 from launcher.run.attempt import Attempt
 from launcher.run.event_source import EventSource
+from launcher.run.factories import Factories
 from launcher.run.join import Joined, Joining
 from launcher.run.node import Node
 from launcher.run.restarts import GONE, Generations
@@ -46,6 +47,7 @@ class Session:
         queue: asyncio.Queue[tuple[EventSource, object]],
         guardian: Guardian | None,
         told: asyncio.Future[None],
+        factories: Factories,
         *,
         rejoin: bool,
     ) -> None:
@@ -54,6 +56,7 @@ class Session:
         self._queue = queue
         self._guardian = guardian
         self._told = told
+        self._factories = factories
         self.events = EventSource(queue)
         self._settings = _settings(config)
         self.gang = Gang(
@@ -63,7 +66,7 @@ class Session:
             judge=self._judge,
             prepare=self._prepare,
         )
-        self.joining = Joining(config, self.gang, self.events, rejoin=rejoin, staged=node.staged)
+        self.joining = Joining(config, self.gang, self.events, rejoin=rejoin, staged=node.staged, factories=factories)
         self.joined = False  # from the roster to the leaving
         self.begun: Begin | None = None
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
@@ -102,7 +105,8 @@ class Session:
 
     def _new_turn(self, number: int) -> Attempt:
         watched = self._config.gang.stall_timeout > 0
-        turn = Attempt(number, EventSource(self._queue), self.gang, self._guardian, watched=watched)
+        events = EventSource(self._queue)
+        turn = Attempt(number, events, self.gang, self._guardian, self._factories, watched=watched)
         if self._node.staged:
             turn.order.staged()
         if self._told.done():

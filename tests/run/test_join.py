@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from launcher import config
 from launcher.discovery.finder import Finder, FinderSettings
 from launcher.discovery.own_pod import own_member
@@ -14,7 +12,7 @@ from launcher.discovery.single import SingleFinder
 from launcher.gang import Gang, Verdict
 from launcher.gang import GangSettings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
-from launcher.run import join
+from launcher.run.factories import Factories
 from launcher.run.join import JobComplete, Joined, Joining
 from tests.support.members import until
 
@@ -30,9 +28,7 @@ class Lingering(SingleFinder):
         self.asks = False
 
 
-def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(tmp_path: Path) -> None:
     made: list[Lingering] = []
 
     def make(settings: FinderSettings) -> Finder:
@@ -43,7 +39,7 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
         events: asyncio.Queue[object] = asyncio.Queue()
         job = config.read({"LAUNCHER_WORKDIR": str(tmp_path)}, {}, check_here=False)
         gang = Gang(GangSettings(1, 0), events.put_nowait, complete=nothing, judge=as_it_is, prepare=at_once)
-        joining = Joining(job, gang, events.put_nowait)
+        joining = Joining(job, gang, events.put_nowait, factories=Factories(finder=make))
         joining.begin()
         while not isinstance(await asyncio.wait_for(events.get(), 10), Joined):
             pass
@@ -52,7 +48,6 @@ def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(
         await joining.end()
         await gang.close()
 
-    monkeypatch.setattr(join, "make_finder", make)
     asyncio.run(test())
 
 
@@ -71,9 +66,7 @@ class OfARole(SingleFinder):
         return Peers(own_member(self._settings, rank, "127.0.0.1"), "127.0.0.1" if rank else None, "own-uid", rank)
 
 
-def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_by_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_by_its_own(tmp_path: Path) -> None:
     async def start(role: str, hub_port: int) -> tuple[Joining, Gang, asyncio.Queue[object]]:
         given = {
             "LAUNCHER_ROLE": role,
@@ -86,7 +79,8 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         events: asyncio.Queue[object] = asyncio.Queue()
         settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
         gang = Gang(settings, events.put_nowait, complete=nothing, judge=as_it_is, prepare=at_once)
-        joining = Joining(config.read(given, {}, check_here=False), gang, events.put_nowait)
+        told = config.read(given, {}, check_here=False)
+        joining = Joining(told, gang, events.put_nowait, factories=Factories(finder=OfARole))
         joining.begin()
         await until(lambda: gang.port, "it listens")
         return joining, gang, events
@@ -107,7 +101,6 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
         records[0].mark_complete()
         await both(JobComplete)
 
-    monkeypatch.setattr(join, "make_finder", OfARole)
     asyncio.run(test())
 
 
