@@ -30,7 +30,10 @@ _RESET = "the connection is gone"
 
 
 class World:
-    """All events that are due, the computers, and the network. `tap` is called with each line that arrives."""
+    """All events that are due, the computers, and the network.
+
+    `sent` is called with each line that is sent, `tap` with each that arrives.
+    """
 
     def __init__(self, delays: Sequence[float]) -> None:
         self.now = 0.0
@@ -39,6 +42,7 @@ class World:
         self.computers: dict[str, Computer] = {}
         self.listeners: dict[Address, Socket] = {}
         self.tap: Callable[[Computer, Computer, bytes], None] = lambda sender, receiver, line: None
+        self.sent: Callable[[Computer, Computer, bytes], None] = lambda sender, receiver, line: None
         self.over = False
         self._directions: dict[tuple[str, str], Direction] = {}
         self._due: list[tuple[float, int, Timer]] = []
@@ -381,6 +385,8 @@ class Transport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if not self._closing and not self._said_all:
+            here = self._end.computer
+            here.world.sent(here, self._end.peer.computer, bytes(data))
             self._end.send(bytes(data))
 
     def write_eof(self) -> None:

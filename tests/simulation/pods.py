@@ -1,0 +1,391 @@
+"""Jobs of pods in simulated time: each runs the launcher's real conductor, with another supervisor and finder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from launcher import config
+from launcher.base.log import TextHandler, shown_by
+from launcher.config import JobConfig
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.own_pod import own_member
+from launcher.errors import Exit, Failure
+from launcher.model import Member, Outcome, Peers, Shape
+from launcher.run.conductor import Conductor
+from launcher.run.factories import Factories
+from tests.simulation.children import Child, FakeSupervisor, Program
+from tests.simulation.machines import Machine, Machines, Volume, here
+
+FLAGS = ("--config=trainer_config.lr.py", "--num_passes=3")
+
+
+async def run_launcher(
+    config: JobConfig,
+    flags: Sequence[str],
+    command: Sequence[str],
+    factories: Factories,
+    received: Sequence[int],
+) -> Outcome:
+    """What the process of a launcher does, from its first moment to its exit code."""
+    conductor = Conductor(config, flags, command, None, factories)
+    conductor.watch_signals(received)
+    result = await conductor.conduct()
+    await conductor.leave(result)
+    return result
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that a pod did, or that happened to it, as it is seen from outside of its launcher.
+
+    kind: child | said | in | out | runs | file | end | fault
+    """
+
+    at: float
+    pod: Pod
+    kind: str
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Scene:
+    """The machines, their volume, and all that was seen on them."""
+
+    def __init__(self, folder: str, delays: Sequence[float] = (0.05,)) -> None:
+        self.volume = Volume(os.path.join(folder, "volume"))
+        os.mkdir(self.volume.folder)
+        self.disks = os.path.join(folder, "disks")
+        self.world = Machines(delays, self.volume)
+        self.world.sent = partial(self._line, "out")
+        self.world.tap = lambda sender, receiver, line: self._line("in", receiver, sender, line)
+        self.volume.changed = self._changed
+        self.jobs: list[Job] = []
+        self.entries: list[Entry] = []
+        self._pods: dict[str, Pod] = {}
+        self.gone: Callable[[Pod], None] = lambda pod: None  # told of each whose launcher has ended
+        self._expected = 0  # pods that will be made
+        self._triggers: list[tuple[Pod, str, str, Callable[[], object]]] = []
+
+    def add(self, pod: Pod) -> Machine:
+        disk = os.path.join(self.disks, pod.address)
+        os.makedirs(disk)
+        self._pods[pod.address] = pod
+        return self.world.machine(pod.address, 1000.0 * len(self._pods), disk)
+
+    def pods(self) -> list[Pod]:
+        return list(self._pods.values())
+
+    def run(self, until: float) -> list[Pod]:
+        """Until nobody is left. Gives who has not come to an end."""
+        with shown_by(TextHandler(self._said)):
+            self.world.run(lambda: not self._expected and not self._living(), until)
+            living = self._living()
+            self.world.close()
+        return living
+
+    def _living(self) -> list[Pod]:
+        return [pod for pod in self.pods() if pod.due or (pod.lives and not pod.machine.dead)]
+
+    def at(self, seconds: float, call: Callable[..., object], *args: object) -> None:
+        """Let something happen so long after the beginning."""
+        self.world.after(seconds, call, *args)
+
+    def expect(self, seconds: float, call: Callable[..., object], *args: object) -> None:
+        """The same for something that makes a pod: nothing is over before."""
+
+        def do() -> None:
+            self._expected -= 1
+            call(*args)
+
+        self._expected += 1
+        self.at(seconds, do)
+
+    def when(self, pod: Pod, kind: str, words: str, call: Callable[..., object], *args: object) -> None:
+        """Let something happen at once when this is seen of a pod for the first time."""
+        self._triggers.append((pod, kind, words, partial(call, *args)))
+
+    def note(self, pod: Pod, kind: str, text: str, **facts: Any) -> None:
+        if self.world.over:
+            return
+        self.entries.append(Entry(self.world.now, pod, kind, text, facts))
+        line = facts.get("line", b"").decode()
+        for trigger in list(self._triggers):
+            of, known, words, call = trigger
+            if of is pod and known == kind and words in (line or text):
+                self._triggers.remove(trigger)
+                self.world.after(0.0, call)
+
+    def _said(self, text: str) -> None:
+        self.note(self._pods[here().name], "said", text)
+
+    def _line(self, kind: str, one: Any, other: Any, line: bytes) -> None:
+        self.note(self._pods[one.name], kind, "", other=self._pods[other.name], line=line)
+
+    def _changed(self, machine: Machine, path: str) -> None:
+        name = os.path.relpath(path, self.volume.folder)
+        content = b""
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                content = file.read()
+        self.note(self._pods[machine.name], "file", name, content=content)
+
+
+class Job:
+    """Pods that train together, and what a cluster does for them."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        size: int = 3,
+        *,
+        pservers: int = 0,
+        identity: str = "job-1",
+        flags: Sequence[str] = FLAGS,
+        command: Sequence[str] = (),
+        program: Program | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.scene = scene
+        self.shape = Shape(size, pservers)
+        self.identity = identity
+        self.flags = flags
+        self.command = command
+        self.program = program or Program()
+        self.environment = environment or {}
+        self.number = len(scene.jobs)
+        scene.jobs.append(self)
+        self.pods = [self.make(rank) for rank in range(self.shape.size)]  # the newest of each rank
+
+    def make(self, rank: int, starts: int = 0) -> Pod:
+        """A pod that is not started yet; `starts` counts those of this rank before it."""
+        return Pod(self, rank, starts)
+
+    def start(self, *ranks: int, after: float = 0.0) -> Job:
+        for rank in ranks or range(self.shape.size):
+            self.pods[rank].due = True
+            self.scene.world.after(after, self.pods[rank].start)
+        return self
+
+    def again(self, rank: int, after: float) -> None:
+        """Let another pod come in the place of one that has gone by then."""
+        self.scene.expect(after, self._again, rank)
+
+    def _again(self, rank: int) -> None:
+        before = self.pods[rank]
+        pod = self.pods[rank] = self.make(rank, before.starts + 1)
+        pod.program = before.program
+        pod.start()
+
+    def save_pass(self, number: int) -> None:
+        place = os.path.join(self.output, f"pass-{number:05d}")
+        os.makedirs(place, exist_ok=True)
+        open(os.path.join(place, "done"), "w").close()
+
+    @property
+    def output(self) -> str:
+        return os.path.join(self.scene.volume.folder, "job", "output")
+
+
+class Pod:
+    """One pod: its launcher, its processes, and its machine."""
+
+    def __init__(self, job: Job, rank: int, starts: int) -> None:
+        self.job = job
+        self.rank = rank
+        self.starts = starts
+        self.name = f"{'abcdef'[job.number]}-{rank}"
+        self.label = self.name + ("" if not starts else f"-again-{starts}")
+        self.uid = f"uid-{self.label}"
+        self.address = f"10.{job.number}.{starts}.{rank}"
+        self.role = job.shape.role(rank)
+        self.program = job.program
+        self.stages = 0.5
+        self.staging_fails = ""
+        self.hangs = False  # its trainers go no further
+        self.due = False  # will be started
+        self.lives = False
+        self.result: Outcome | None = None
+        self.left_at: float | None = None
+        self.told_at: list[float] = []
+        self.became = ""  # what Kubernetes says of it once it is gone
+        self.children: list[tuple[Child, FakeSupervisor]] = []
+        self.doomed: list[tuple[str, int, float, float]] = []  # kind, code, seconds after the start, noticed later
+        self.machine = job.scene.add(self)
+        self.termination = Path(self.machine.disk, "termination")
+
+    # ---- what happens to it --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.due = False
+        if not self.machine.off and self.result is None and not self.lives:
+            self.lives = True
+            self.termination.touch()
+            self.note("fault", "starts")
+            self.machine.create_task(self._run())
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        if self.lives and not self.machine.dead:
+            self.told_at.append(self.job.scene.world.now)
+            self.note("fault", "is told to stop", told=True)
+            self.became = "deleted"
+            if handler := self.machine.handlers.get(number):
+                self.machine.call_soon(handler)
+
+    def kill(self) -> None:
+        """Its launcher, by SIGKILL."""
+        self._gone("is killed", "OOMKilled")
+        self.machine.kill()
+
+    def switch_off(self) -> None:
+        """With its node."""
+        self._gone("is switched off", "its node does not answer")
+        self.machine.switch_off()
+
+    def dies(self, kind: str, code: int, after: float = 0.0, later: float = 0.0) -> None:
+        """A child of this kind that runs; one that does not run yet dies so long after its start."""
+        for child, supervisor in self.children:
+            if child.alive and child.process.role == kind:
+                supervisor.die(child, code, later)
+                return
+        self.doomed.append((kind, code, after, later))
+
+    def stall(self, seconds: float) -> None:
+        self.note("fault", f"its volume does not answer for {seconds:g} s")
+        self.job.scene.volume.stall(self.machine, seconds)
+
+    def _gone(self, how: str, became: str) -> None:
+        if self.lives:
+            self.note("fault", how, gone=True)
+        self.lives = False
+        self.became = self.became or became
+        for child, supervisor in self.children:
+            supervisor.lose(child, f"{child.process.role} is gone")
+        self.job.scene.gone(self)
+
+    # ---- what its launcher is given ------------------------------------------------------------------------------
+
+    def after(self, seconds: float, call: Callable[..., object], *args: object) -> None:
+        """Of its processes, which do not wait for the launcher."""
+        self.job.scene.world.after(seconds, call, *args)
+
+    def note(self, kind: str, text: str, **facts: Any) -> None:
+        self.job.scene.note(self, kind, text, **facts)
+
+    def started(self, child: Child, supervisor: FakeSupervisor) -> None:
+        self.children.append((child, supervisor))
+        for doom in [doom for doom in self.doomed if doom[0] == child.process.role][:1]:
+            self.doomed.remove(doom)
+            _, code, after, later = doom
+            self.after(after, supervisor.die, child, code, later)
+
+    @property
+    def config(self) -> JobConfig:
+        job, disk = self.job, self.machine.disk
+        roles = {"LAUNCHER_ROLE": self.role, "LAUNCHER_PSERVERS": str(job.shape.pservers), "LAUNCHER_SELECTOR": "app=x"}
+        given = {
+            "JOB_NAME": "job",
+            "JOB_PATH": job.scene.volume.folder,
+            "CONF_PADDLE_GRADIENT_NUM": str(job.shape.trainers),
+            "POD_NAME": self.name,
+            "POD_IP": self.address,
+            "POD_UID": self.uid,
+            "LAUNCHER_RANK": str(job.shape.number(self.rank)),
+            "LAUNCHER_WORKDIR": disk,
+            "LAUNCHER_TERMINATION_LOG": str(self.termination),
+            **({"LAUNCHER_JOB_ID": job.identity} if job.identity else {}),
+            **(roles if job.shape.pservers else {}),
+            **job.environment,
+        }
+        read = config.read(given, {}, check_here=False)
+        return replace(read, training_address=self.address, host_name=self.name)
+
+    async def _run(self) -> None:
+        factories = Factories(
+            supervisor=cast(Any, partial(FakeSupervisor, self)),
+            finder=lambda settings: FakeFinder(self, settings),
+            staging=cast(Any, partial(FakeStaging, self)),
+        )
+        received = [signal.SIGTERM for _ in self.told_at]
+        result = await run_launcher(self.config, self.job.flags, self.job.command, factories, received)
+        if self.job.scene.world.over:
+            return
+        self.result, self.left_at, self.lives = result, self.job.scene.world.now, False
+        self.note("end", self.termination.read_text() or "no termination message", result=result)
+        for child, supervisor in self.children:
+            if not self.program.held:
+                supervisor.lose(child, f"{child.process.role} was left behind")
+        self.machine.call_soon(self.machine.kill)
+        if result.code == Exit.STOPPED:
+            self.job.scene.gone(self)
+
+
+class FakeFinder:
+    """Knows the pods of the job as Kubernetes does, by their numbers."""
+
+    def __init__(self, pod: Pod, settings: FinderSettings) -> None:
+        self._pod = pod
+        self._settings = settings
+
+    async def start(self) -> None:
+        pass
+
+    async def identity(self) -> str | None:
+        if self._settings.job_id or not self._pod.job.shape.pservers:
+            return self._settings.job_id
+        return f"uid-of-{self._pod.role}s"
+
+    async def find(self) -> Peers:
+        pod, hub = self._pod, self._pod.job.pods[0]
+        me = own_member(self._settings, pod.rank, pod.address)
+        return Peers(me, hub.address if pod.rank else None, await self.identity(), pod.rank)
+
+    def members(self) -> list[Member]:
+        job = self._pod.job
+        return [
+            Member(pod.name, pod.uid, pod.address, pod.address, pod.rank, job.shape.role(pod.rank)) for pod in job.pods
+        ]
+
+    def missing(self, present: Collection[str]) -> str:
+        absent = [pod.name for pod in self._pod.job.pods if not pod.lives]
+        return f"not there: {', '.join(absent)}" if absent else "all pods are there"
+
+    def other(self) -> tuple[str | None, str]:
+        return None, ""
+
+    async def ask(self, pod: str) -> str:
+        self._pod.note("runs", f"ask Kubernetes about {pod}")
+        await asyncio.sleep(0.1)
+        known = [known for known in self._pod.job.scene.pods() if pod in (known.name, known.uid)]
+        return next((one.became for one in known if one.became), "")
+
+    async def close(self) -> None:
+        pass
+
+
+class FakeStaging:
+    """Copies nothing, and takes its time for that."""
+
+    def __init__(self, pod: Pod, copies: Sequence[Any], workdir: str, env: object) -> None:
+        self._pod = pod
+        self._what = ", ".join(copy.what for copy in copies) or "nothing"
+        self._runs = False
+
+    async def run(self) -> None:
+        self._runs = True
+        self._pod.note("runs", f"copy {self._what}")
+        await asyncio.sleep(self._pod.stages)
+        self._runs = False
+        if self._pod.staging_fails:
+            raise Failure(Exit.NO_INPUT, self._pod.staging_fails)
+        self._pod.note("child", "all is copied", staged=True)
+
+    async def close(self) -> None:
+        if self._runs:
+            self._pod.note("runs", "stop copying")
