@@ -1,0 +1,403 @@
+"""What must be true of every whole job, as it is seen from outside of its launchers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from launcher.errors import Exit
+from launcher.model import AGAIN, CHILDREN, Cause, Outcome
+from tests.simulation.children import Child
+from tests.simulation.conductors import GRACE, Stalls, Tale
+from tests.simulation.pods import Entry, Pod
+from tests.simulation.schedule import Cut, Freeze, Killed, Off, Silence
+
+NEARLY = 1e-6
+CODES = {int(code) for code in Exit}
+LEAVES_WITHIN = 10.0  # after the grace: the hub's word, the farewell, and a slow volume
+
+
+def everybody_comes_to_an_end(tale: Tale) -> None:
+    assert not tale.waiting, f"still there: {[pod.label for pod in tale.waiting]}"
+
+
+def results(tale: Tale) -> Iterator[tuple[Pod, Outcome]]:
+    for pod in tale.pods:
+        if pod.result is not None:
+            yield pod, pod.result
+
+
+def no_fault_of_the_launcher_itself(tale: Tale) -> None:
+    for entry in tale.scene.entries:
+        if entry.kind in ("said", "end"):
+            assert "fault of the launcher" not in entry.text, f"{entry.pod.label}: {entry.text}"
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+
+def lives(tale: Tale) -> list[tuple[Child, Pod, float, float]]:
+    """Each child with its pod, its start and its end."""
+    begins: dict[Child, Entry] = {}
+    ends: dict[Child, float] = {}
+    for entry in tale.scene.entries:
+        if "started" in entry.facts:
+            begins[entry.facts["started"]] = entry
+        elif "ended" in entry.facts:
+            ends[entry.facts["ended"]] = entry.at
+    return [(child, begin.pod, begin.at, ends.get(child, float("inf"))) for child, begin in begins.items()]
+
+
+def trainers_of_two_generations_never_run_together(tale: Tale) -> None:
+    """docs/resume.md has the exceptions: whoever is frozen, or is beyond a cut, may go on for longer than is known."""
+    lost = (fault.rank % len(tale.scene.jobs[0].pods) for fault in tale.whole.faults if isinstance(fault, Killed | Off))
+    if tale.has(Freeze, Silence, Stalls, Cut) or 0 in lost:
+        return
+    trainers = [life for life in lives(tale) if life[0].process.role == "trainer"]
+    for (one, pod, begun, ended), (other, another, began, finished) in itertools.combinations(trainers, 2):
+        if one.generation != other.generation or pod.job is not another.job:
+            together = min(ended, finished) - max(begun, began)
+            assert together <= NEARLY, f"for {together:g} s at {max(begun, began):g}: {pod.label} {another.label}"
+
+
+def nothing_runs_when_its_launcher_has_left(tale: Tale) -> None:
+    for entry in tale.scene.entries:
+        if "ended" in entry.facts:
+            assert "left behind" not in entry.text, f"{entry.pod.label}: {entry.text}"
+
+
+def who_is_told_to_stop_starts_nothing_more(tale: Tale) -> None:
+    """A frozen launcher hears of it later."""
+    for entry in tale.scene.entries if not tale.has(Freeze) else ():
+        if "started" in entry.facts and entry.pod.told_at:
+            told = entry.pod.told_at[0]
+            assert entry.at <= told + NEARLY, f"told at {told}: {entry.at} {entry.pod.label} {entry.text}"
+
+
+def trainers_start_once_all_is_copied_here(tale: Tale) -> None:
+    staged = set[Pod]()
+    for entry in tale.scene.entries:
+        if entry.facts.get("staged"):
+            staged.add(entry.pod)
+        if "started" in entry.facts and entry.facts["started"].process.role == "trainer":
+            assert entry.pod in staged, f"{entry.at} {entry.pod.label}: {entry.text}"
+
+
+def trainers_start_once_all_servers_serve(tale: Tale) -> None:
+    """Those of their own pod, in their own attempt."""
+    latest: dict[Pod, Child] = {}
+    serving = set[Child]()
+    for entry in tale.scene.entries:
+        if "serves" in entry.facts:
+            serving.add(entry.facts["serves"])
+        if "started" in entry.facts:
+            child = entry.facts["started"]
+            if child.process.role == "pserver":
+                latest[entry.pod] = child
+            elif entry.pod in latest:
+                assert latest[entry.pod] in serving, f"{entry.at} {entry.pod.label}: {entry.text}"
+
+
+def a_trainer_goes_on_after_the_last_pass(tale: Tale) -> None:
+    """Of v0, which is told so by flags."""
+    if tale.whole.mode != "v0" or tale.whole.pservers or not tale.whole.saves or tale.whole.rivals is not None:
+        return
+    if tale.has(Silence, Cut, Freeze, Stalls, Killed, Off):
+        return
+    last, first_of = -1, dict[int | None, int]()
+    for entry in tale.scene.entries:
+        last = max(last, entry.facts.get("saved", -1))
+        if entry.kind == "runs" and entry.text.startswith("logs ") and entry.facts["generation"] is not None:
+            first_of.setdefault(entry.facts["generation"], last + 1)
+        if "started" in entry.facts and entry.facts["started"].process.role == "trainer":
+            first = first_of[entry.facts["started"].generation]
+            goes_on = f"--start_pass={first} " in f"{entry.text} "
+            assert goes_on or (not first and "start_pass" not in entry.text), f"{entry.pod.label}: {entry.text}"
+
+
+def a_second_signal_ends_all_children_at_once(tale: Tale) -> None:
+    if tale.has(Freeze):
+        return
+    for _, pod, begun, ended in lives(tale):
+        if len(pod.told_at) > 1 and begun <= pod.told_at[1]:
+            assert ended <= pod.told_at[1] + 0.1, f"{pod.label}: told at {pod.told_at}, ended at {ended}"
+
+
+# ---- before the join -------------------------------------------------------------------------------------------------
+
+HELD = "waiting up to 30 s for the gang, to tell it"
+
+
+def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
+    """Whoever has said so tells it once it has joined, or ends by it."""
+    for pod in tale.pods:
+        own = [entry for entry in tale.scene.entries if entry.pod is pod]
+        held = next((number for number, entry in enumerate(own) if entry.text == HELD), None)
+        if held is None or pod.result is None or pod.told_at:
+            continue
+        later = own[held:]
+        told = any(entry.kind == "out" and b'"word":"failed"' in entry.facts["line"] for entry in later)
+        known = pod.rank == 0 and joined(tale, pod)  # the hub need not send it
+        cause = pod.result.cause
+        assert told or known or (cause and cause.rank in (pod.rank, None)), f"{pod.label}: {pod.result}"
+
+
+# ---- what the hub says ----------------------------------------------------------------------------------------------
+
+
+def of_one_gang(tale: Tale) -> Iterator[tuple[Pod, list[Pod], list[tuple[Entry, dict[str, Any]]]]]:
+    """Of each job with one gang only, the hub, the others, and all that the hub says and hears, in order."""
+    gathers = any("for who takes its place" in entry.text for entry in tale.scene.entries)
+    if gathers or not tale.undisturbed() or any(pod.starts for pod in tale.pods):
+        return
+    for job in tale.scene.jobs:
+        hub, *others = job.pods
+        own = (entry for entry in tale.scene.entries if entry.pod is hub and entry.kind in ("in", "out"))
+        yield hub, others, [(entry, json.loads(entry.facts["line"])) for entry in own]
+
+
+def the_hub_says_each_word_when_all_have_said_what_it_needs(tale: Tale) -> None:
+    for _, others, lines in of_one_gang(tale):
+        said: dict[tuple[str, int], set[Pod]] = {}
+        for entry, message in lines:
+            word, turn = message["word"], message.get("turn", 0)
+            if entry.kind == "in":
+                said.setdefault((word, turn), set()).add(entry.facts["other"])
+            for needed, of_turn in _NEEDS.get(word, ()) if entry.kind == "out" else ():
+                if word == "begin" and turn == 0:
+                    continue
+                missing = set(others) - said.get((needed, turn if of_turn else 0), set())
+                assert not missing, f"{word} {turn} without {needed} of {[pod.label for pod in missing]}"
+
+
+_NEEDS = {"begin": [("ended", True)], "train": [("staged", False), ("serving", True)]}
+
+
+def the_hub_says_the_same_to_all(tale: Tale) -> None:
+    """One start a turn, one restart a turn, and one last word."""
+    for hub, _, lines in of_one_gang(tale):
+        said: dict[tuple[str, int], Any] = {}
+        for entry, message in lines:
+            if entry.kind == "out" and message["word"] in ("begin", "restart", "stop"):
+                known = said.setdefault((message["word"], message.get("turn", 0)), message)
+                assert known == message, f"{hub.label}: {known} {message}"
+
+
+def the_cause_of_a_child_has_happened(tale: Tale) -> None:
+    died = set[tuple[int, str]]()
+    for entry in tale.scene.entries:
+        if "ended" in entry.facts:
+            died.add((entry.pod.rank, entry.text))
+        if entry.kind == "end" and (cause := entry.facts["result"].cause) and cause.kind in CHILDREN:
+            assert (cause.rank, f"{cause.kind} ends with {cause.code}") in died, f"{entry.pod.label}: {cause}"
+
+
+# ---- how it ends -----------------------------------------------------------------------------------------------------
+
+
+def exit_codes_are_as_documented(tale: Tale) -> None:
+    for pod, result in results(tale):
+        expected = _code(pod, result.cause, pod.job.shape.size)
+        told = bool(pod.told_at) and pod.told_at[0] <= (pod.left_at or 0.0)
+        assert result.code in ({expected, Exit.STOPPED} if told else {expected}), f"{pod.label}: {result}"
+
+
+def _code(pod: Pod, cause: Cause | None, size: int) -> int:
+    """By docs/exit-codes.md, of one that was not told to stop."""
+    if cause is None:
+        return Exit.COMPLETE
+    if cause.final:
+        return Exit.GIVEN_UP
+    if cause.kind == "peers":
+        return int(cause.code)
+    if cause.kind == "lost":
+        return Exit.PEER_LOST if pod.rank == (0 if cause.rank else 1) else Exit.PEER_FAILED
+    if cause.rank != pod.rank and not (cause.kind == "stalled" and pod.rank == 0):
+        return Exit.PEER_FAILED
+    masked = cause.kind in CHILDREN and cause.code in CODES
+    return Exit.MASKED if masked else int(cause.code)
+
+
+def who_is_told_to_stop_ends_with_143(tale: Tale) -> None:
+    """Unless it was about to leave anyway."""
+    for pod, result in results(tale):
+        if pod.told_at and not tale.has(Freeze) and pod.told_at[0] + LEAVES_WITHIN < (pod.left_at or 0.0):
+            assert result.code == Exit.STOPPED, f"{pod.label}, told at {pod.told_at[0]}: {result}"
+
+
+def who_is_told_to_stop_leaves_in_time(tale: Tale) -> None:
+    if tale.has(Freeze):
+        return
+    for pod, _ in results(tale):
+        if pod.told_at:
+            took = (pod.left_at or 0.0) - pod.told_at[0]
+            assert took <= GRACE + LEAVES_WITHIN, f"{pod.label} took {took:g} s"
+
+
+def the_termination_message_tells_the_outcome(tale: Tale) -> None:
+    for entry in tale.scene.entries:
+        if entry.kind == "end":
+            result = entry.facts["result"]
+            head = f"exit code {result.code}: {result.text}"
+            assert entry.text.startswith(head[:2000]), f"{entry.pod.label}: {entry.text}"
+            said = [known.text for known in tale.scene.entries if known.pod is entry.pod and known.kind == "said"]
+            assert said[-1] == head, f"{entry.pod.label}: the last words are {said[-1]}"
+
+
+def all_end_by_one_cause_where_nothing_is_disturbed(tale: Tale) -> None:
+    """Whoever has joined; and one that leaves before, or comes after, has an end of its own."""
+    if (
+        not tale.undisturbed()
+        or any(pod.told_at for pod in tale.pods)
+        or len(tale.pods) > tale.scene.jobs[0].shape.size
+    ):
+        return
+    causes = {
+        (result.cause and (result.cause.kind, result.cause.rank, result.cause.code))
+        for pod, result in results(tale)
+        if joined(tale, pod)
+    }
+    assert len(causes) <= 1, f"several: {causes}"
+
+
+def joined(tale: Tale, pod: Pod) -> bool:
+    return any(entry.pod is pod and "the gang is complete" in entry.text for entry in tale.scene.entries)
+
+
+def the_one_at_fault_leaves_first(tale: Tale) -> None:
+    """Kubernetes blames the first that it sees; the others wait for the hub's word. A stop blames nobody."""
+    if not tale.undisturbed() or tale.whole.volume or any(pod.told_at for pod in tale.pods):
+        return
+    ended = list(results(tale))
+    for pod, result in ended:
+        cause = result.cause
+        if cause and cause.rank == pod.rank and cause.kind in (*AGAIN, "staging") and joined(tale, pod):
+            earlier = [other for other, _ in ended if (other.left_at or 0.0) < (pod.left_at or 0.0) - 0.5]
+            assert not [other for other in earlier if other.job is pod.job], (
+                f"{pod.label} leaves after {[other.label for other in earlier]}"
+            )
+
+
+WORD_WITHIN = 1.5  # seconds for which the end of others is waited for
+
+
+def heard(tale: Tale, pod: Pod, kind: str, word: str) -> list[Entry]:
+    """Lines with this word that a pod has sent (out) or got (in)."""
+    begin = f'{{"word":"{word}"'.encode()
+    own = (entry for entry in tale.scene.entries if entry.pod is pod and entry.kind == kind)
+    return [entry for entry in own if entry.facts["line"].startswith(begin)]
+
+
+def who_is_not_at_fault_waits_for_the_hubs_word(tale: Tale) -> None:
+    """From a stop that is final to finish, which comes when the one at fault has ended."""
+    for pod, result in results(tale) if tale.undisturbed() else ():
+        stops = [entry.at for entry in heard(tale, pod, "in", "stop") if b'"again":false' in entry.facts["line"]]
+        if stops and result.cause and result.cause.rank != pod.rank:
+            waited = (pod.left_at or 0.0) - stops[-1]
+            finished = [entry for entry in heard(tale, pod, "in", "finish") if entry.at >= stops[-1]]
+            assert finished or waited >= WORD_WITHIN, f"{pod.label} leaves {waited:g} s after a stop"
+
+
+def the_hub_leaves_when_all_others_have_ended(tale: Tale) -> None:
+    """Unless it is the one at fault, or is told twice to stop."""
+    for pod, result in results(tale) if tale.undisturbed() else ():
+        stops = [entry.at for entry in heard(tale, pod, "out", "stop") if b'"again":false' in entry.facts["line"]]
+        cause = result.cause
+        if not stops or cause is None or len(pod.told_at) > 1 or (cause.rank == pod.rank and cause.kind != "stopped"):
+            continue
+        waited = (pod.left_at or 0.0) - stops[-1]
+        stopped = {entry.facts["other"] for entry in heard(tale, pod, "in", "stopped") if entry.at >= stops[-1]}
+        told = {entry.facts["other"] for entry in heard(tale, pod, "out", "stop") if entry.at == stops[-1]}
+        assert told <= stopped or waited >= WORD_WITHIN, f"{pod.label} leaves {waited:g} s after a stop"
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def complete_means_that_it_is_marked(tale: Tale) -> None:
+    marked: float | None = None
+    for entry in tale.scene.entries:
+        if entry.kind == "file" and entry.text.endswith("/complete"):
+            marked = entry.at if marked is None else marked
+        if entry.kind == "end" and entry.facts["result"].code == Exit.COMPLETE and tale.undisturbed():
+            assert marked is not None, f"{entry.pod.label} ends with 0"
+
+
+def it_is_marked_once_all_have_trained(tale: Tale) -> None:
+    """Each member has had a trainer that ended with 0 in the latest generation; all of one generation."""
+    trained: dict[int | None, set[int]] = {}
+    for entry in tale.scene.entries:
+        if "ended" in entry.facts and entry.text == "trainer ends with 0":
+            trained.setdefault(entry.facts["ended"].generation, set()).add(entry.pod.rank)
+        if entry.kind == "file" and entry.text.endswith("/complete"):
+            everybody = set(range(entry.pod.job.shape.trainers))
+            passes_left = tale.whole.mode == "v0" and tale.whole.saves and not tale.whole.pservers
+            assert passes_left or everybody in trained.values(), f"at {entry.at} have trained: {trained}"
+
+
+def each_generation_begins_once(tale: Tale) -> None:
+    """Whichever gang it is of; claims on the volume see to that."""
+    begun: dict[int, tuple[Pod, int]] = {}
+    latest: dict[Pod, int] = {}
+    for entry in tale.scene.entries:
+        if entry.kind == "out" and b'"word":"begin"' in entry.facts["line"]:
+            said = json.loads(entry.facts["line"])
+            generation, attempt = said["generation"], (entry.pod, said["turn"])
+            assert begun.setdefault(generation, attempt)[0] is entry.pod, f"{generation}: {begun[generation]} {attempt}"
+            assert latest.get(entry.pod, -1) <= generation, f"{generation} after {latest}"
+            latest[entry.pod] = generation
+
+
+def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
+    """By who ends it and leaves: another gang may read these files from then on. What is the launchers' own may be."""
+    for pod in tale.pods:
+        own = [entry for entry in tale.scene.entries if entry.pod is pod and entry.kind in ("file", "said")]
+        if pod.result is None or any("for who takes its place" in entry.text for entry in own):
+            continue
+        files = [entry.text for entry in own if entry.kind == "file"]
+        ended = [number for number, path in enumerate(files) if path.endswith(".over")]
+        after = [path for path in files[ended[-1] :] if "/.launcher/" not in path] if ended else []
+        assert not after, f"{pod.label} writes {after} after {files[ended[-1]]}"
+
+
+def the_lease_ends_when_nothing_of_the_gang_runs(tale: Tale) -> None:
+    """Where it is said to be over at once; but for servers, which write nothing, when all have trained."""
+    if not tale.undisturbed():
+        return
+    running = [life for life in lives(tale) if life[0].process.role == "trainer"]
+    for entry in tale.scene.entries:
+        if entry.kind == "file" and entry.text.endswith(".over") and float(entry.facts["content"]) == 0.0:
+            left = [pod.label for _, pod, begun, ended in running if begun < entry.at < ended - NEARLY]
+            assert not left, f"at {entry.at}: {left}"
+
+
+RULES = (
+    everybody_comes_to_an_end,
+    no_fault_of_the_launcher_itself,
+    trainers_of_two_generations_never_run_together,
+    nothing_runs_when_its_launcher_has_left,
+    who_is_told_to_stop_starts_nothing_more,
+    trainers_start_once_all_is_copied_here,
+    trainers_start_once_all_servers_serve,
+    a_trainer_goes_on_after_the_last_pass,
+    a_second_signal_ends_all_children_at_once,
+    a_failure_before_the_join_is_held_and_told,
+    the_hub_says_each_word_when_all_have_said_what_it_needs,
+    the_hub_says_the_same_to_all,
+    the_cause_of_a_child_has_happened,
+    exit_codes_are_as_documented,
+    who_is_told_to_stop_ends_with_143,
+    who_is_told_to_stop_leaves_in_time,
+    the_termination_message_tells_the_outcome,
+    all_end_by_one_cause_where_nothing_is_disturbed,
+    the_one_at_fault_leaves_first,
+    who_is_not_at_fault_waits_for_the_hubs_word,
+    the_hub_leaves_when_all_others_have_ended,
+    complete_means_that_it_is_marked,
+    it_is_marked_once_all_have_trained,
+    each_generation_begins_once,
+    nothing_is_written_after_the_lease_has_ended,
+    the_lease_ends_when_nothing_of_the_gang_runs,
+)

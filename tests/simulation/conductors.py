@@ -1,0 +1,224 @@
+"""What may happen to whole jobs in simulated time, as hypothesis draws it, and a job to which it does happen."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+
+from hypothesis import strategies as st
+
+from tests.simulation import schedule
+from tests.simulation.children import Program
+from tests.simulation.pods import FLAGS, Job, Pod, Scene
+from tests.simulation.schedule import Broken, Cut, Death, Fault, Freeze, Killed, Off, Pace, Rival, Silence, Told
+
+SILENCE = 30.0
+GRACE = 25.0
+PATIENCE = 120.0
+COMMANDS = {"v0": (), "ps": ("python", "train.py"), "collective": ("python", "train.py")}
+
+
+@dataclass(frozen=True)
+class Stalls(Fault):
+    """The volume does not answer this member for a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Fills(Fault):
+    """Nothing can be written to the volume for a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ToldAll(Fault):
+    """SIGTERM to all, one so long after the other."""
+
+    apart: float
+
+
+@dataclass(frozen=True)
+class ToldTwice(Fault):
+    """SIGTERM, and once more."""
+
+    apart: float
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Everything that is drawn. What is shorter than needed is used again from its beginning."""
+
+    size: int = 3
+    pservers: int = 0  # pods that only serve, besides
+    mode: str = "v0"
+    delays: tuple[float, ...] = (0.05,)
+    paces: tuple[Pace, ...] = (Pace(),)
+    faults: tuple[Fault, ...] = ()
+    restarts: int = 1
+    gathers: bool = False
+    volume: float = 0.0  # seconds that it takes to answer
+    saves: bool = True
+    replaces: float | None = None  # seconds after which another pod comes in the place of one that has gone
+    rivals: float | None = None  # seconds after which the same job starts a second time
+
+
+def some_fault() -> st.SearchStrategy[Fault]:
+    """Those of the gang, and what happens to a volume."""
+    stalls = st.builds(Stalls, schedule.AFTER, schedule.RANKS, st.sampled_from((0.5, 3.0, 40.0)))
+    fills = st.builds(Fills, schedule.AFTER, schedule.RANKS, st.sampled_from((0.5, 5.0)))
+    told = st.builds(ToldAll, schedule.LATER, schedule.RANKS, st.sampled_from((0.0, 0.3, 2.0)))
+    twice = st.builds(ToldTwice, schedule.AFTER, schedule.RANKS, st.sampled_from((0.0, 0.2, 3.0)))
+    broken = st.builds(Broken, schedule.SHORT, schedule.RANKS)
+    return st.one_of(*[schedule.some_fault() for _ in range(6)], stalls, fills, told, twice, broken)
+
+
+WHOLES = st.builds(
+    Whole,
+    size=st.integers(1, 4),
+    pservers=st.sampled_from((0, 0, 0, 1, 2)),
+    mode=st.sampled_from(("v0", "v0", "ps", "collective")),
+    delays=st.lists(st.sampled_from((0.001, 0.01, 0.05, 0.2)), min_size=1, max_size=6).map(tuple),
+    paces=st.lists(schedule.PACES, min_size=1, max_size=5).map(tuple),
+    faults=st.lists(some_fault(), min_size=1, max_size=6).map(tuple),
+    restarts=st.sampled_from((3, 6, 2, 1, 0)),
+    gathers=st.booleans(),
+    volume=st.sampled_from((0.0, 0.0, 0.01, 0.3)),
+    saves=st.booleans(),
+    replaces=st.sampled_from((None, 0.5, 5.0, 20.0)),
+    rivals=st.sampled_from((None, None, None, None, 0.5, 4.0)),
+)
+
+
+@dataclass
+class Tale:
+    """All that was seen of a whole schedule, in order."""
+
+    whole: Whole
+    scene: Scene
+    waiting: list[Pod]
+
+    @property
+    def pods(self) -> list[Pod]:
+        return self.scene.pods()
+
+    def has(self, *kinds: type[Fault]) -> bool:
+        return any(isinstance(fault, kinds) for fault in self.whole.faults)
+
+    def undisturbed(self) -> bool:
+        """Whether every pod hears every other one, and the volume, all the time."""
+        disturbing = (Cut, Silence, Freeze, Killed, Off, Stalls, Fills, Rival)
+        return not self.has(*disturbing) and self.whole.rivals is None
+
+
+class Play:
+    """One schedule."""
+
+    def __init__(self, whole: Whole, folder: str) -> None:
+        self.whole = whole
+        self.scene = Scene(folder, whole.delays)
+        self.scene.volume.delay, self.scene.volume.lag = whole.volume, 2 * whole.volume
+        self.jobs = [self._job()]
+        if whole.rivals is not None:
+            self.jobs.append(self._job())
+        for job, starts in zip(self.jobs, (0.0, whole.rivals or 0.0), strict=False):
+            for pod in job.pods:
+                job.start(pod.rank, after=starts + self._pace(pod.rank).starts)
+        for fault in whole.faults:
+            if isinstance(fault, Broken):  # whenever it is
+                self.jobs[0].pods[fault.rank % self.jobs[0].shape.size].staging_fails = "there is no such folder"
+        at = 0.0
+        for fault in whole.faults:
+            at += fault.after
+            self.scene.at(at, self._strike, fault)
+        self._until = at + 3000.0
+        if whole.replaces is not None and whole.gathers and whole.restarts:
+            self.scene.gone = partial(self._replace, whole.replaces)
+
+    def run(self) -> Tale:
+        return Tale(self.whole, self.scene, self.scene.run(self._until))
+
+    def _pace(self, rank: int) -> Pace:
+        return self.whole.paces[rank % len(self.whole.paces)]
+
+    def _job(self) -> Job:
+        whole = self.whole
+        mode = "ps" if whole.pservers else whole.mode
+        told = {
+            "LAUNCHER_MAX_RESTARTS": str(whole.restarts),
+            "LAUNCHER_REJOIN_TIMEOUT": f"{PATIENCE / 2:g}" if whole.gathers else "0",
+            "LAUNCHER_PEER_TIMEOUT": f"{PATIENCE:g}",
+            "LAUNCHER_SILENCE": f"{SILENCE:g}",
+            "LAUNCHER_STOP_GRACE": f"{GRACE:g}",
+            **({} if mode == "v0" else {"LAUNCHER_MODE": mode}),
+        }
+        job = Job(
+            self.scene,
+            whole.size,
+            pservers=whole.pservers,
+            identity="" if whole.pservers else "job-1",
+            flags=FLAGS,
+            command=COMMANDS[mode],
+            environment=told,
+        )
+        for pod in job.pods:
+            pace = self._pace(pod.rank)
+            pod.stages = pace.stages
+            pod.program = Program(
+                serves=pace.serves, passes=1, each=max(pace.trains, 0.01), ends=pace.ends, saves=whole.saves
+            )
+        return job
+
+    def _replace(self, seconds: float, pod: Pod) -> None:
+        """As a controller does whose pod was deleted, a few times."""
+        if pod.starts < 2 and pod is pod.job.pods[pod.rank]:
+            pod.job.again(pod.rank, after=seconds)
+
+    def _strike(self, fault: Fault) -> None:
+        job, world = self.jobs[0], self.scene.world
+        pod, hub = job.pods[fault.rank % job.shape.size], job.pods[0]
+        struck = [pod] if pod is not hub else job.pods[1:]
+        match fault:
+            case Cut(_, _, later, away):
+                for each in struck:
+                    world.cut(each.machine, hub.machine, later, away)
+            case Silence(_, _, up, down, seconds):
+                for each in struck:
+                    if up:
+                        world.silence(each.machine, hub.machine, seconds)
+                    if down:
+                        world.silence(hub.machine, each.machine, seconds)
+            case Freeze(_, _, seconds):
+                pod.note("fault", f"is frozen for {seconds:g} s")
+                pod.machine.freeze(seconds)
+            case Killed() if pod.lives:
+                pod.kill()
+            case Off() if pod.lives:
+                pod.switch_off()
+            case Death(_, _, kind, code, later):
+                pod.dies(kind, code, fault.after, later)
+            case Told():
+                pod.signal()
+            case ToldTwice(_, _, apart):
+                pod.signal()
+                self.scene.at(apart, pod.signal)
+            case ToldAll(_, _, apart):
+                for rank, each in enumerate(job.pods):
+                    self.scene.at(rank * apart, each.signal)
+            case Stalls(_, _, seconds):
+                pod.stall(seconds)
+            case Fills(_, _, seconds):
+                self.scene.volume.is_full = True
+                self.scene.at(seconds, setattr, self.scene.volume, "is_full", False)
+            case Rival():
+                self._claim()
+
+    def _claim(self) -> None:
+        """Another gang of this job, of which nothing else is seen, has begun a generation."""
+        folder = os.path.join(self.jobs[0].output, ".launcher", "job-1")
+        if os.path.isdir(folder):
+            claimed = sum(name.startswith("generation-") for name in os.listdir(folder))
+            with open(os.path.join(folder, f"generation-{claimed}"), "x"):
+                pass

@@ -1,0 +1,110 @@
+"""Whole jobs, with the launcher's real conductor: hundreds of schedules of faults, in simulated time.
+
+GANG_SCHEDULES says how many to try, and GANG_SEED (a number but 0) asks for others than those that are always tried.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, seed, settings
+
+from launcher.errors import Exit
+from tests.simulation import machines
+from tests.simulation.conductor_rules import RULES
+from tests.simulation.conductors import WHOLES, Play, Stalls, Tale, ToldTwice, Whole
+from tests.simulation.schedule import Broken, Death, Pace, Told
+
+SEED = int(os.environ.get("GANG_SEED", "0"))
+ALWAYS = 300
+SCHEDULES = int(os.environ.get("GANG_SCHEDULES", ALWAYS))
+
+seen: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def simulated() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        machines.move_in(patch)
+        yield
+
+
+def look_at(tale: Tale) -> None:
+    results = [pod.result for pod in tale.pods if pod.result]
+    codes = {int(result.code) for result in results}
+    kinds = {result.cause.kind for result in results if result.cause}
+    texts = [entry.text for entry in tale.scene.entries if entry.kind in ("said", "runs", "file")]
+    happened = {
+        **{code.name: int(code) in codes for code in (Exit.COMPLETE, Exit.STOPPED, Exit.PEER_FAILED)},
+        **{code.name: int(code) in codes for code in (Exit.PEER_LOST, Exit.GIVEN_UP, Exit.TIMED_OUT)},
+        **{kind: kind in kinds for kind in ("trainer", "pserver", "staging", "lost", "stopped", "peers", "volume")},
+        "a restart": any("to start again" in text for text in texts),
+        "gathered again": any("for who takes its place" in text for text in texts),
+        "complete after a pod was replaced": Exit.COMPLETE in codes and any(pod.starts for pod in tale.pods),
+        "a failure before the join": any("for the gang, to tell it" in text for text in texts),
+        "killed by a second signal": "kill" in texts,
+        "waited for another gang": any("for the end of another gang" in text for text in texts),
+        "a second lease": any(text.endswith(".leases/1") for text in texts),
+    }
+    seen.update({name: bool(so) for name, so in happened.items()})
+
+
+def check(whole: Whole) -> None:
+    with machines.folder() as folder:
+        tale = Play(whole, folder).run()
+        look_at(tale)
+        for rule in RULES:
+            rule(tale)
+
+
+# The copying of a member fails before another one has come.
+FAILS_BEFORE_THE_JOIN = Whole(paces=(Pace(), Pace(), Pace(starts=2.0, trains=6.0)), faults=(Broken(0.0, 1),))
+# Children that take long to end are killed by the second signal.
+TOLD_TWICE = Whole(paces=(Pace(trains=20.0, ends=21.0),), faults=(ToldTwice(5.0, 1, 3.0),))
+# A member is told to stop while the word that training begins is on its way to it.
+TOLD_BEFORE_TRAIN = Whole(delays=(0.2,), paces=(Pace(stages=1.0, trains=6.0, ends=1.0),), faults=(Told(1.3, 1),))
+# The one at fault takes longer than the others to end what is left of its children.
+SLOW_AT_FAULT = Whole(
+    paces=(Pace(trains=6.0), Pace(trains=6.0, ends=0.9)), faults=(Death(3.0, 1, "trainer", 1, 0.0),), restarts=0
+)
+# The hub cannot say its word on the volume, and ends; then another pod would come.
+VOLUME_IS_AWAY = Whole(paces=(Pace(trains=200.0, ends=1.0),), faults=(Stalls(7.0, 0, 100.0),), restarts=0)
+# The hub takes a lease for a start that nobody waits for any more, since a server has died meanwhile.
+LEASE_OF_A_CANCELLED_START = Whole(
+    volume=0.3, paces=(Pace(trains=6.0),), faults=(Death(2.2, 1, "pserver", 139, 0.0),), restarts=3
+)
+# The same job twice, and the gang that trains starts again.
+TWICE = Whole(paces=(Pace(trains=6.0),), faults=(Death(3.0, 1, "trainer", 1, 0.0),), restarts=3, rivals=0.5)
+
+
+@seed(SEED)
+@settings(
+    max_examples=SCHEDULES,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+@example(FAILS_BEFORE_THE_JOIN)
+@example(SLOW_AT_FAULT)
+@example(TOLD_TWICE)
+@example(TOLD_BEFORE_TRAIN)
+@example(VOLUME_IS_AWAY)
+@example(LEASE_OF_A_CANCELLED_START)
+@example(TWICE)
+@given(WHOLES)
+def whole_jobs_keep_their_rules(whole: Whole) -> None:
+    check(whole)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # a launcher may end without waiting
+@pytest.mark.timeout(300 if SCHEDULES == ALWAYS else 0)
+def test_whatever_happens_whole_jobs_keep_their_rules() -> None:
+    seen.clear()
+    whole_jobs_keep_their_rules()
+    missed = [what for what, times in seen.items() if not times]
+    assert not missed or SCHEDULES < ALWAYS, f"a search in which nothing happens finds nothing: {missed}"
