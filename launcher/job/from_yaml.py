@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.base.suggestion import meant
-from launcher.job import pod_env, pod_template
+from launcher.job import pod_env, user_template
 from launcher.job.findings import Fields, Found
 from launcher.job.pods import GROUP_NAME, VOLCANO
 from launcher.job.preflight import rehearse_all
@@ -125,7 +125,7 @@ def _role(fields: Fields, kind: str, called: str, name: str, found: Found, asked
     template = fields.mapping("template")
     if not fields.has("template"):
         found.problem(fields.path("template"), "missing: expected a pod template with the container that trains")
-    read = pod_template.read(template, found, asked.entrypoint) if template else None
+    read = user_template.read(template, found, asked.entrypoint) if template else None
     if read is None or replicas is None:
         return None
     labels = read.pod["metadata"].get("labels") or {}
