@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from launcher.base.suggestion import meant
 from launcher.job import pod_env, user_template
 from launcher.job.findings import Fields, Found
-from launcher.job.pods import GROUP_NAME, VOLCANO
+from launcher.job.pod_template import GROUP_NAME, VOLCANO
 from launcher.job.preflight import rehearse_all
 from launcher.job.spec import PS, JobSpec, Json, PodGroupSpec, RoleSpec, SecretSpec, mode, name_problems
 from launcher.model import BOTH, PSERVER, TRAINER

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from launcher.base import kube_pods
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access, Refused
-from launcher.job.patience import Patience
+from launcher.job.outage import Patience
 from launcher.job.state import HALFWAY, SUBMITTED, SUSPENDED, WAITING, JobState, MemberState, look
 from launcher.model import PSERVER
 

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from launcher.errors import FOR_GOOD, Exit
-from launcher.job import pods
+from launcher.job import pod_template
 from launcher.job.pod_env import SECRET_KEY
 from launcher.job.spec import JobSpec, Json, PodGroupSpec, RoleSpec
 
@@ -32,7 +32,7 @@ def _secret(gang: JobSpec, name: str, value: str) -> Json:
 
 def _service(gang: JobSpec, name: str) -> Json:
     """Names for the pods, which must resolve before a pod is ready: it gets ready by joining."""
-    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {pods.JOB: gang.name}}
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {pod_template.JOB: gang.name}}
     return _object(gang, "v1", "Service", name) | {"spec": spec}
 
 
@@ -47,12 +47,12 @@ def _job(gang: JobSpec, role: RoleSpec) -> Json:
         "completions": role.replicas,
         "backoffLimit": gang.backoff_limit,
         "podFailurePolicy": {"rules": _rules(role.container)},
-        "template": pods.template(gang, role),
+        "template": pod_template.template(gang, role),
     }
     if gang.seconds_kept is not None:
         spec["ttlSecondsAfterFinished"] = gang.seconds_kept
     made = _object(gang, "batch/v1", "Job", role.job)
-    made["metadata"]["labels"][pods.ROLE] = role.kind
+    made["metadata"]["labels"][pod_template.ROLE] = role.kind
     if gang.annotations:
         made["metadata"]["annotations"] = dict(gang.annotations)
     return made | {"spec": spec}
@@ -86,4 +86,4 @@ def _object(gang: JobSpec, version: str, kind: str, name: str) -> Json:
 
 
 def _labels(gang: JobSpec) -> Json:
-    return pods.labels(gang) | dict(gang.labels) | {pods.JOB: gang.name}
+    return pod_template.labels(gang) | dict(gang.labels) | {pod_template.JOB: gang.name}

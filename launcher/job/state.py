@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from launcher.base import kube_pods
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access
-from launcher.job.pods import JOB, ROLE
+from launcher.job.pod_template import JOB, ROLE
 from launcher.job.spec import Json
 from launcher.model import PSERVER, member_name
 

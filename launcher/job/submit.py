@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from launcher.errors import Exit, Failure
 from launcher.job.access import KINDS, Access, Refused
 from launcher.job.manifests import objects
-from launcher.job.pods import JOB
+from launcher.job.pod_template import JOB
 from launcher.job.spec import JobSpec, Json
 from launcher.job.state import no_such_job
 

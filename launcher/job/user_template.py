@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 
 from launcher.job.findings import Fields, Found
-from launcher.job.pods import BROUGHT, BROUGHT_TO, DEFAULT_CONTAINER, SECRET_VOLUME
+from launcher.job.pod_template import BROUGHT, BROUGHT_TO, DEFAULT_CONTAINER, SECRET_VOLUME
 from launcher.job.spec import Json
 
 TRAINS = "paddle"  # the name of the container that trains, by the operator's own examples

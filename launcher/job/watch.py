@@ -8,7 +8,7 @@ from itertools import cycle, islice
 
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access
-from launcher.job.patience import Patience
+from launcher.job.outage import Patience
 from launcher.job.screen import Screen
 from launcher.job.state import HALFWAY, RUNNING, SUBMITTED, SUSPENDED, JobState, MemberState, Seen, look
 
