@@ -1,13 +1,13 @@
-"""Jobs for today's Paddle, described in few words, as plain Kubernetes objects whose pods run the launcher.
+"""The public Python API: jobs for Paddle 2.x and 3.x, as plain Kubernetes objects whose pods run the launcher.
 
-What programs import is here; none of it needs Paddle, and only what talks to a cluster loads its client.
+Nothing here needs Paddle. The Kubernetes client is loaded by the first call that talks to a cluster.
 """
 
 import logging
 
 from launcher.errors import ConfigProblems, Failure
 from launcher.job.dataset import dataset_from_reader, dist_reader
-from launcher.job.libraries import reach
+from launcher.job.libraries import add_libraries
 from launcher.job.paddlejob import PaddleJob, dist_train, inside_a_job
 from launcher.job.volumes import CephFSVolume, ClaimVolume, Volume
 
@@ -24,5 +24,5 @@ __all__ = [
     "inside_a_job",
 ]
 
-reach()
-logging.getLogger("launcher").addHandler(logging.NullHandler())  # a program sees no messages that it has not asked for
+add_libraries()
+logging.getLogger("launcher").addHandler(logging.NullHandler())  # a program sees log lines only if it sets up logging

@@ -1,4 +1,4 @@
-"""Data for trainers as lines of numbers: written once by a reader, read by each trainer in its own share."""
+"""A data set as lines of numbers: written once from a reader, then each trainer reads its share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ Reader = Callable[[], Iterable[Iterable[object]]]
 
 
 def dataset_from_reader(filename: str | os.PathLike[str], reader: Reader) -> None:
-    """Write a line for each sample that the reader gives, its values separated by commas.
+    """Write one line per sample of the reader, with its values separated by commas.
 
-    Nobody ever finds half of the file there: it appears when it is complete. What `dist_reader` could not read again
-    is a ValueError.
+    The file appears only when it is complete. Raises ValueError for a sample that `dist_reader` could not read again.
     """
     lines = (_line(number, sample) for number, sample in enumerate(reader()))
     write_atomically(os.fspath(filename), "".join(lines).encode())
@@ -24,18 +23,18 @@ def dataset_from_reader(filename: str | os.PathLike[str], reader: Reader) -> Non
 def dist_reader(
     filename: str | os.PathLike[str], trainers: int, trainer_id: int
 ) -> Callable[[], Iterator[tuple[Number, ...]]]:
-    """A reader of one trainer's share of such a file: every line is in the share of exactly one of them.
+    """Return a reader of one trainer's share of the file. Each line belongs to exactly one share.
 
-    `trainers` and `trainer_id` are what the launcher tells each trainer in TRAINERS and TRAINER_ID.
+    The launcher sets TRAINERS and TRAINER_ID, the values for `trainers` and `trainer_id`, in each trainer.
     """
-    count, own = int(trainers), int(trainer_id)
-    if not 0 <= own < count:
-        raise ValueError(f"trainer_id: {trainer_id!r}: expected 0 to {count - 1}, since there are {trainers} trainers")
+    count, share = int(trainers), int(trainer_id)
+    if not 0 <= share < count:
+        raise ValueError(f"trainer_id: {trainer_id!r}: expected 0 to {count - 1} for {trainers} trainers")
 
     def samples() -> Iterator[tuple[Number, ...]]:
         with open(filename, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                if number % count == own and not line.isspace():
+                if number % count == share and not line.isspace():
                     cells = line.rstrip("\n").split(",")
                     yield tuple(_number(cell, f"{os.fspath(filename)}, line {number}") for cell in cells)
 

@@ -1,4 +1,4 @@
-"""Reading what people wrote: each value by its field's path, with all that is wrong and all that is to be said."""
+"""Read what a user wrote, field by field, and collect everything that is wrong or cannot be kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from launcher.base.suggestion import meant
 
 
 @dataclass(frozen=True)
-class Note:
-    """What is not as it was asked for: the field's path, and why, with what to do instead."""
+class Finding:
+    """A remark on one field: its path, and a reason that says what to do."""
 
     path: str
     reason: str
@@ -21,77 +21,74 @@ class Note:
 
 
 @dataclass
-class Found:
-    """What reading has come upon so far: problems, which forbid any use, and notes."""
+class Findings:
+    """The findings of one job: `problems` make it unusable, `notes` say what is ignored or changed."""
 
-    problems: list[Note] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    problems: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
 
-    def problem(self, path: str, reason: str) -> None:
-        """Something is wrong there."""
-        if (note := Note(path, reason)) not in self.problems:
-            self.problems.append(note)
+    def add_problem(self, path: str, reason: str) -> None:
+        """Add a problem, unless it is known already."""
+        if (problem := Finding(path, reason)) not in self.problems:
+            self.problems.append(problem)
 
-    def note(self, path: str, reason: str) -> None:
-        """Something there cannot be honoured."""
-        self.notes.append(Note(path, reason))
+    def add_note(self, path: str, reason: str) -> None:
+        self.notes.append(Finding(path, reason))
 
 
 class Fields:
-    """A mapping of fields at a path. What is null counts as absent; what has a wrong type is a problem, and absent."""
+    """The fields of a mapping at a path.
 
-    def __init__(self, values: dict[str, Any], path: str, found: Found) -> None:
+    A null field counts as absent. A field of the wrong type is added to the findings and counts as absent, too.
+    """
+
+    def __init__(self, values: dict[str, Any], path: str, findings: Findings) -> None:
         self.values = values
-        self.found = found
+        self.findings = findings
         self._path = path
 
     def path(self, name: str) -> str:
-        """The path of one of these fields."""
+        """Return the full path of a field."""
         return f"{self._path}.{name}" if self._path else name
 
     def has(self, name: str) -> bool:
-        """Whether it is there."""
         return self.values.get(name) is not None
 
     def text(self, name: str) -> str | None:
-        """A field of text."""
         value: str | None = self._typed(name, str, "text, in quotes")
         return value
 
-    def whole(self, name: str) -> int | None:
-        """A whole number."""
-        value = self._typed(name, int, "a whole number")
+    def integer(self, name: str) -> int | None:
+        value: int | None = self._typed(name, int, "a whole number")
         if isinstance(value, bool):
-            self._wrong(name, "a whole number")
+            self._add_wrong_type(name, "a whole number")
             return None
-        found: int | None = value
-        return found
+        return value
 
     def mapping(self, name: str) -> Fields | None:
-        """Fields below this one."""
         value = self._typed(name, dict, "a mapping")
-        return None if value is None else Fields(value, self.path(name), self.found)
+        return None if value is None else Fields(value, self.path(name), self.findings)
 
     def texts(self, name: str) -> list[str]:
-        """A list of text, as a command is."""
-        value = self._typed(name, list, "a list") or []
-        if all(isinstance(word, str) for word in value):
-            return list(value)
-        place = next(place for place, word in enumerate(value) if not isinstance(word, str))
-        self.found.problem(f"{self.path(name)}[{place}]", f"{value[place]!r}: expected text, in quotes")
-        return []
+        """Return a list of strings; empty if it is absent or one item is of another type."""
+        items = self._typed(name, list, "a list") or []
+        for index, item in enumerate(items):
+            if not isinstance(item, str):
+                self.findings.add_problem(f"{self.path(name)}[{index}]", f"{item!r}: expected text, in quotes")
+                return []
+        return list(items)
 
-    def each(self, name: str) -> Iterator[Fields]:
-        """A list of mappings."""
-        for place, value in enumerate(self._typed(name, list, "a list") or []):
-            path = f"{self.path(name)}[{place}]"
-            if isinstance(value, dict):
-                yield Fields(value, path, self.found)
+    def mappings(self, name: str) -> Iterator[Fields]:
+        """Yield the items of a list of mappings."""
+        for index, item in enumerate(self._typed(name, list, "a list") or []):
+            path = f"{self.path(name)}[{index}]"
+            if isinstance(item, dict):
+                yield Fields(item, path, self.findings)
             else:
-                self.found.problem(path, f"{value!r}: expected a mapping")
+                self.findings.add_problem(path, f"{item!r}: expected a mapping")
 
-    def strangers(self, known: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Fields that are there and not known, each with a guess at what is meant, which may be empty."""
+    def unknown(self, known: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield each field that is not in `known`, with a suggestion that may be empty."""
         for name in self.values:
             if name not in known:
                 yield name, meant(str(name), known)
@@ -100,8 +97,8 @@ class Fields:
         value = self.values.get(name)
         if value is None or isinstance(value, kind):
             return value
-        self._wrong(name, expected)
+        self._add_wrong_type(name, expected)
         return None
 
-    def _wrong(self, name: str, expected: str) -> None:
-        self.found.problem(self.path(name), f"{self.values[name]!r}: expected {expected}")
+    def _add_wrong_type(self, name: str, expected: str) -> None:
+        self.findings.add_problem(self.path(name), f"{self.values[name]!r}: expected {expected}")

@@ -1,4 +1,4 @@
-"""A PaddleJob in Python, as a gang."""
+"""Convert a PaddleJob in Python to a JobSpec."""
 
 from __future__ import annotations
 
@@ -7,69 +7,76 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launcher.job import pod_env
-from launcher.job.parameters import all_volumes, as_kubernetes_spells_it, cpus, gpus, job_of, words
+from launcher.job.parameters import all_volumes, cpus, gpus, kubernetes_job_name, kubernetes_quantity, split_entry_point
 from launcher.job.spec import COLLECTIVE, JobSpec, Json, PodGroupSpec, RoleSpec, mode
-from launcher.job.volumes import mounted
+from launcher.job.volumes import pod_volumes
 from launcher.model import BOTH, PSERVER, TRAINER
 
 if TYPE_CHECKING:
     from launcher.job.paddlejob import PaddleJob
 
 _CONTAINER = "paddle"
-_MEMORY = "1G"  # asked for, and no limit
+_MEMORY_REQUEST = "1G"
 _GPU = "nvidia.com/gpu"
 
 
-def job_spec(job: PaddleJob, namespace: str | None) -> JobSpec:
-    """Servers and trainers in pods of their own, or trainers alone."""
-    command = words(job.entry_point)
-    template = _template(job, gpus(job))
-    roles = [RoleSpec(TRAINER, job_of(job, TRAINER), job.trainers, template, _CONTAINER, command)]
-    if job.pservers:
-        roles.insert(0, RoleSpec(PSERVER, job_of(job, PSERVER), job.pservers, _template(job, 0), _CONTAINER, command))
-    else:
-        roles = [replace(roles[0], kind=BOTH)]
-    described = JobSpec(
+def to_job_spec(job: PaddleJob, namespace: str | None) -> JobSpec:
+    roles = _roles(job)
+    job_spec = JobSpec(
         name=job.job_name,
         namespace=namespace,
-        mode=COLLECTIVE if _trainers_by_gpu(job) else mode(roles),
+        mode=COLLECTIVE if _has_trainer_per_gpu(job) else mode(roles),
         roles=tuple(roles),
-        group=_group(job) if job.gang_scheduling else None,
+        pod_group=_pod_group(job) if job.gang_scheduling else None,
         max_restarts=job.max_restarts,
-        launcher=job.launcher_image,
+        launcher_image=job.launcher_image,
         labels=dict(job.labels or {}),
-        volumes=tuple(job.cephfs_volume.objects(job.job_name, namespace or "")) if job.cephfs_volume else (),
+        volume_objects=tuple(job.cephfs_volume.objects(job.job_name, namespace or "")) if job.cephfs_volume else (),
     )
-    return replace(described, secret=pod_env.secret(described))
+    return replace(job_spec, secret=pod_env.new_secret(job_spec))
 
 
-def _trainers_by_gpu(job: PaddleJob) -> bool:
-    """Whether a pod runs several trainers: today's Paddle has a process for each GPU."""
+def _roles(job: PaddleJob) -> list[RoleSpec]:
+    command = split_entry_point(job.entry_point)
+
+    def role_spec(role: str, name: str, replicas: int, gpu_count: int) -> RoleSpec:
+        return RoleSpec(role, name, replicas, _pod_template(job, gpu_count), _CONTAINER, command)
+
+    trainers = kubernetes_job_name(job, TRAINER)
+    if not job.pservers:
+        return [role_spec(BOTH, trainers, job.trainers, gpus(job))]
+    return [
+        role_spec(PSERVER, kubernetes_job_name(job, PSERVER), job.pservers, 0),
+        role_spec(TRAINER, trainers, job.trainers, gpus(job)),
+    ]
+
+
+def _has_trainer_per_gpu(job: PaddleJob) -> bool:
+    """Paddle 2.x and 3.x run one process per GPU."""
     return gpus(job) > 1 and not job.pservers
 
 
-def _group(job: PaddleJob) -> PodGroupSpec:
+def _pod_group(job: PaddleJob) -> PodGroupSpec:
     spec: Json = {"minMember": job.trainers + job.pservers}
     return PodGroupSpec(job.job_name, spec | ({"queue": job.queue} if job.queue else {}))
 
 
-def _template(job: PaddleJob, gpu_count: int) -> Json:
-    """The pods of a role; only those that train have GPUs."""
-    volumes, mounts = mounted(tuple(volume for _, volume in all_volumes(job)), job.job_name)
+def _pod_template(job: PaddleJob, gpu_count: int) -> Json:
+    volumes, mounts = pod_volumes(tuple(volume for _, volume in all_volumes(job)), job.job_name)
     if job.shared_memory:
-        size = as_kubernetes_spells_it(job.shared_memory)
+        size = kubernetes_quantity(job.shared_memory)
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
     container: Json = {
         "name": _CONTAINER,
         "image": job.runtime_image,
-        "env": _variables(job),
+        "env": _env(job),
         "resources": _resources(job, gpu_count),
         "volumeMounts": mounts,
         "workingDir": job.trainer_package_path,
     }
-    spec = {
-        "containers": [_filled(container)],
+    pod = {
+        "containers": [_without_empty(container)],
         "volumes": volumes,
         "nodeSelector": dict(job.node_selector or {}),
         "tolerations": [dict(toleration) for toleration in job.tolerations],
@@ -77,24 +84,25 @@ def _template(job: PaddleJob, gpu_count: int) -> Json:
         "serviceAccountName": job.service_account,
         "automountServiceAccountToken": None if job.service_account else False,
     }
-    return {"metadata": {"labels": dict(job.labels or {})}, "spec": _filled(spec)}
+    return {"metadata": {"labels": dict(job.labels or {})}, "spec": _without_empty(pod)}
 
 
-def _variables(job: PaddleJob) -> list[Json]:
-    given = {"LAUNCHER_TRAINERS_PER_NODE": "gpus"} if _trainers_by_gpu(job) else {}
+def _env(job: PaddleJob) -> list[Json]:
+    defaults = {"LAUNCHER_TRAINERS_PER_NODE": "gpus"} if _has_trainer_per_gpu(job) else {}
     return [
         {"name": name} | ({"valueFrom": dict(value)} if isinstance(value, Mapping) else {"value": str(value)})
-        for name, value in (given | dict(job.env or {})).items()
+        for name, value in (defaults | dict(job.env or {})).items()
     ]
 
 
 def _resources(job: PaddleJob, gpu_count: int) -> Json:
-    memory = as_kubernetes_spells_it(job.memory or _MEMORY)
+    """Without `memory`, some memory is requested and there is no limit."""
+    memory = kubernetes_quantity(job.memory or _MEMORY_REQUEST)
     limits = {"memory": memory} if job.memory else {}
     if gpu_count:
         limits[_GPU] = str(gpu_count)
-    return _filled({"requests": {"cpu": str(cpus(job)), "memory": memory}, "limits": limits})
+    return _without_empty({"requests": {"cpu": str(cpus(job)), "memory": memory}, "limits": limits})
 
 
-def _filled(values: Json) -> Json:
-    return {name: value for name, value in values.items() if value is not None and value not in ({}, [])}
+def _without_empty(fields: Json) -> Json:
+    return {name: value for name, value in fields.items() if value is not None and value not in ({}, [])}

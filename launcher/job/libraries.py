@@ -1,4 +1,4 @@
-"""The libraries of this package, where a Python can import the package alone."""
+"""Find the launcher's libraries in a Python that can import only its package."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import sys
 import launcher
 
 
-def reach() -> None:
-    """Images link this package into their own Python, which is to keep its own libraries: ours come after them all."""
-    ours = os.path.dirname(os.path.dirname(os.path.realpath(launcher.__file__)))
-    if ours not in sys.path:
-        sys.path.append(ours)
+def add_libraries() -> None:
+    """Append the launcher's libraries to the import path.
+
+    Images link only the package into their own Python. They come last, so that they replace none of its libraries.
+    """
+    folder = os.path.dirname(os.path.dirname(os.path.realpath(launcher.__file__)))
+    if folder not in sys.path:
+        sys.path.append(folder)

@@ -1,4 +1,4 @@
-"""The log of one member, whole and in order, over cuts of the connection."""
+"""The log of one member, complete and in order, also when the connection is cut."""
 
 from __future__ import annotations
 
@@ -10,85 +10,89 @@ from collections.abc import Iterator
 from launcher.base import kube_pods
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access, Refused
-from launcher.job.outage import Patience
-from launcher.job.state import HALFWAY, SUBMITTED, SUSPENDED, WAITING, JobState, MemberState, look
+from launcher.job.outage import OutageLimit
+from launcher.job.state import HALF_SUBMITTED, SUBMIT_SECONDS, SUSPENDED, WAITING, JobState, MemberState, look
 from launcher.model import PSERVER
 
-_POLL = 1.0
-_AWAY = 60.0  # seconds that the API server may be away
-_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node that is out of inotify watches says so without one
+_POLL_SECONDS = 1.0
+_OUTAGE_SECONDS = 60.0
+_TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node without free inotify watches puts a message without one in a log
 
 
 def lines(access: Access, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
-    """What the member has printed, a line each. With `follow` it may still have to start, and is heard to its end."""
-    member = _started(access, job, rank, role, wait=follow)
-    newest, patience = b"", Patience(_AWAY)
+    """Yield the lines that the member has printed.
+
+    With `follow`, wait until it has started, and yield lines until it ends.
+    """
+    member = _started_member(access, job, rank, role, wait=follow)
+    newest, outage = b"", OutageLimit(_OUTAGE_SECONDS)
     while True:
-        # The API server goes on from a whole second only: what was had of it is known by its time, and left out.
-        had, query = newest, {"timestamps": "true"} | ({"sinceTime": newest.decode()} if newest else {})
+        # sinceTime counts in whole seconds, so lines that are known from before are skipped by their exact time.
+        known, query = newest, {"timestamps": "true"} | ({"sinceTime": newest.decode()} if newest else {})
         try:
             for line in access.log(member.pod, member.container, query, follow=follow):
-                patience.answered()
-                stamp, _, text = line.partition(b" ")
-                if not _STAMP.match(stamp):
+                outage.answered()
+                timestamp, _, text = line.partition(b" ")
+                if not _TIMESTAMP.match(timestamp):
                     yield line.decode(errors="replace")
-                elif stamp > had:
-                    newest = stamp
+                elif timestamp > known:
+                    newest = timestamp
                     yield text.decode(errors="replace")
-            if not follow or not _runs(access, member):
+            if not follow or not _is_running(access, member):
                 return
-            patience.answered()
+            outage.answered()
         except Refused as refused:
             raise Failure(Exit.NO_INPUT, f"{member.name} ({member.pod}) of {job}: {refused.message}") from None
         except Failure as failure:
             if not follow:
                 raise
-            patience.bear(failure)
-        time.sleep(_POLL)
+            outage.bear(failure)
+        time.sleep(_POLL_SECONDS)
 
 
-def _started(access: Access, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
-    """Once it has; whoever waits is told for what, on standard error."""
-    patience, told = Patience(_AWAY), ""
+def _started_member(access: Access, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
+    """Return the member once it has started. Standard error says what it waits for."""
+    outage, last_reason = OutageLimit(_OUTAGE_SECONDS), ""
     begun = time.monotonic()
     while True:
         try:
             state = look(access, job)
         except Failure as failure:
-            patience.bear(failure)
-            time.sleep(_POLL)
+            outage.bear(failure)
+            time.sleep(_POLL_SECONDS)
             continue
-        patience.answered()
+        outage.answered()
         member = _member(state, rank, role)
         if member.phase != WAITING:
             return member
-        why = _why(state, member)
-        left = state.phase == SUSPENDED and time.monotonic() - begun > SUBMITTED
-        if not wait or left or state.exit_code is not None:
-            raise Failure(Exit.NO_INPUT, f"{member.name} of {job} has no log: {why}")
-        if why != told:
-            print(f"{member.name} of {job} has no log yet: {why}", file=sys.stderr, flush=True)
-            told = why
-        time.sleep(_POLL)
+        reason = _why_waiting(state, member)
+        is_stuck = state.phase == SUSPENDED and time.monotonic() - begun > SUBMIT_SECONDS
+        if not wait or is_stuck or state.exit_code is not None:
+            raise Failure(Exit.NO_INPUT, f"{member.name} of {job} has no log: {reason}")
+        if reason != last_reason:
+            print(f"{member.name} of {job} has no log yet: {reason}", file=sys.stderr, flush=True)
+            last_reason = reason
+        time.sleep(_POLL_SECONDS)
 
 
 def _member(state: JobState, rank: int, role: str) -> MemberState:
-    serves = role == PSERVER
-    found = [member for member in state.members if (member.role == PSERVER) is serves]
-    if not 0 <= rank < len(found):
-        called = "servers" if serves else "trainers"
-        raise Failure(Exit.USAGE, f"{state.name} has {len(found)} {called}: expected one of 0 to {len(found) - 1}")
-    return found[rank]
+    members = [member for member in state.members if (member.role == PSERVER) == (role == PSERVER)]
+    if 0 <= rank < len(members):
+        return members[rank]
+    kind = "servers" if role == PSERVER else "trainers"
+    if not members:
+        raise Failure(Exit.USAGE, f"{state.name} has no {kind}")
+    raise Failure(Exit.USAGE, f"{state.name} has {len(members)} {kind}: expected a rank from 0 to {len(members) - 1}")
 
 
-def _why(state: JobState, member: MemberState) -> str:
+def _why_waiting(state: JobState, member: MemberState) -> str:
     if state.exit_code:
         return f"Kubernetes deletes most pods of a failed Job; exit code {state.exit_code}: {state.cause}"
     if state.phase == SUSPENDED:
-        return f"the job is {HALFWAY}"
+        return HALF_SUBMITTED
     return member.what or "its container is being created"
 
 
-def _runs(access: Access, member: MemberState) -> bool:
+def _is_running(access: Access, member: MemberState) -> bool:
     pod = access.get("Pod", member.pod)
     return pod is not None and "running" in (kube_pods.own_container(pod).get("state") or {})

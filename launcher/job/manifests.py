@@ -1,4 +1,4 @@
-"""From a description to plain Kubernetes objects, in the order in which they are to be created."""
+"""The Kubernetes objects of a job, made from its JobSpec."""
 
 from __future__ import annotations
 
@@ -6,84 +6,79 @@ import base64
 from typing import Any
 
 from launcher.errors import FOR_GOOD, Exit
-from launcher.job import pod_template
 from launcher.job.pod_env import SECRET_KEY
-from launcher.job.spec import JobSpec, Json, PodGroupSpec, RoleSpec
+from launcher.job.pod_template import pod_template
+from launcher.job.spec import JOB_LABEL, ROLE_LABEL, JobSpec, Json, PodGroupSpec, RoleSpec
 
 
-def objects(gang: JobSpec) -> list[Json]:
-    """All that the job needs, and does not have yet."""
-    made = [_labelled(gang, volume) for volume in gang.volumes]
-    if gang.secret and gang.secret.value:
-        made.append(_secret(gang, gang.secret.name, gang.secret.value))
-    if gang.service:
-        made.append(_service(gang, gang.service))
-    if gang.group and gang.group.spec is not None:
-        made.append(_group(gang, gang.group))
-    return made + [_job(gang, role) for role in gang.roles]
+def objects(job_spec: JobSpec) -> list[Json]:
+    """Return the job's objects in the order of their creation, without those that the user has made."""
+    found = [_labelled(job_spec, volume) for volume in job_spec.volume_objects]
+    if job_spec.secret and job_spec.secret.value:
+        found.append(_secret(job_spec, job_spec.secret.name, job_spec.secret.value))
+    if job_spec.service:
+        found.append(_service(job_spec, job_spec.service))
+    if job_spec.pod_group and job_spec.pod_group.spec is not None:
+        found.append(_pod_group(job_spec, job_spec.pod_group))
+    return found + [_job(job_spec, role_spec) for role_spec in job_spec.roles]
 
 
-def _secret(gang: JobSpec, name: str, value: str) -> Json:
-    """Immutable: another one under this name would keep the pods that start later out of a gang that runs."""
-    made = _object(gang, "v1", "Secret", name)
+def _secret(job_spec: JobSpec, name: str, value: str) -> Json:
+    """Immutable, since pods that start after a change could not join the running gang."""
     text = base64.b64encode(value.encode()).decode()
-    return made | {"type": "Opaque", "immutable": True, "data": {SECRET_KEY: text}}
+    return _object(job_spec, "v1", "Secret", name) | {"type": "Opaque", "immutable": True, "data": {SECRET_KEY: text}}
 
 
-def _service(gang: JobSpec, name: str) -> Json:
-    """Names for the pods, which must resolve before a pod is ready: it gets ready by joining."""
-    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {pod_template.JOB: gang.name}}
-    return _object(gang, "v1", "Service", name) | {"spec": spec}
+def _service(job_spec: JobSpec, name: str) -> Json:
+    """Host names must resolve before a pod is ready: it becomes ready by joining the gang."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_LABEL: job_spec.name}}
+    return _object(job_spec, "v1", "Service", name) | {"spec": spec}
 
 
-def _group(gang: JobSpec, group: PodGroupSpec) -> Json:
-    return _object(gang, "scheduling.volcano.sh/v1beta1", "PodGroup", group.name) | {"spec": dict(group.spec or {})}
+def _pod_group(job_spec: JobSpec, group: PodGroupSpec) -> Json:
+    made = _object(job_spec, "scheduling.volcano.sh/v1beta1", "PodGroup", group.name)
+    return made | {"spec": dict(group.spec or {})}
 
 
-def _job(gang: JobSpec, role: RoleSpec) -> Json:
+def _job(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
-        "parallelism": role.replicas,
-        "completions": role.replicas,
-        "backoffLimit": gang.backoff_limit,
-        "podFailurePolicy": {"rules": _rules(role.container)},
-        "template": pod_template.template(gang, role),
+        "parallelism": role_spec.replicas,
+        "completions": role_spec.replicas,
+        "backoffLimit": job_spec.backoff_limit,
+        "podFailurePolicy": {"rules": _failure_rules(role_spec.container)},
+        "template": pod_template(job_spec, role_spec),
     }
-    if gang.seconds_kept is not None:
-        spec["ttlSecondsAfterFinished"] = gang.seconds_kept
-    made = _object(gang, "batch/v1", "Job", role.job)
-    made["metadata"]["labels"][pod_template.ROLE] = role.kind
-    if gang.annotations:
-        made["metadata"]["annotations"] = dict(gang.annotations)
-    return made | {"spec": spec}
+    if job_spec.ttl_seconds is not None:
+        spec["ttlSecondsAfterFinished"] = job_spec.ttl_seconds
+    job = _object(job_spec, "batch/v1", "Job", role_spec.name)
+    job["metadata"]["labels"][ROLE_LABEL] = role_spec.role
+    if job_spec.annotations:
+        job["metadata"]["annotations"] = dict(job_spec.annotations)
+    return job | {"spec": spec}
 
 
-def _rules(container: str) -> list[Json]:
-    """Mistakes end the job, consequences do not count, the rest does: docs/exit-codes.md."""
+def _failure_rules(container: str) -> list[Json]:
+    """Mistakes fail the Job at once, consequences are not counted, all other failures are: docs/exit-codes.md."""
 
-    def codes(action: str, *values: int) -> Json:
-        found = {"containerName": container, "operator": "In", "values": sorted(map(int, values))}
-        return {"action": action, "onExitCodes": found}
+    def on_exit_codes(action: str, *codes: int) -> Json:
+        condition = {"containerName": container, "operator": "In", "values": sorted(map(int, codes))}
+        return {"action": action, "onExitCodes": condition}
 
     return [
-        codes("FailJob", *FOR_GOOD),
-        codes("Ignore", Exit.PEER_FAILED, Exit.STOPPED),
+        on_exit_codes("FailJob", *FOR_GOOD),
+        on_exit_codes("Ignore", Exit.PEER_FAILED, Exit.STOPPED),
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
     ]
 
 
-def _labelled(gang: JobSpec, made: Json) -> Json:
-    """An object that was described elsewhere, as one of the job's."""
-    return made | {"metadata": made["metadata"] | {"labels": _labels(gang)}}
-
-
-def _object(gang: JobSpec, version: str, kind: str, name: str) -> Json:
+def _object(job_spec: JobSpec, version: str, kind: str, name: str) -> Json:
     metadata: Json = {"name": name}
-    if gang.namespace:
-        metadata["namespace"] = gang.namespace
-    metadata["labels"] = _labels(gang)
-    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+    if job_spec.namespace:
+        metadata["namespace"] = job_spec.namespace
+    return _labelled(job_spec, {"apiVersion": version, "kind": kind, "metadata": metadata})
 
 
-def _labels(gang: JobSpec) -> Json:
-    return pod_template.labels(gang) | dict(gang.labels) | {pod_template.JOB: gang.name}
+def _labelled(job_spec: JobSpec, unlabelled: Json) -> Json:
+    labels = job_spec.own_labels | dict(job_spec.labels) | {JOB_LABEL: job_spec.name}
+    return unlabelled | {"metadata": unlabelled["metadata"] | {"labels": labels}}

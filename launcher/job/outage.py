@@ -1,4 +1,4 @@
-"""How long what watches a job puts up with an API server that does not answer, or does so out of its mind."""
+"""How long an API server may fail to answer before a command gives up."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from launcher.errors import Exit, Failure
 from launcher.job.access import Unreachable
 
 
-class Patience:
-    """An API server that once answered may be away for so many seconds. `over` raises when it is too long."""
+class OutageLimit:
+    """Bear failures of the API server that may pass, for some seconds after its last answer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._answered = time.monotonic()
-        self._ever = False
+        self._last_answer = time.monotonic()
+        self._has_answered = False
 
     def answered(self) -> None:
-        """It has just done so."""
-        self._answered, self._ever = time.monotonic(), True
+        """Note that the API server has answered."""
+        self._last_answer, self._has_answered = time.monotonic(), True
 
     def bear(self, failure: Failure) -> None:
-        """Raises the failure unless it may pass. Who has just started says 403 to all until the roles are read."""
-        passing = isinstance(failure, Unreachable) or (self._ever and failure.code == Exit.DENIED)
-        if not passing or time.monotonic() - self._answered > self._seconds:
+        """Raise the failure if it is permanent, or lasts too long.
+
+        An API server that has just started answers 403 until it has read the roles: so after an answer, 403 may pass.
+        """
+        may_pass = isinstance(failure, Unreachable) or (self._has_answered and failure.code == Exit.DENIED)
+        if not may_pass or time.monotonic() - self._last_answer > self._seconds:
             raise failure

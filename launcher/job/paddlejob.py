@@ -1,4 +1,4 @@
-"""`PaddleJob(...)`: a job in Python, with the parameters of `paddle.job`. What each becomes: docs/paddlejob.md."""
+"""`PaddleJob(...)`: a job in Python, with the parameters of `paddle.job` and more: docs/paddlejob.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.job import from_python, parameters
-from launcher.job.findings import Found
+from launcher.job.findings import Findings
 from launcher.job.spec import JobSpec, Json
 from launcher.job.volumes import AnyVolume, CephFSVolume
 from launcher.model import TRAINER
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INSIDE = "LAUNCHER_GENERATION"  # which the launcher tells every program that it starts
+_SET_IN_JOBS = "LAUNCHER_GENERATION"  # a variable that the launcher sets for every program
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaddleJob:
-    """A training job: parameter servers and trainers in pods of their own, or trainers alone with `pservers=0`.
+    """A training job: parameter servers and trainers in separate pods, or trainers alone with `pservers=0`.
 
-    Everything that is wrong is told at once, as launcher.job.ConfigProblems, before anything is created.
+    Raises launcher.job.ConfigProblems with all problems of the parameters.
 
     Args:
-        job_name: The job's name, which nothing else in the namespace has.
-        entry_point: The command that trains, and serves where there are servers: a command line, or its words.
+        job_name: The job's name, unique in its namespace.
+        entry_point: The command that trains, and also serves if there are servers: a command line, or a list of words.
         runtime_image: The image with Paddle, the training program and the launcher (docker/build_docker.sh).
-        memory: Memory of each pod, as "4G" or "512Mi"; without it 1G is asked for, and there is no limit.
+        memory: Memory of each pod, such as "4G" or "512Mi". By default 1G is requested, without a limit.
         cpu_nums: CPUs of each pod. Also called cpu_num.
-        pservers: How many pods serve parameters; 0 for collective training.
-        trainers: How many pods train.
+        pservers: The number of parameter servers; 0 for collective training.
+        trainers: The number of trainers.
         gpu_nums: GPUs of each pod that trains. Also called gpu_num.
-        use_gpu: True stands for one GPU where gpu_nums is not given.
-        namespace: Where the job lives; by default the one that kubectl would take.
-        trainer_package_path: Where the program is in the image: the command runs there.
+        use_gpu: True means one GPU, unless gpu_nums is set.
+        namespace: The job's namespace; by default the one that kubectl uses.
+        trainer_package_path: The folder in the image in which the command runs.
         cephfs_volume: A folder of CephFS for all pods.
         volumes: Other volumes for all pods.
-        env: Variables for the program and the launcher (docs/configuration.md); a mapping stands for a `valueFrom`.
+        env: Variables for the program and the launcher (docs/configuration.md); a mapping becomes `valueFrom`.
         node_selector: Labels that a node must have.
-        tolerations: Taints that the pods tolerate, as in a pod's specification.
-        shared_memory: How large /dev/shm is, as "2G".
-        max_restarts: How often the job starts again in the same pods before it fails.
-        gang_scheduling: All pods are scheduled, or none is: by Volcano.
-        queue: Volcano's queue for that.
-        labels: Labels on everything that the job is made of.
+        tolerations: Taints that the pods tolerate, as in a pod spec.
+        shared_memory: The size of /dev/shm, such as "2G".
+        max_restarts: How many times the job restarts in the same pods before it fails.
+        gang_scheduling: Let Volcano start all pods or none.
+        queue: The queue of Volcano for gang scheduling.
+        labels: Labels for all objects and pods of the job.
         priority: The pods' priority class.
-        service_account: The pods' service account; they need no rights.
-        launcher_image: An image of docker/inject.Dockerfile that brings the launcher to a runtime_image without it.
+        service_account: The pods' service account. The job needs no rights.
+        launcher_image: An image of docker/inject.Dockerfile, for a runtime_image without the launcher.
     """
 
     job_name: str
@@ -85,75 +85,78 @@ class PaddleJob:
     gpu_num: int | None = None
 
     def __post_init__(self) -> None:
-        found = Found()
-        parameters.check(self, found)
-        _raise(found)
+        findings = Findings()
+        parameters.check(self, findings)
+        _raise_problems(findings)
 
     def to_yaml(self) -> str:
-        """Plain manifests, for `kubectl apply -f -`."""
-        from launcher.job.yaml_io import written
+        """Return the manifests for `kubectl apply -f -`."""
+        from launcher.job.yaml_io import dump
 
-        return "---\n".join(map(written, self.objects()))
+        return "---\n".join(map(dump, self.objects()))
 
     def objects(self, namespace: str | None = None) -> list[Json]:
-        """What the job is made of, as Kubernetes takes it; the gang's secret in it is another one each time."""
+        """Return the Kubernetes objects of the job. Each call makes a new secret for the gang."""
         from launcher.job.manifests import objects
 
-        return objects(self.gang(namespace))
+        return objects(self.spec(namespace))
 
-    def gang(self, namespace: str | None = None) -> JobSpec:
-        """The same before it is Kubernetes' objects, checked as the launcher in the pods will check it."""
-        from launcher.job.preflight import rehearse_all
+    def spec(self, namespace: str | None = None) -> JobSpec:
+        """Return the checked description that the Kubernetes objects are made from; `namespace` is a default.
 
-        described = from_python.job_spec(self, self.namespace or namespace)
-        found = Found()
-        if self.cephfs_volume and not described.namespace:
-            found.problem("namespace", "missing: with cephfs_volume there is a volume that has its name in it")
-        rehearse_all(described, found, lambda role: "")
-        _raise(found)
-        for note in found.notes:
+        Raises ConfigProblems for everything that the launcher in the pods would refuse.
+        """
+        from launcher.job.preflight import check_pods
+
+        job_spec = from_python.to_job_spec(self, self.namespace or namespace)
+        findings = Findings()
+        if self.cephfs_volume and not job_spec.namespace:
+            findings.add_problem("namespace", "missing: the volume for cephfs_volume needs it for its name")
+        check_pods(job_spec, findings, lambda role_spec: "")
+        _raise_problems(findings)
+        for note in findings.notes:
             warnings.warn(f"{self.job_name}: {note}", stacklevel=4)
-        return described
+        return job_spec
 
     def submit(self) -> None:
-        """Create the job, all of it or nothing."""
+        """Create the job in the cluster: all of its objects, or none."""
         from launcher.job.submit import create
 
         if inside_a_job():
             raise Failure(
                 Exit.USAGE,
-                f"{self.job_name}: this process belongs to a job already: submit from outside, and train here "
-                "(launcher.job.dist_train does both)",
+                f"{self.job_name}: this process already runs inside a job: submit from outside "
+                "(launcher.job.dist_train submits outside a job and trains inside)",
             )
         access = self._access()
-        create(access, self.gang(access.namespace))
+        create(access, self.spec(access.namespace))
 
     def status(self) -> JobState:
-        """How the job is, as the cluster knows it."""
+        """Return the state of the job, as the cluster knows it."""
         from launcher.job.state import look
 
         return look(self._access(), self.job_name)
 
     def wait(self, timeout: float | None = None, *, quiet: bool = False) -> int:
-        """Wait for the job's end, and show how each pod is doing: 0, or the exit code of the first cause.
+        """Wait until the job ends, and show its members on standard error, unless `quiet`.
 
-        After `timeout` seconds a Failure says what is waited for; the job goes on.
+        Returns 0, or the exit code of the first cause. Raises Failure after `timeout` seconds; the job continues.
         """
         from launcher.job.watch import wait
 
         return wait(self._access(), self.job_name, timeout=timeout, quiet=quiet)
 
     def logs(self, rank: int = 0, *, role: str = TRAINER, follow: bool = False) -> Iterator[str]:
-        """Lines of one pod: of the trainer of this rank, or with role="pserver" of a server.
+        """Yield the log of a trainer, or of a server with role="pserver", line by line.
 
-        With `follow` until its container has ended.
+        With `follow`, wait until its container has started, and yield new lines until it ends.
         """
         from launcher.job.logs import lines
 
         return lines(self._access(), self.job_name, rank, role=role, follow=follow)
 
     def delete(self) -> None:
-        """Delete the job with all that belongs to it, and wait until its pods are gone. Data on volumes stays."""
+        """Delete the job and everything that belongs to it, and wait until its pods are gone. Data on volumes stays."""
         from launcher.job.submit import delete
 
         delete(self._access(), self.job_name)
@@ -165,18 +168,21 @@ class PaddleJob:
 
 
 def inside_a_job() -> bool:
-    """Whether the launcher has started this process, as a trainer or a server."""
-    return _INSIDE in os.environ
+    """Return whether the launcher has started this process, as a trainer or a server."""
+    return _SET_IN_JOBS in os.environ
 
 
 def dist_train(trainer: Callable[[], T], paddle_job: PaddleJob) -> T | None:
-    """The same file outside and inside: submits the job, or is a part of it and trains, which servers call it, too."""
+    """Submit the job, or call `trainer` if this process runs inside a job: so one file does both.
+
+    Servers call `trainer`, too.
+    """
     if inside_a_job():
         return trainer()
     paddle_job.submit()
     return None
 
 
-def _raise(found: Found) -> None:
-    if found.problems:
-        raise ConfigProblems([str(note) for note in found.problems])
+def _raise_problems(findings: Findings) -> None:
+    if findings.problems:
+        raise ConfigProblems([str(problem) for problem in findings.problems])

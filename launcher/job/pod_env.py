@@ -1,4 +1,4 @@
-"""The variables of a gang's pods: what the launcher must be told, beside what the user has set."""
+"""The environment variables of a job's pods: those that the launcher needs, and those that the user has set."""
 
 from __future__ import annotations
 
@@ -11,123 +11,125 @@ from launcher.model import BOTH
 
 SECRET_FOLDER = "/var/run/paddle-launcher"
 SECRET_KEY = "secret"
-_GRACE = 30  # seconds: Kubernetes' own terminationGracePeriodSeconds
-_LESS = 5  # for what the launcher has to do once its children have ended
+_GRACE_SECONDS = 30  # Kubernetes' default terminationGracePeriodSeconds
+_SHUTDOWN_SECONDS = 5  # that the launcher needs once its children have ended
 
 _BY_FIELD = {
     "POD_NAME": "metadata.name",
     "POD_IP": "status.podIP",
     "POD_UID": "metadata.uid",
 }
-_IDENTITY = ("LAUNCHER_JOB_ID", "metadata.labels['batch.kubernetes.io/controller-uid']")
+_JOB_ID = ("LAUNCHER_JOB_ID", "metadata.labels['batch.kubernetes.io/controller-uid']")
 
-# What launcher/paddle/fleet.py tells programs, whatever the pod's variables say (a test compares them).
-_TOLD_TRAINERS = {
+# Variables that launcher/paddle/fleet.py sets for programs in any case; a test compares the two.
+_SET_FOR_TRAINERS = {
     *("TRAINERS", "TRAINER_ID", "PADDLE_TRAINERS", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ENDPOINTS"),
     *("PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK", "PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
     *("PADDLE_PORT", "PADDLE_CURRENT_ENDPOINT"),
     *("LAUNCHER_DATA_DIR", "LAUNCHER_SAVE_DIR", "LAUNCHER_RESUME_DIR", "LAUNCHER_GENERATION"),
 }
-_TOLD_ROLES = {"TRAINING_ROLE", "PADDLE_TRAINING_ROLE"}
-TOLD = {
-    SINGLE: _TOLD_TRAINERS,
-    PS: _TOLD_TRAINERS | _TOLD_ROLES | {"PADDLE_PSERVERS_IP_PORT_LIST"},
-    COLLECTIVE: _TOLD_TRAINERS
-    | _TOLD_ROLES
+_SET_FOR_ROLES = {"TRAINING_ROLE", "PADDLE_TRAINING_ROLE"}
+SET_BY_LAUNCHER = {
+    SINGLE: _SET_FOR_TRAINERS,
+    PS: _SET_FOR_TRAINERS | _SET_FOR_ROLES | {"PADDLE_PSERVERS_IP_PORT_LIST"},
+    COLLECTIVE: _SET_FOR_TRAINERS
+    | _SET_FOR_ROLES
     | {"PADDLE_MASTER", "PADDLE_NNODES", "PADDLE_GLOBAL_SIZE", "PADDLE_LOCAL_SIZE"},
 }
 
 
-def variables(gang: JobSpec, role: RoleSpec) -> list[Json]:
-    """The whole `env` of the role's main container. Ours come first, so that those of the user may refer to them."""
-    own = user_variables(role)
-    facts = _facts(gang, role)
-    defaults = {name: entry for name, entry in _defaults(gang, role).items() if not set_by_user(role, name)}
-    return [*facts.values(), *defaults.values(), *(entry for entry in own if entry["name"] not in facts)]
+def variables(job_spec: JobSpec, role_spec: RoleSpec) -> list[Json]:
+    """Return the whole `env` of the role's main container.
 
-
-def clashes(gang: JobSpec, role: RoleSpec) -> list[tuple[int, str]]:
-    """What the user has set and does not get: the place in `env`, and why."""
-    facts = _facts(gang, role)
-    found = []
-    for place, entry in enumerate(user_variables(role)):
-        name = entry["name"]
-        if name in facts and entry != facts[name]:
-            found.append((place, f"{name} follows from the job: {_shown(facts[name])} replaces {_shown(entry)}"))
-        elif name in TOLD[gang.mode]:
-            found.append((place, f"{name} is what the launcher tells the program itself: {_shown(entry)} is not used"))
-    return found
-
-
-def secret(gang: JobSpec) -> SecretSpec | None:
-    """A new one, where the job needs one: on a volume that the launcher knows of it makes one itself.
-
-    It has a name of its own: of a Secret that is deleted and made again under its name a node may still have the old
-    one, and give that to pods.
+    The launcher's variables come first, so that the user's variables may refer to them.
     """
-    has = [set_by_user(role, name) for role in gang.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
-    if gang.members == 1 or any(has):
+    fixed = _fixed(job_spec, role_spec)
+    defaults = [entry for name, entry in _defaults(job_spec, role_spec).items() if not set_by_user(role_spec, name)]
+    return [*fixed.values(), *defaults, *(entry for entry in _user_variables(role_spec) if entry["name"] not in fixed)]
+
+
+def replaced_variables(job_spec: JobSpec, role_spec: RoleSpec) -> list[tuple[int, str]]:
+    """Return the user's variables that have no effect: the index in `env`, and the reason."""
+    fixed = _fixed(job_spec, role_spec)
+    replaced = []
+    for index, entry in enumerate(_user_variables(role_spec)):
+        name = entry["name"]
+        if name in fixed and entry != fixed[name]:
+            reason = f"{name} is set from the job: {_describe(fixed[name])} replaces {_describe(entry)}"
+            replaced.append((index, reason))
+        elif name in SET_BY_LAUNCHER[job_spec.mode]:
+            replaced.append((index, f"{name} is set by the launcher: {_describe(entry)} is not used"))
+    return replaced
+
+
+def new_secret(job_spec: JobSpec) -> SecretSpec | None:
+    """Return a new secret for the gang, or None if the job needs none: on a volume the launcher makes it.
+
+    Its name is random, too: a node may still have an older Secret of the same name in its cache.
+    """
+    known = [set_by_user(role, name) for role in job_spec.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
+    if job_spec.members == 1 or any(known):
         return None
-    return SecretSpec(f"{given_secret(gang)}-{secrets.token_hex(3)}", secrets.token_hex(32))
+    return SecretSpec(f"{user_secret_name(job_spec)}-{secrets.token_hex(3)}", secrets.token_hex(32))
 
 
-def given_secret(gang: JobSpec) -> str:
-    """What a Secret is called that the user makes for the job."""
-    return f"{gang.name}-gang"
+def user_secret_name(job_spec: JobSpec) -> str:
+    """Return the name that a Secret must have that the user makes for the job."""
+    return f"{job_spec.name}-gang"
 
 
-def user_variables(role: RoleSpec) -> list[Json]:
-    """What the template has for the main container."""
-    containers = role.template["spec"]["containers"]
-    own: list[Json] = next(each for each in containers if each["name"] == role.container).get("env") or []
-    return own
+def set_by_user(role_spec: RoleSpec, name: str) -> Json | None:
+    """Return the user's `env` entry for a variable, if there is one."""
+    return next((entry for entry in _user_variables(role_spec) if entry["name"] == name), None)
 
 
-def set_by_user(role: RoleSpec, name: str) -> Json | None:
-    """What the user has set this variable to, if they have."""
-    return next((entry for entry in user_variables(role) if entry["name"] == name), None)
+def _user_variables(role_spec: RoleSpec) -> list[Json]:
+    containers = role_spec.template["spec"]["containers"]
+    entries: list[Json] = next(each for each in containers if each["name"] == role_spec.container).get("env") or []
+    return entries
 
 
-def _facts(gang: JobSpec, role: RoleSpec) -> Mapping[str, Json]:
-    """What is so because the job is what it is: nobody can have another value."""
-    told = {"CONF_PADDLE_GRADIENT_NUM": str(gang.trainers)}
-    if role.kind != BOTH:
-        told |= {"LAUNCHER_PSERVERS": str(gang.pservers), "LAUNCHER_ROLE": role.kind}
-    if gang.service:
-        told["LAUNCHER_SERVICE"] = gang.hub
-    told |= {"LAUNCHER_BACKOFF_LIMIT": str(gang.backoff_limit), "LAUNCHER_FAILURE_POLICY": "1"}
-    by_field = {name: _field(name, path) for name, path in _BY_FIELD.items()}
-    return {name: _value(name, value) for name, value in told.items()} | by_field
+def _fixed(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
+    """The variables that follow from the job: the user cannot change them."""
+    values = {"CONF_PADDLE_GRADIENT_NUM": str(job_spec.trainers)}
+    if role_spec.role != BOTH:
+        values |= {"LAUNCHER_PSERVERS": str(job_spec.pservers), "LAUNCHER_ROLE": role_spec.role}
+    if job_spec.service:
+        values["LAUNCHER_SERVICE"] = job_spec.hub_address
+    values |= {"LAUNCHER_BACKOFF_LIMIT": str(job_spec.backoff_limit), "LAUNCHER_FAILURE_POLICY": "1"}
+    by_field = {name: _from_field(name, path) for name, path in _BY_FIELD.items()}
+    return {name: _entry(name, value) for name, value in values.items()} | by_field
 
 
-def _defaults(gang: JobSpec, role: RoleSpec) -> Mapping[str, Json]:
-    """What the user may say otherwise."""
-    # On the nodes' own network a host name is the node's, and the hub's name is made of this one.
-    told = {"JOB_NAME": role.job if gang.on_nodes(role) and role.kind == BOTH else gang.name}
-    told |= {"LAUNCHER_MODE": gang.mode, "LAUNCHER_STOP_GRACE": str(_stop_grace(role.template))}
-    told["LAUNCHER_MAX_RESTARTS"] = str(gang.max_restarts)
-    if gang.secret:
-        told["LAUNCHER_SECRET_FILE"] = f"{SECRET_FOLDER}/{SECRET_KEY}"
-    if gang.mode == PS and gang.gloo:
-        told["PADDLE_WITH_GLOO"] = str(gang.gloo)
-    return {name: _value(name, value) for name, value in told.items()} | {_IDENTITY[0]: _field(*_IDENTITY)}
+def _defaults(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
+    """The variables that the user may change."""
+    # On the host network a pod's host name is that of its node, so the hub's name is made from JOB_NAME.
+    of_role = job_spec.on_host_network(role_spec) and role_spec.role == BOTH
+    values = {"JOB_NAME": role_spec.name if of_role else job_spec.name}
+    values |= {"LAUNCHER_MODE": job_spec.mode, "LAUNCHER_STOP_GRACE": str(_stop_grace(role_spec.template))}
+    values["LAUNCHER_MAX_RESTARTS"] = str(job_spec.max_restarts)
+    if job_spec.secret:
+        values["LAUNCHER_SECRET_FILE"] = f"{SECRET_FOLDER}/{SECRET_KEY}"
+    if job_spec.mode == PS and job_spec.gloo:
+        values["PADDLE_WITH_GLOO"] = str(job_spec.gloo)
+    return {name: _entry(name, value) for name, value in values.items()} | {_JOB_ID[0]: _from_field(*_JOB_ID)}
 
 
 def _stop_grace(template: Mapping[str, Any]) -> int:
-    told = template["spec"].get("terminationGracePeriodSeconds")
-    return max(1, (_GRACE if told is None else told) - _LESS)
+    grace = template["spec"].get("terminationGracePeriodSeconds")
+    return max(1, (_GRACE_SECONDS if grace is None else grace) - _SHUTDOWN_SECONDS)
 
 
-def _value(name: str, value: str) -> Json:
+def _entry(name: str, value: str) -> Json:
     return {"name": name, "value": value}
 
 
-def _field(name: str, path: str) -> Json:
+def _from_field(name: str, path: str) -> Json:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _shown(entry: Json) -> str:
+def _describe(entry: Json) -> str:
     if "value" in entry:
         return repr(entry["value"])
     path = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
-    return f"the pod's {path}" if path else "a value from elsewhere"
+    return f"the pod's {path}" if path else "the value from valueFrom"

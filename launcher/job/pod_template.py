@@ -1,128 +1,127 @@
-"""The pods of a role: the user's template, with the launcher in front of its command."""
+"""The pod template of a role's Job: the user's template, with the launcher in front of its command."""
 
 from __future__ import annotations
 
 import copy
 
 from launcher.job.pod_env import SECRET_FOLDER, set_by_user, variables
-from launcher.job.spec import PS, JobSpec, Json, RoleSpec
+from launcher.job.spec import JOB_LABEL, PS, ROLE_LABEL, JobSpec, Json, RoleSpec
 from launcher.model import BOTH, PSERVER
 
-JOB, ROLE = "paddle-launcher/job", "paddle-launcher/role"
-MANAGED_BY = "app.kubernetes.io/managed-by"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 VOLCANO = "volcano"
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
-BROUGHT = "paddle-launcher"  # the volume with the launcher, and the container that brings it
+INJECT = "paddle-launcher"  # the init container that copies the launcher, and the volume that it copies to
+INJECT_FOLDER = "/launcher"  # the launcher's Python works in this folder only
 SECRET_VOLUME = "paddle-launcher-secret"
-BROUGHT_TO = "/launcher"  # where it runs, and nowhere else
 
-_PORT, _PORTS = 7164, 4  # defaults of CONF_PADDLE_PORT, and of the numbers of ports
+_PADDLE_PORT, _PADDLE_PORTS = 7164, 4  # defaults of CONF_PADDLE_PORT, and of the two numbers of ports together
 _NOT_ROOT = 65534
 
 
-def labels(gang: JobSpec) -> Json:
-    """By these all that belongs to a job is found."""
-    return {MANAGED_BY: "paddle-launcher", JOB: gang.name}
-
-
-def template(gang: JobSpec, role: RoleSpec) -> Json:
-    """The podTemplateSpec of the role's Job."""
-    made: Json = {"metadata": {}} | copy.deepcopy(dict(role.template))
-    metadata, spec = made["metadata"], made["spec"]
-    metadata["labels"] = labels(gang) | (metadata.get("labels") or {}) | {JOB: gang.name, ROLE: role.kind}
-    annotations = _annotations(gang, role)
+def pod_template(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
+    """Return the podTemplateSpec of the role's Job."""
+    template: Json = {"metadata": {}} | copy.deepcopy(dict(role_spec.template))
+    metadata, pod = template["metadata"], template["spec"]
+    identity = {JOB_LABEL: job_spec.name, ROLE_LABEL: role_spec.role}
+    metadata["labels"] = job_spec.own_labels | (metadata.get("labels") or {}) | identity
+    annotations = _annotations(job_spec, role_spec)
     if annotations:
         metadata["annotations"] = annotations | (metadata.get("annotations") or {})
-    spec["restartPolicy"] = "Never"
-    if gang.service:
-        spec["subdomain"] = gang.service
-    if gang.group:
-        spec["schedulerName"] = spec.get("schedulerName") or VOLCANO
-    if gang.on_nodes(role):
-        spec["hostNetwork"] = True
-        spec["dnsPolicy"] = spec.get("dnsPolicy") or "ClusterFirstWithHostNet"
-    spec["containers"] = [
-        _launched(gang, role, each) if each["name"] == role.container else each for each in spec["containers"]
+    pod["restartPolicy"] = "Never"
+    if job_spec.service:
+        pod["subdomain"] = job_spec.service
+    if job_spec.pod_group:
+        pod["schedulerName"] = pod.get("schedulerName") or VOLCANO
+    if job_spec.on_host_network(role_spec):
+        pod["hostNetwork"] = True
+        pod["dnsPolicy"] = pod.get("dnsPolicy") or "ClusterFirstWithHostNet"
+    pod["containers"] = [
+        _with_launcher(job_spec, role_spec, container) if container["name"] == role_spec.container else container
+        for container in pod["containers"]
     ]
-    if gang.launcher:
-        spec["initContainers"] = [_bringing(gang.launcher, spec), *(spec.get("initContainers") or [])]
-        _add(spec, "volumes", {"name": BROUGHT, "emptyDir": {}})
-    if gang.secret:
-        _add(spec, "volumes", {"name": SECRET_VOLUME, "secret": {"secretName": gang.secret.name}})
-    return made
+    if job_spec.launcher_image:
+        pod["initContainers"] = [_inject(job_spec.launcher_image, pod), *(pod.get("initContainers") or [])]
+        _append(pod, "volumes", {"name": INJECT, "emptyDir": {}})
+    if job_spec.secret:
+        _append(pod, "volumes", {"name": SECRET_VOLUME, "secret": {"secretName": job_spec.secret.name}})
+    return template
 
 
-def _host_ports(gang: JobSpec, role: RoleSpec) -> list[int]:
-    """What the role's pods listen on at fixed ports: of each there is one on a node."""
-    first = _number(role, "CONF_PADDLE_PORT", _PORT)
-    meeting = _number(role, "LAUNCHER_GANG_PORT", first + _PORTS)
-    ports = [meeting]
-    if role.kind == PSERVER or (role.kind == BOTH and gang.mode == PS):
-        ports += [first, first + 1] if gang.gloo else [first]
-    if role.kind != PSERVER:
-        ports.append(meeting + 1)
-    return sorted(ports)
+def _annotations(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
+    """Defaults: the template's own annotations win."""
+    annotations = {GROUP_NAME: job_spec.pod_group.name} if job_spec.pod_group else {}
+    if len(role_spec.template["spec"]["containers"]) > 1:
+        annotations[DEFAULT_CONTAINER] = role_spec.container
+    return annotations
 
 
-def _annotations(gang: JobSpec, role: RoleSpec) -> Json:
-    """Those that the user may have in the template, too."""
-    found = {GROUP_NAME: gang.group.name} if gang.group else {}
-    if len(role.template["spec"]["containers"]) > 1:
-        found[DEFAULT_CONTAINER] = role.container
-    return found
-
-
-def _launched(gang: JobSpec, role: RoleSpec, given: Json) -> Json:
-    """The container, with the launcher that runs what it ran."""
-    program = f"{BROUGHT_TO}/paddle-launcher" if gang.launcher else "paddle-launcher"
-    ours: Json = {"command": [program], "args": ["run", "--", *role.command], "env": variables(gang, role)}
-    first = {name: given[name] for name in ("name", "image") if name in given}
-    container = first | ours | {name: value for name, value in given.items() if name not in ours}
-    if gang.launcher:
-        _add(container, "volumeMounts", {"name": BROUGHT, "mountPath": BROUGHT_TO, "readOnly": True})
-    if gang.secret:
-        _add(container, "volumeMounts", {"name": SECRET_VOLUME, "mountPath": SECRET_FOLDER, "readOnly": True})
+def _with_launcher(job_spec: JobSpec, role_spec: RoleSpec, original: Json) -> Json:
+    """The container, with the launcher as its command and the original command as the launcher's program."""
+    program = f"{INJECT_FOLDER}/paddle-launcher" if job_spec.launcher_image else "paddle-launcher"
+    ours: Json = {
+        "command": [program],
+        "args": ["run", "--", *role_spec.command],
+        "env": variables(job_spec, role_spec),
+    }
+    first = {name: original[name] for name in ("name", "image") if name in original}
+    container = first | ours | {name: value for name, value in original.items() if name not in ours}
+    if job_spec.launcher_image:
+        _append(container, "volumeMounts", {"name": INJECT, "mountPath": INJECT_FOLDER, "readOnly": True})
+    if job_spec.secret:
+        _append(container, "volumeMounts", {"name": SECRET_VOLUME, "mountPath": SECRET_FOLDER, "readOnly": True})
     if not container.get("readinessProbe"):
-        container["readinessProbe"] = _readiness(program)
-    if gang.on_nodes(role):
+        container["readinessProbe"] = _readiness_probe(program)
+    if job_spec.on_host_network(role_spec):
         known = {port.get("containerPort") for port in container.get("ports") or []}
-        for port in _host_ports(gang, role):
+        for port in _host_ports(job_spec, role_spec):
             if port not in known:
-                _add(container, "ports", {"containerPort": port, "hostPort": port})
+                _append(container, "ports", {"containerPort": port, "hostPort": port})
     return container
 
 
-def _readiness(program: str) -> Json:
-    """No liveness: the answer comes by a file in the work directory, which is the image's own and may not be writable.
-    A launcher that hangs is found by the other members (LAUNCHER_SILENCE)."""
-    asks = {"exec": {"command": [program, "alive"]}}
-    return asks | {"initialDelaySeconds": 2, "timeoutSeconds": 5, "periodSeconds": 30}
+def _readiness_probe(program: str) -> Json:
+    """A livenessProbe would be wrong: `alive` needs the work directory, which may not be writable in the user's image.
+    Other members detect a launcher that hangs (LAUNCHER_SILENCE)."""
+    probe = {"exec": {"command": [program, "alive"]}}
+    return probe | {"initialDelaySeconds": 2, "timeoutSeconds": 5, "periodSeconds": 30}
 
 
-def _bringing(image: str, spec: Json) -> Json:
-    """The init container that puts the launcher on a volume."""
+def _inject(image: str, pod: Json) -> Json:
+    """The init container that copies the launcher to a volume."""
     security: Json = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    of_pod = spec.get("securityContext") or {}
+    of_pod = pod.get("securityContext") or {}
     if of_pod.get("runAsNonRoot") and of_pod.get("runAsUser") is None:
-        security["runAsUser"] = _NOT_ROOT  # the user's images say themselves who they run as; this one is root's
+        security["runAsUser"] = _NOT_ROOT  # this image runs as root by default
     return {
-        "name": BROUGHT,
+        "name": INJECT,
         "image": image,
         "securityContext": security,
-        "volumeMounts": [{"name": BROUGHT, "mountPath": "/inject"}],
+        "volumeMounts": [{"name": INJECT, "mountPath": "/inject"}],
     }
 
 
-def _number(role: RoleSpec, name: str, default: int) -> int:
-    text = str((set_by_user(role, name) or {}).get("value"))
+def _host_ports(job_spec: JobSpec, role_spec: RoleSpec) -> list[int]:
+    """The fixed ports of the role's pods. As host ports they keep two pods of the job off one node."""
+    paddle_port = _port(role_spec, "CONF_PADDLE_PORT", _PADDLE_PORT)
+    gang_port = _port(role_spec, "LAUNCHER_GANG_PORT", paddle_port + _PADDLE_PORTS)
+    ports = [gang_port]
+    if role_spec.role == PSERVER or (role_spec.role == BOTH and job_spec.mode == PS):
+        ports += [paddle_port, paddle_port + 1] if job_spec.gloo else [paddle_port]
+    if role_spec.role != PSERVER:
+        ports.append(gang_port + 1)
+    return sorted(ports)
+
+
+def _port(role_spec: RoleSpec, name: str, default: int) -> int:
+    text = str((set_by_user(role_spec, name) or {}).get("value"))
     return int(text) if text.isdecimal() else default
 
 
-def _add(where: Json, key: str, entry: Json) -> None:
-    where[key] = [*(where.get(key) or []), entry]
+def _append(fields: Json, name: str, item: Json) -> None:
+    fields[name] = [*(fields.get(name) or []), item]

@@ -1,4 +1,4 @@
-"""What the launcher of a role's pods would say at its start, found out before there are any pods."""
+"""Check, before there are any pods, what the launcher in them would refuse at its start."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ from collections.abc import Callable
 
 from launcher import config, paddle
 from launcher.errors import Failure
-from launcher.job.findings import Found
-from launcher.job.pod_env import clashes, variables
+from launcher.job.findings import Findings
+from launcher.job.pod_env import replaced_variables, variables
 from launcher.job.spec import JobSpec, RoleSpec
 
 
-def rehearse_all(gang: JobSpec, found: Found, where: Callable[[RoleSpec], str]) -> None:
-    """What each role's launcher would refuse or warn about; `where` is the path of its container's fields."""
-    for role in gang.roles:
-        path = where(role)
-        for number, reason in clashes(gang, role):
-            found.note(f"{path}env[{number}]", reason)
-        refused, warned = _rehearse(gang, role)
-        for reason in refused:
-            found.problem(path.rstrip(".") or "env", reason)
-        for reason in warned:
-            found.note(f"{path}env", reason)
+def check_pods(job_spec: JobSpec, findings: Findings, container_path: Callable[[RoleSpec], str]) -> None:
+    """Add what each role's launcher would refuse or warn about.
+
+    `container_path` returns the path of a role's main container, or nothing if fields have no path.
+    """
+    for role_spec in job_spec.roles:
+        container = container_path(role_spec)
+        env = f"{container}.env" if container else "env"
+        for index, reason in replaced_variables(job_spec, role_spec):
+            findings.add_note(f"{env}[{index}]", reason)
+        problems, warnings = _start(job_spec, role_spec)
+        for reason in problems:
+            findings.add_problem(container or "env", reason)
+        for reason in warnings:
+            findings.add_note(env, reason)
 
 
-def _rehearse(gang: JobSpec, role: RoleSpec) -> tuple[list[str], list[str]]:
-    """What only the cluster knows is left out."""
-    told = {entry["name"]: entry["value"] for entry in variables(gang, role) if entry.get("value")}
+def _start(job_spec: JobSpec, role_spec: RoleSpec) -> tuple[list[str], list[str]]:
+    """Return the problems and warnings of a launcher in the first pod. Values that only the cluster has are unset."""
+    values = {entry["name"]: entry["value"] for entry in variables(job_spec, role_spec) if entry.get("value")}
     try:
-        read = config.read(told | {"JOB_COMPLETION_INDEX": "0"}, {}, check_here=False)
-        paddle.plan(read, (), role.command, None, None)
+        job_config = config.read(values | {"JOB_COMPLETION_INDEX": "0"}, {}, check_here=False)
+        paddle.plan(job_config, (), role_spec.command, None, None)
     except Failure as failure:
         return failure.message.splitlines(), []
-    return [], list(read.warnings)
+    return [], list(job_config.warnings)

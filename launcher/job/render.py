@@ -1,4 +1,4 @@
-"""A file with PaddleJobs: read as a whole, for `render` and for `submit`; what cannot be honoured on standard error."""
+"""Read a file with PaddleJobs, for `render` and `submit`, and render it as manifests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from launcher.errors import Exit, Failure
 from launcher.job import from_yaml, yaml_io
-from launcher.job.findings import Found, Note
+from launcher.job.findings import Finding, Findings
 from launcher.job.manifests import objects
 from launcher.job.spec import JobSpec, Json
 from launcher.job.yaml_io import Document
@@ -18,54 +18,55 @@ _DONE = {"render": "rendered", "submit": "submitted"}
 
 
 def render(file: str, asked: from_yaml.Asked, *, strict: bool) -> str:
-    """The manifests of a file."""
-    parts: list[str] = []
-    for document, gang in read("render", file, asked, strict=strict):
-        if gang is None:
-            parts.append(document.text or yaml_io.written(document.value))
+    """Return the manifests of a file with PaddleJobs, with its other objects as they are."""
+    texts: list[str] = []
+    for document, job_spec in read("render", file, asked, strict=strict):
+        if job_spec is None:
+            texts.append(document.text or yaml_io.dump(document.value))
         else:
-            parts += [yaml_io.written(made) for made in objects(gang)]
-    return "---\n".join(parts).rstrip("\n")
+            texts += map(yaml_io.dump, objects(job_spec))
+    return "---\n".join(texts).rstrip("\n")
 
 
 def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> list[tuple[Document, JobSpec | None]]:
-    """Its objects in order, those that are jobs as gangs. When anything is wrong in it, all of that is told."""
-    given = yaml_io.read(_content(file), _called(file))
-    jobs = [document for document in given if _is_job(document)]
+    """Return the objects of a file in order, with a JobSpec for each PaddleJob.
+
+    Notes go to standard error. Raises Failure with all problems, or with all notes if `strict`.
+    """
+    documents = yaml_io.read(_content(file), _file_name(file))
+    jobs = [document for document in documents if _is_job(document)]
     if not jobs:
-        raise Failure(Exit.CONFIG, f"{_called(file)}: {_no_job(given)}")
-    others = [document.value for document in given if not _is_job(document)]
-    made: list[tuple[Document, JobSpec | None]] = []
-    problems: list[Note] = []
-    notes: list[Note] = []
-    for document in given:
+        raise Failure(Exit.CONFIG, f"{_file_name(file)}: {_no_job(documents)}")
+    others = [document.value for document in documents if not _is_job(document)]
+    parts: list[tuple[Document, JobSpec | None]] = []
+    problems: list[Finding] = []
+    notes: list[Finding] = []
+    for document in documents:
         if not _is_job(document):
-            made.append((document, None))
+            parts.append((document, None))
             continue
-        found = Found()
-        gang = from_yaml.job_spec(document.value, others, asked, found)
-        problems += _named(found.problems, document, jobs)
-        notes += _named(found.notes, document, jobs)
-        if gang is not None:
-            made.append((document, gang))
+        findings = Findings()
+        parts.append((document, from_yaml.to_job_spec(document.value, others, asked, findings)))
+        problems += _with_job_name(findings.problems, document, jobs)
+        notes += _with_job_name(findings.notes, document, jobs)
     if problems:
         raise Failure(Exit.CONFIG, "\n".join(map(str, problems)))
     if notes and strict:
         raise Failure(Exit.CONFIG, "\n".join([*map(str, notes), f"nothing was {_DONE[command]} (--strict)"]))
     for note in notes:
         print(f"{command}: {note}", file=sys.stderr)
-    return made
+    return parts
 
 
 def words(text: str, flag: str) -> tuple[str, ...]:
-    """A command as a shell would take it apart."""
+    """Split a command line as a shell does. Raises Failure, which names the flag."""
     try:
-        found = tuple(shlex.split(text))
+        command = tuple(shlex.split(text))
     except ValueError as error:
         raise Failure(Exit.USAGE, f"{flag}: {text!r}: {error}") from None
-    if not found:
+    if not command:
         raise Failure(Exit.USAGE, f'{flag}: expected a command, as in {flag} "python3 train.py"')
-    return found
+    return command
 
 
 def _content(file: str) -> bytes:
@@ -75,10 +76,10 @@ def _content(file: str) -> bytes:
         with open(file, "rb") as opened:
             return opened.read()
     except OSError as error:
-        raise Failure(Exit.NO_INPUT, f"{_called(file)}: cannot be read: {error.strerror}") from None
+        raise Failure(Exit.NO_INPUT, f"{_file_name(file)}: cannot be read: {error.strerror}") from None
 
 
-def _called(file: str) -> str:
+def _file_name(file: str) -> str:
     return "standard input" if file == STANDARD_INPUT else file
 
 
@@ -86,20 +87,20 @@ def _is_job(document: Document) -> bool:
     return (document.value.get("apiVersion"), document.value.get("kind")) == (from_yaml.API, from_yaml.KIND)
 
 
-def _no_job(given: Sequence[Document]) -> str:
-    """What is there in the place of a job."""
-    there = [f"{_field(document.value, 'kind')} of {_field(document.value, 'apiVersion')}" for document in given]
-    return f"expected a {from_yaml.KIND} of {from_yaml.API}, found {', '.join(there) or 'nothing'}"
+def _no_job(documents: Sequence[Document]) -> str:
+    found = [f"{_field(document.value, 'kind')} of {_field(document.value, 'apiVersion')}" for document in documents]
+    return f"expected a {from_yaml.KIND} of {from_yaml.API}, found {', '.join(found) or 'nothing'}"
 
 
 def _field(value: Json, name: str) -> str:
     return str(value.get(name) or f"no {name}")
 
 
-def _named(found: Sequence[Note], document: Document, jobs: Sequence[Document]) -> list[Note]:
-    """Of several jobs each is told apart by its name."""
+def _with_job_name(found: Sequence[Finding], document: Document, jobs: Sequence[Document]) -> list[Finding]:
+    """Put the job's name before each path if the file has several jobs."""
     if len(jobs) == 1:
         return list(found)
     metadata = document.value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    return [Note(f"{name or f'document {document.number}'}: {note.path}", note.reason) for note in found]
+    prefix = name or f"document {document.number}"
+    return [Finding(f"{prefix}: {finding.path}", finding.reason) for finding in found]

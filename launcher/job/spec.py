@@ -1,4 +1,4 @@
-"""What a job is, whatever it was described in: the one thing that Kubernetes objects are made of."""
+"""The description of a job, whether it came from YAML or from Python. Kubernetes objects are made from it alone."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from launcher.model import PSERVER, TRAINER
 Json = dict[str, Any]
 
 PS, COLLECTIVE, SINGLE = "ps", "collective", "single"  # values of LAUNCHER_MODE
-INJECTED = "paddle-launcher-inject:latest"  # of docker/inject.Dockerfile, as k8s/options/inject has it
+INJECTED = "paddle-launcher-inject:latest"  # built from docker/inject.Dockerfile; k8s/options/inject has the same name
+JOB_LABEL, ROLE_LABEL = "paddle-launcher/job", "paddle-launcher/role"
 
-_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
-_LONGEST = 63
+_MANAGED_BY = "app.kubernetes.io/managed-by"
+_NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_LONGEST_POD_NAME = 63
 _BACKOFF_LIMIT = 4
 
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """Pods that all do the same, each with a number: one Indexed Job. The template is the user's, and never changed."""
+    """The pods of one role: one Indexed Job. The template is the user's and is never changed."""
 
-    kind: str  # of launcher.model
-    job: str  # the Job's name
+    role: str  # a role of launcher.model
+    name: str  # of its Kubernetes Job
     replicas: int
     template: Mapping[str, Any]
-    container: str  # the one of the template that trains, or serves
-    command: tuple[str, ...]  # what it runs below the launcher
+    container: str  # the container of the template that trains or serves
+    command: tuple[str, ...]  # what the launcher runs in that container
 
 
 @dataclass(frozen=True)
 class SecretSpec:
-    """What keeps strangers out of the gang, as a Kubernetes Secret; without a value it is there already."""
+    """The Secret that only members of the gang know. Without a value, the user has made it."""
 
     name: str
     value: str | None
@@ -41,7 +43,7 @@ class SecretSpec:
 
 @dataclass(frozen=True)
 class PodGroupSpec:
-    """A PodGroup of Volcano's, in which all pods are; without a specification it is there already."""
+    """The PodGroup of Volcano that holds all pods. Without a spec, the user has made it."""
 
     name: str
     spec: Mapping[str, Any] | None
@@ -49,7 +51,7 @@ class PodGroupSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job: its members by role, and what they have in common."""
+    """A job: its roles, and what they have in common."""
 
     name: str
     namespace: str | None
@@ -57,68 +59,76 @@ class JobSpec:
     roles: tuple[RoleSpec, ...]
     gloo: int = 0  # PADDLE_WITH_GLOO
     host_network: bool = False
-    secret: SecretSpec | None = None  # None: a volume has it, or the job is of one
-    group: PodGroupSpec | None = None
-    seconds_kept: int | None = None  # how long a Job stays when it has ended; None: until somebody deletes it
+    secret: SecretSpec | None = None  # None: the secret is on a volume, or the job has one pod
+    pod_group: PodGroupSpec | None = None
+    ttl_seconds: int | None = None  # ttlSecondsAfterFinished; None: ended Jobs stay until they are deleted
     max_restarts: int = 3
-    launcher: str | None = INJECTED  # the image that brings the launcher along; None: the role's own image has it
-    volumes: tuple[Json, ...] = ()  # objects for the volumes of the pods, that nobody but this job has
+    launcher_image: str | None = INJECTED  # the image to copy the launcher from; None: the role's own image has it
+    volume_objects: tuple[Json, ...] = ()  # volumes and claims that belong to this job alone
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def members(self) -> int:
-        """How many pods there are."""
+        """The number of pods."""
         return sum(role.replicas for role in self.roles)
 
     @property
     def trainers(self) -> int:
-        """How many of them train."""
-        return sum(role.replicas for role in self.roles if role.kind != PSERVER)
+        """The number of pods that train."""
+        return sum(role.replicas for role in self.roles if role.role != PSERVER)
 
     @property
     def pservers(self) -> int:
-        """How many of them only serve."""
+        """The number of pods that only serve."""
         return self.members - self.trainers
 
     @property
     def backoff_limit(self) -> int:
-        """How many failed pods a Job replaces. A job that is not to start again does not do so in new pods either."""
+        """How many failed pods each Job replaces: none if the job must not restart."""
         return _BACKOFF_LIMIT if self.max_restarts else 0
 
     @property
-    def service(self) -> str | None:
-        """The headless Service that gives the pods their names; a job of one needs none."""
-        return self.name if self.members > 1 else None
-
-    def on_nodes(self, role: RoleSpec) -> bool:
-        """Whether the role's pods use the network of their nodes, as all were told or their template says."""
-        return self.host_network or bool(role.template["spec"].get("hostNetwork"))
+    def own_labels(self) -> Json:
+        """The labels by which everything that belongs to the job is found."""
+        return {_MANAGED_BY: "paddle-launcher", JOB_LABEL: self.name}
 
     @property
-    def hub(self) -> str:
-        """LAUNCHER_SERVICE: where the member that leads is found."""
-        by_role = next((f"{TRAINER}={role.job}." for role in self.roles if role.kind == TRAINER), "")
-        return f"{by_role}{self.service}"
+    def service(self) -> str | None:
+        """The headless Service that gives the pods their names; None for a job of one pod."""
+        return self.name if self.members > 1 else None
+
+    @property
+    def hub_address(self) -> str:
+        """The value of LAUNCHER_SERVICE: where pods find the hub."""
+        of_trainers = next((f"{TRAINER}={role.name}." for role in self.roles if role.role == TRAINER), "")
+        return f"{of_trainers}{self.service}"
+
+    def on_host_network(self, role_spec: RoleSpec) -> bool:
+        """Whether the role's pods use the network of their nodes, by the job's setting or by their template."""
+        return self.host_network or bool(role_spec.template["spec"].get("hostNetwork"))
 
 
 def mode(roles: Sequence[RoleSpec]) -> str:
-    """How a job of these roles trains."""
-    if any(role.kind == PSERVER for role in roles):
+    """Return the LAUNCHER_MODE of a job with these roles."""
+    if any(role.role == PSERVER for role in roles):
         return PS
     return SINGLE if sum(role.replicas for role in roles) == 1 else COLLECTIVE
 
 
 def name_problems(name: str, jobs: Iterable[tuple[str, int]]) -> list[str]:
-    """What is wrong with the name of a gang, given the names of its Jobs and how many pods each of them has."""
-    if not re.fullmatch(_LABEL, name):
+    """Return what is wrong with a job's name; `jobs` are the names of its Kubernetes Jobs, each with its replicas."""
+    if not re.fullmatch(_NAME, name):
         return [
-            f"{name!r}: expected small letters, digits and -, a letter first and no - at the end: "
-            "a Service has that name"
+            f"{name!r}: expected lower-case letters, digits and -, starting with a letter, not ending with -: "
+            "a Service gets this name"
         ]
     problems = []
     for job, replicas in jobs:
-        last = f"{job}-{max(replicas, 1) - 1}"
-        if (more := len(last) - _LONGEST) > 0:
-            problems.append(f"{name!r}: expected a name shorter by {more}: {last!r}, a pod's, may have {_LONGEST}")
+        pod = f"{job}-{max(replicas, 1) - 1}"
+        if (excess := len(pod) - _LONGEST_POD_NAME) > 0:
+            problems.append(
+                f"{name!r}: too long by {excess}: its last pod would be called {pod!r}, and "
+                f"{_LONGEST_POD_NAME} characters are allowed"
+            )
     return problems

@@ -1,86 +1,81 @@
-"""A job comes into a cluster all at once or not at all, and goes as a whole."""
+"""Create all objects of a job in a cluster, or none, and delete them."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from launcher.errors import Exit, Failure
 from launcher.job.access import KINDS, Access, Refused
 from launcher.job.manifests import objects
-from launcher.job.pod_template import JOB
-from launcher.job.spec import JobSpec, Json
+from launcher.job.spec import JOB_LABEL, JobSpec, Json
 from launcher.job.state import no_such_job
 
-_BELONGS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # beside Jobs and pods
-_GOING = 20.0  # seconds for what belonged to a job of the same name that was just deleted
-_GONE = 90.0  # seconds for the pods of a deleted job beyond their grace period
-_POLL = 0.5
+_OTHER_KINDS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # besides Jobs and pods
+_GONE_SECONDS = 20.0  # for objects of a job with the same name that was just deleted
+_PODS_GONE_SECONDS = 90.0  # for the pods of a deleted job, beyond their grace period
+_POLL_SECONDS = 0.5
 
 
-def create(access: Access, gang: JobSpec, beside: Sequence[Json] = ()) -> None:
-    """Create all objects of a job. The first is a Job that does not start yet: whoever has it has the name.
+def create(access: Access, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
+    """Create all objects of a job, or none.
 
-    It owns the others, so that they go with it, and all Jobs start once everything is there. Whatever ends this before
-    leaves a Job that does nothing, and that `delete` removes. What is `beside` it is not the job's, and stays.
+    The first object is a suspended Job: creating it reserves the name. It owns the other objects, so that they are
+    deleted with it. All Jobs are released at the end, so an interrupted submission leaves a Job that does nothing.
+    `beside` are other objects of the user's file. They do not belong to the job.
     """
     _check_beside(beside)
-    made = objects(gang)
+    made = objects(job_spec)
     jobs = [each for each in made if each["kind"] == "Job"]
     first, *others = [jobs[-1], *jobs[:-1]]
-    created = [_create_first(access, gang.name, first)]
-    owner = _owner(created[0])
-    # Jobs that Kubernetes is to remove when they have ended must not take others along that are still ending.
-    owners = [] if gang.seconds_kept is not None else [owner]
+    created = [_create_first(access, job_spec.name, first)]
+    owner = _owner_reference(created[0])
+    # With a TTL, Kubernetes deletes the first Job when it has ended: the others may still run then.
+    owners_of_jobs = [] if job_spec.ttl_seconds is not None else [owner]
     try:
-        _refuse_another(access, gang.name, owner)
+        _check_name_is_free(access, job_spec.name, owner)
         for each in beside:
-            _create_unless_there(access, each)
+            _create_unless_exists(access, each)
         for each in made:
             if each["kind"] != "Job":
-                created.append(_create_beside(access, _with_owners(each, [owner])))
-        created += [_create_beside(access, _with_owners(_held_back(each), owners)) for each in others]
-        for each in [first, *others]:  # the one that the others look for is in the first
+                created.append(_create_replacing(access, _with_owners(each, [owner])))
+        created += [_create_replacing(access, _with_owners(_suspended(each), owners_of_jobs)) for each in others]
+        for each in [first, *others]:  # the first Job has the hub, which the others look for
             access.patch("Job", each["metadata"]["name"], {"spec": {"suspend": False}})
     except BaseException:
-        _take_back(access, created)
+        _undo(access, created)
         raise
 
 
 def delete(access: Access, name: str) -> None:
-    """Delete all that has the job's label, and wait until its pods are gone."""
-    jobs = access.list("Job", f"{JOB}={name}")
-    pods = access.list("Pod", f"{JOB}={name}")
+    """Delete everything with the job's label, and wait until its pods are gone."""
+    jobs = access.list("Job", f"{JOB_LABEL}={name}")
+    pods = access.list("Pod", f"{JOB_LABEL}={name}")
     if not jobs and not pods:
         raise no_such_job(access, name)
     grace = max([0, *(pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods)])
-    _delete_all(access, name)
-    _wait(
-        lambda: not access.list("Pod", f"{JOB}={name}"),
-        grace + _GONE,
-        f"{name}: its Jobs are deleted, but after {grace + _GONE:.0f} s there are still pods of it: "
-        f"`kubectl -n {access.namespace} get pods -l {JOB}={name}`: does their node still answer?",
-    )
+    _delete_objects(access, name)
+    _wait_for_pods(access, name, grace + _PODS_GONE_SECONDS)
 
 
 def _create_first(access: Access, name: str, job: Json) -> Json:
     try:
-        return access.create(_held_back(job))
+        return access.create(_suspended(job))
     except Refused as refused:
         if refused.status != 409:
             raise
-    raise _taken(access, name, job["metadata"]["name"])
+    raise _name_is_taken(access, name, job["metadata"]["name"])
 
 
-def _refuse_another(access: Access, name: str, owner: Json) -> None:
-    """The name may also be that of a job whose Jobs are called otherwise, as those of `render` are."""
-    for job in access.list("Job", f"{JOB}={name}"):
+def _check_name_is_free(access: Access, name: str, owner: Json) -> None:
+    """Raise Failure if another job has the name. Its Jobs may have other names, as those of `render` have."""
+    for job in access.list("Job", f"{JOB_LABEL}={name}"):
         if job["metadata"]["uid"] != owner["uid"]:
-            raise _taken(access, name, job["metadata"]["name"])
+            raise _name_is_taken(access, name, job["metadata"]["name"])
 
 
-def _taken(access: Access, name: str, job: str) -> Failure:
+def _name_is_taken(access: Access, name: str, job: str) -> Failure:
     return Failure(
         Exit.CONFIG,
         f"{name}: namespace {access.namespace} has a Job {job} already: choose another name, or delete that job first "
@@ -88,116 +83,118 @@ def _taken(access: Access, name: str, job: str) -> Failure:
     )
 
 
-def _create_beside(access: Access, made: Json) -> Json:
-    """What a deleted job of the same name leaves behind is on its way out; all else of that name is in the way."""
-    deadline = time.monotonic() + _GOING
+def _create_replacing(access: Access, wanted: Json) -> Json:
+    """Create an object, replacing one that a deleted job of the same name has left. Raises Failure for any other."""
+    deadline = time.monotonic() + _GONE_SECONDS
     while True:
         try:
-            return access.create(made)
+            return access.create(wanted)
         except Refused as refused:
-            if refused.status == 404 and made["kind"] == "PodGroup":
+            if refused.status == 404 and wanted["kind"] == "PodGroup":
                 raise Failure(
                     Exit.CONFIG, "gang scheduling: the cluster has no PodGroups: is Volcano installed there?"
                 ) from None
             if refused.status != 409:
                 raise
-        kind, name = made["kind"], made["metadata"]["name"]
-        there = access.get(kind, name)
-        ours = ((there or {}).get("metadata", {}).get("labels") or {}).get(JOB) == made["metadata"]["labels"][JOB]
-        if there and not ours:
+        kind, name = wanted["kind"], wanted["metadata"]["name"]
+        existing = access.get(kind, name)
+        label = ((existing or {}).get("metadata", {}).get("labels") or {}).get(JOB_LABEL)
+        if existing and label != wanted["metadata"]["labels"][JOB_LABEL]:
             raise Failure(Exit.CONFIG, f"namespace {access.namespace} has a {kind} {name} already: choose another name")
         if time.monotonic() > deadline:
             raise Failure(
                 Exit.CONFIG,
-                f"namespace {access.namespace} has a {kind} {name} of an earlier job of this name: `paddle-launcher "
-                f"delete`, or `kubectl delete {kind.lower()} {name}`",
+                f"namespace {access.namespace} still has a {kind} {name} of an earlier job with this name: delete it "
+                f"with `paddle-launcher delete` or `kubectl delete {kind.lower()} {name}`",
             )
-        if there and not _goes(there):
-            access.delete(kind, name)  # of a job whose Jobs alone were deleted: this one has the name now
-        time.sleep(_POLL)
+        if existing and not _is_going(existing):
+            access.delete(kind, name)  # only the Jobs of that job were deleted
+        time.sleep(_POLL_SECONDS)
 
 
 def _check_beside(beside: Sequence[Json]) -> None:
     for each in beside:
-        metadata = each.get("metadata")
+        kind, metadata = each.get("kind"), each.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        if each.get("kind") not in KINDS:
+        if kind not in KINDS:
             raise Failure(
                 Exit.CONFIG,
-                f"{each.get('kind')} {name}: beside a job only these can be submitted: {', '.join(KINDS)}: apply the "
-                "rest with kubectl",
+                f"{kind} {name}: submit cannot create this kind, only {', '.join(KINDS)}: create it with kubectl apply",
             )
         if not name:
-            raise Failure(Exit.CONFIG, f"{each['kind']}: metadata.name: missing: expected the object's name")
+            raise Failure(Exit.CONFIG, f"{kind}: metadata.name: missing: expected the object's name")
 
 
-def _create_unless_there(access: Access, each: Json) -> None:
-    kind, name = each["kind"], each["metadata"]["name"]
+def _create_unless_exists(access: Access, wanted: Json) -> None:
+    kind, name = wanted["kind"], wanted["metadata"]["name"]
     try:
-        access.create(each)
+        access.create(wanted)
     except Refused as refused:
         if refused.status != 409:
             raise
-        print(f"submit: {kind} {name}: is there already, and left as it is (kubectl apply changes it)", file=sys.stderr)
+        print(f"submit: {kind} {name}: exists already and is not changed (`kubectl apply` changes it)", file=sys.stderr)
 
 
-def _take_back(access: Access, created: Sequence[Json]) -> None:
-    """What was created so far, and nothing else. Where that fails, too, it is said beside the first failure."""
+def _undo(access: Access, created: Sequence[Json]) -> None:
+    """Delete what was created. A failure is printed, so that it does not hide the one before."""
     for each in reversed(created):
         kind, metadata = each["kind"], each["metadata"]
         try:
             access.delete(kind, metadata["name"], metadata["uid"])
         except Failure as failure:
-            print(f"submit: {kind} {metadata['name']} is left behind: {failure}", file=sys.stderr)
+            print(f"submit: {kind} {metadata['name']} could not be deleted again: {failure}", file=sys.stderr)
 
 
-def _delete_all(access: Access, name: str) -> None:
-    for kind in ("Job", *_BELONGS):
-        for each in _listed(access, kind, f"{JOB}={name}"):
+def _delete_objects(access: Access, name: str) -> None:
+    for kind in ("Job", *_OTHER_KINDS):
+        for each in _list(access, kind, f"{JOB_LABEL}={name}"):
             access.delete(kind, each["metadata"]["name"])
 
 
-def _listed(access: Access, kind: str, selector: str) -> list[Json]:
-    """Of kinds that the cluster does not have, or that only an admin may see, a job has none."""
+def _list(access: Access, kind: str, selector: str) -> list[Json]:
+    """Return the objects of a kind; none if the cluster does not know the kind, or only an admin may list it."""
     try:
         found = access.list(kind, selector)
     except Failure as failure:
-        absent = isinstance(failure, Refused) and failure.status == 404
-        if absent or (failure.code == Exit.DENIED and kind in ("PersistentVolume", "PodGroup")):
+        is_unknown = isinstance(failure, Refused) and failure.status == 404
+        if is_unknown or (failure.code == Exit.DENIED and kind in ("PersistentVolume", "PodGroup")):
             return []
         raise
-    return [each for each in found if _of_namespace(each, access.namespace)]
+    return [each for each in found if _belongs_to(each, access.namespace)]
 
 
-def _of_namespace(each: Json, namespace: str) -> bool:
-    """A volume is of no namespace, and another one may have a job of this name."""
+def _belongs_to(each: Json, namespace: str) -> bool:
+    """Volumes have no namespace: one with the same label may belong to a job of another namespace."""
     return bool(each["metadata"].get("namespace") or each["spec"]["claimRef"]["namespace"] == namespace)
 
 
-def _held_back(job: Json) -> Json:
+def _suspended(job: Json) -> Json:
     return job | {"spec": job["spec"] | {"suspend": True}}
 
 
-def _owner(job: Json) -> Json:
-    """How others refer to it as what they belong to."""
+def _owner_reference(job: Json) -> Json:
     metadata = job["metadata"]
     return {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}
 
 
-def _with_owners(made: Json, owners: Sequence[Json]) -> Json:
-    if made["kind"] == "PersistentVolume":
-        return made  # what is of no namespace cannot belong to what is of one
-    return made | {"metadata": made["metadata"] | {"ownerReferences": list(owners)}}
+def _with_owners(wanted: Json, owners: Sequence[Json]) -> Json:
+    if wanted["kind"] == "PersistentVolume":
+        return wanted  # an object without a namespace cannot have an owner in one
+    return wanted | {"metadata": wanted["metadata"] | {"ownerReferences": list(owners)}}
 
 
-def _goes(there: Json) -> bool:
-    """By itself, as Kubernetes removes what belonged to a Job that was deleted."""
-    return bool(there["metadata"].get("ownerReferences") or there["metadata"].get("deletionTimestamp"))
+def _is_going(existing: Json) -> bool:
+    """Whether Kubernetes deletes the object by itself, as it does with objects that a deleted Job owned."""
+    return bool(existing["metadata"].get("ownerReferences") or existing["metadata"].get("deletionTimestamp"))
 
 
-def _wait(holds: Callable[[], bool], seconds: float, otherwise: str) -> None:
+def _wait_for_pods(access: Access, name: str, seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():
+    while access.list("Pod", f"{JOB_LABEL}={name}"):
         if time.monotonic() > deadline:
-            raise Failure(Exit.TIMED_OUT, otherwise)
-        time.sleep(_POLL)
+            raise Failure(
+                Exit.TIMED_OUT,
+                f"{name}: its Jobs are deleted, but some of its pods are still there after {seconds:.0f} s: "
+                f"`kubectl -n {access.namespace} get pods -l {JOB_LABEL}={name}`: does their node still answer?",
+            )
+        time.sleep(_POLL_SECONDS)

@@ -1,154 +1,150 @@
-"""A user's podTemplateSpec: which container trains and what it runs, and what of the template a gang cannot keep."""
+"""Check the pod template of a PaddleJob in YAML: which container trains, what it runs, and what a gang cannot keep."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
 
-from launcher.job.findings import Fields, Found
-from launcher.job.pod_template import BROUGHT, BROUGHT_TO, DEFAULT_CONTAINER, SECRET_VOLUME
+from launcher.job.findings import Fields, Findings
+from launcher.job.pod_template import DEFAULT_CONTAINER, INJECT, INJECT_FOLDER, SECRET_VOLUME
 from launcher.job.spec import Json
 
-TRAINS = "paddle"  # the name of the container that trains, by the operator's own examples
+_MAIN_CONTAINER = "paddle"  # its name in the operator's own examples
+_RESERVED = "reserved for the launcher: choose another"
 
 
 @dataclass(frozen=True)
-class Template:
-    """What a role needs to know of its template."""
+class UserTemplate:
+    """A checked template, its main container and that container's command."""
 
-    pod: Json
+    template: Json
     container: str
     command: tuple[str, ...]
 
 
-def read(template: Fields, found: Found, entrypoint: tuple[str, ...]) -> Template | None:
-    """None where something is wrong; `entrypoint` is for containers without a command."""
-    before = len(found.problems)
-    metadata, spec = template.mapping("metadata"), template.mapping("spec")
-    if spec is None:
+def read_template(template: Fields, findings: Findings, entrypoint: tuple[str, ...]) -> UserTemplate | None:
+    """Return the template, or None after adding problems; `entrypoint` is for containers without a command."""
+    before = len(findings.problems)
+    metadata, pod = template.mapping("metadata"), template.mapping("spec")
+    if pod is None:
         if not template.has("spec"):
-            found.problem(template.path("spec"), "missing: expected a pod's specification with its containers")
+            findings.add_problem(template.path("spec"), "missing: expected a pod spec with its containers")
         return None
-    containers = list(spec.each("containers"))
+    containers = list(pod.mappings("containers"))
     if not containers:
-        found.problem(spec.path("containers"), "expected a container")
+        findings.add_problem(pod.path("containers"), "expected at least one container")
         return None
-    names = [_name(container, found) for container in containers]
-    _check_types(containers, spec, metadata, found)
-    _check_clashes(containers, spec, found)
-    if len(found.problems) > before:
+    names = [_name(container, findings) for container in containers]
+    _check_types(containers, pod, metadata, findings)
+    _check_reserved(containers, pod, findings)
+    if len(findings.problems) > before:
         return None
-    main = containers[_main(names, metadata)]
-    words = _command(main, found, entrypoint)
-    if not words:
+    main = containers[_main_index(names, metadata)]
+    command = _command(main, findings, entrypoint)
+    if not command:
         return None
-    _say_what_changes(spec, found)
-    _say_of_others(containers, main, found)
-    return Template(_kept(template.values), str(main.values["name"]), tuple(words))
+    _note_changes(pod, findings)
+    _note_other_containers(containers, main, findings)
+    return UserTemplate(_without_host_names(template.values), str(main.values["name"]), tuple(command))
 
 
-def _name(container: Fields, found: Found) -> str:
+def _name(container: Fields, findings: Findings) -> str:
     name = container.text("name")
     if not container.has("name"):
-        found.problem(container.path("name"), "missing: expected the container's name")
+        findings.add_problem(container.path("name"), "missing: expected the container's name")
     return name or ""
 
 
-def _check_types(containers: list[Fields], spec: Fields, metadata: Fields | None, found: Found) -> None:
-    """Of those fields that are looked at later: all others are for the API server to judge."""
-    spec.whole("terminationGracePeriodSeconds")
-    spec.mapping("securityContext")
+def _check_types(containers: list[Fields], pod: Fields, metadata: Fields | None, findings: Findings) -> None:
+    """Check the types of the fields that are used later; the API server checks all others."""
+    pod.integer("terminationGracePeriodSeconds")
+    pod.mapping("securityContext")
     for name in ("restartPolicy", "hostname", "subdomain", "schedulerName", "dnsPolicy"):
-        spec.text(name)
+        pod.text(name)
     if metadata:
         for name in ("labels", "annotations"):
             metadata.mapping(name)
     for container in containers:
-        list(container.each("volumeMounts"))
-        list(container.each("ports"))
-        for variable in container.each("env"):
+        list(container.mappings("volumeMounts"))
+        list(container.mappings("ports"))
+        for variable in container.mappings("env"):
             if not variable.text("name") and not variable.has("name"):
-                found.problem(variable.path("name"), "missing: expected the variable's name")
+                findings.add_problem(variable.path("name"), "missing: expected the variable's name")
             variable.text("value")
 
 
-def _check_clashes(containers: list[Fields], spec: Fields, found: Found) -> None:
-    """Names and places that the launcher needs for itself."""
-    ours = "the launcher needs this for itself: choose another"
-    for entry in [*containers, *spec.each("initContainers")]:
-        if entry.values.get("name") == BROUGHT:
-            found.problem(entry.path("name"), f"{BROUGHT!r}: {ours}")
-    for entry in spec.each("volumes"):
-        if entry.values.get("name") in (BROUGHT, SECRET_VOLUME):
-            found.problem(entry.path("name"), f"{entry.values['name']!r}: {ours}")
+def _check_reserved(containers: list[Fields], pod: Fields, findings: Findings) -> None:
+    for container in [*containers, *pod.mappings("initContainers")]:
+        if container.values.get("name") == INJECT:
+            findings.add_problem(container.path("name"), f"{INJECT!r}: {_RESERVED}")
+    for volume in pod.mappings("volumes"):
+        if volume.values.get("name") in (INJECT, SECRET_VOLUME):
+            findings.add_problem(volume.path("name"), f"{volume.values['name']!r}: {_RESERVED}")
     for container in containers:
-        for mount in container.each("volumeMounts"):
-            if str(mount.values.get("mountPath")).rstrip("/") == BROUGHT_TO:
-                found.problem(mount.path("mountPath"), f"{BROUGHT_TO!r}: {ours}")
+        for mount in container.mappings("volumeMounts"):
+            if str(mount.values.get("mountPath")).rstrip("/") == INJECT_FOLDER:
+                findings.add_problem(mount.path("mountPath"), f"{INJECT_FOLDER!r}: {_RESERVED}")
 
 
-def _main(names: list[str], metadata: Fields | None) -> int:
-    """The container that trains: the one that kubectl is told of, else the one named so, else the first."""
+def _main_index(names: list[str], metadata: Fields | None) -> int:
+    """Return the container that trains: kubectl's default container, else the one named `paddle`, else the first."""
     annotations = (metadata.values.get("annotations") if metadata else None) or {}
-    for name in (annotations.get(DEFAULT_CONTAINER), TRAINS):
+    for name in (annotations.get(DEFAULT_CONTAINER), _MAIN_CONTAINER):
         if name in names:
             return names.index(name)
     return 0
 
 
-def _command(container: Fields, found: Found, entrypoint: tuple[str, ...]) -> list[str]:
-    """What Kubernetes would run: `command` in the place of the image's ENTRYPOINT, then `args`."""
-    before = len(found.problems)
+def _command(container: Fields, findings: Findings, entrypoint: tuple[str, ...]) -> list[str]:
+    """Return `command`, or the image's entrypoint, followed by `args`, as Kubernetes runs them."""
+    before = len(findings.problems)
     command, arguments = container.texts("command"), container.texts("args")
-    if len(found.problems) > before:
+    if len(findings.problems) > before:
         return []
     if not command and not entrypoint:
-        runs = "ENTRYPOINT with these args" if arguments else "ENTRYPOINT"
-        found.problem(
+        findings.add_problem(
             container.path("command"),
-            f"missing: the image's own {runs} would run, and that cannot be seen from here: write it as the command, "
-            'or give it by --entrypoint, as in --entrypoint "python3 train.py"',
+            "missing: the image's ENTRYPOINT cannot be read from here: set the command in the template, or use "
+            '--entrypoint, as in --entrypoint "python3 train.py"',
         )
         return []
     return [*(command or entrypoint), *arguments]
 
 
-def _say_what_changes(spec: Fields, found: Found) -> None:
-    policy = spec.text("restartPolicy")
+def _note_changes(pod: Fields, findings: Findings) -> None:
+    policy = pod.text("restartPolicy")
     if policy not in (None, "Never"):
-        found.note(
-            spec.path("restartPolicy"),
-            f"{policy}: the pods of such a Job need Never: the launcher starts the program again itself "
-            "(LAUNCHER_MAX_RESTARTS), and the Job makes new pods",
+        findings.add_note(
+            pod.path("restartPolicy"),
+            f"{policy}: replaced by Never: the launcher restarts the program itself (LAUNCHER_MAX_RESTARTS), and the "
+            "Job replaces failed pods",
         )
     for name in ("hostname", "subdomain"):
-        if spec.has(name):
-            found.note(
-                spec.path(name), f"{spec.values[name]}: replaced: the pods find each other by names of their own"
+        if pod.has(name):
+            findings.add_note(
+                pod.path(name), f"{pod.values[name]}: replaced: the pods find each other by names that the job sets"
             )
-    if spec.values.get("dnsPolicy") == "Default" or (
-        spec.values.get("dnsPolicy") == "ClusterFirst" and spec.values.get("hostNetwork")
-    ):
-        found.note(
-            spec.path("dnsPolicy"),
-            f"{spec.values['dnsPolicy']}: the pods find each other by names of the cluster, which this does not know: "
-            "use ClusterFirst, on the nodes' own network ClusterFirstWithHostNet",
+    dns_policy = pod.values.get("dnsPolicy")
+    if dns_policy == "Default" or (dns_policy == "ClusterFirst" and pod.values.get("hostNetwork")):
+        findings.add_note(
+            pod.path("dnsPolicy"),
+            f"{dns_policy}: kept, but the pods find each other by cluster DNS, which they cannot use with this policy: "
+            "use ClusterFirst, or ClusterFirstWithHostNet with hostNetwork",
         )
 
 
-def _say_of_others(containers: list[Fields], main: Fields, found: Found) -> None:
+def _note_other_containers(containers: list[Fields], main: Fields, findings: Findings) -> None:
     for other in containers:
         if other is not main:
-            found.note(
+            findings.add_note(
                 other.path("name"),
-                f"{other.values['name']}: kept, but the Job is over only when this container has ended, too: "
-                "one that runs on belongs into initContainers, with restartPolicy: Always",
+                f"{other.values['name']}: kept, but the Job ends only when this container has ended, too: move a "
+                "container that never ends to initContainers, with restartPolicy: Always",
             )
 
 
-def _kept(template: Json) -> Json:
-    """The template without what is said of above: nothing else is changed."""
-    made = {"metadata": {}} | {name: value for name, value in copy.deepcopy(template).items() if value is not None}
+def _without_host_names(template: Json) -> Json:
+    kept = {"metadata": {}} | {name: value for name, value in copy.deepcopy(template).items() if value is not None}
     for name in ("hostname", "subdomain"):
-        made["spec"].pop(name, None)
-    return made
+        kept["spec"].pop(name, None)
+    return kept

@@ -1,4 +1,4 @@
-"""Volumes that a job's pods mount, as people describe them in Python."""
+"""The volumes of a PaddleJob in Python, and the pod volumes, claims and mounts that they become."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.job.findings import Found
+from launcher.job.findings import Findings
 from launcher.job.spec import Json
 
-_DRIVER = "cephfs.csi.ceph.com"
-_SIZE = {"storage": "1Gi"}  # a claim must name one; CephFS as it is mounted here heeds none
+_CEPHFS_DRIVER = "cephfs.csi.ceph.com"
+_SIZE = {"storage": "1Gi"}  # a claim must have a size, but CephFS does not enforce it
 
 
 @dataclass(frozen=True)
 class Volume:
-    """Any volume that Kubernetes knows: `source` as a pod's specification has it, as {"nfs": {"server": ...}}."""
+    """A volume of any kind that Kubernetes knows.
+
+    Args:
+        mount_path: The folder in the pods.
+        source: The volume as in a pod spec, such as {"nfs": {"server": ..., "path": ...}}.
+        read_only: Mount it read-only.
+    """
 
     mount_path: str
     source: Mapping[str, Any]
@@ -24,7 +30,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class ClaimVolume:
-    """A PersistentVolumeClaim of the job's namespace."""
+    """A PersistentVolumeClaim in the job's namespace."""
 
     mount_path: str
     claim_name: str
@@ -33,13 +39,15 @@ class ClaimVolume:
 
 @dataclass(frozen=True)
 class CephFSVolume:
-    """A folder of CephFS, by its CSI driver: the job gets a volume and a claim of its own, which leave the data alone.
+    """A folder of CephFS, mounted by its CSI driver.
+
+    The job has its own volume and claim for it. They are deleted with the job, but the data stays.
 
     Args:
-        monitors_addr: The cluster's monitors, `host:port`, several of them separated by commas.
-        user: Whose key the Secret has; the driver reads the name from there, too (`userID`).
-        secret_name: A Secret of the job's namespace with `userID` and `userKey`.
-        mount_path: Where the pods find it.
+        monitors_addr: The monitors of the Ceph cluster: `host:port`, several separated by commas.
+        user: The Ceph user of the Secret's key. For readers only: the driver takes the user from the Secret (`userID`).
+        secret_name: A Secret with `userID` and `userKey` in the job's namespace.
+        mount_path: The folder in the pods.
         path: The folder in CephFS.
     """
 
@@ -50,87 +58,93 @@ class CephFSVolume:
     path: str = "/"
 
     def objects(self, job: str, namespace: str) -> list[Json]:
-        """Volume and claim, bound to each other. A volume belongs to no namespace, so its name has that of the job."""
-        handle = f"{namespace}-{self.claim(job)}"
+        """Return a volume and a claim, bound to each other.
+
+        Volumes have no namespace, so the volume's name contains that of the job.
+        """
+        name, claim_name = f"{namespace}-{self.claim(job)}", self.claim(job)
         shared: Json = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
         driver = {
-            "driver": _DRIVER,
-            "volumeHandle": handle,
+            "driver": _CEPHFS_DRIVER,
+            "volumeHandle": name,
             "nodeStageSecretRef": {"name": self.secret_name, "namespace": namespace},
-            # By these the driver takes a folder that exists, from these monitors, instead of making one.
+            # With these the driver mounts an existing folder instead of making a new one.
             "volumeAttributes": {"monitors": self.monitors_addr, "provisionVolume": "false", "rootPath": self.path},
         }
         volume = shared | {
             "capacity": _SIZE,
             "persistentVolumeReclaimPolicy": "Retain",
-            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": self.claim(job)}
+            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": claim_name}
             | {"namespace": namespace},
             "csi": driver,
         }
-        claim = shared | {"volumeName": handle, "resources": {"requests": _SIZE}}
+        claim = shared | {"volumeName": name, "resources": {"requests": _SIZE}}
         return [
-            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": handle}, "spec": volume},
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": volume},
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
-                "metadata": {"name": self.claim(job), "namespace": namespace},
+                "metadata": {"name": claim_name, "namespace": namespace},
                 "spec": claim,
             },
         ]
 
     @staticmethod
     def claim(job: str) -> str:
-        """The name of the job's claim."""
+        """Return the name of the job's claim."""
         return f"{job}-cephfs"
 
 
 AnyVolume = Volume | ClaimVolume | CephFSVolume
 
 
-def check(volumes: tuple[tuple[str, AnyVolume], ...], found: Found) -> None:
-    """Problems of the volumes, each with the parameter that it was given by."""
-    seen: dict[str, str] = {}
-    for path, volume in volumes:
-        place = volume.mount_path
-        if not place.startswith("/") or place.rstrip("/") == "":
-            found.problem(f"{path}.mount_path", f"{place!r}: expected an absolute path below /")
-        elif place.rstrip("/") in seen:
-            found.problem(f"{path}.mount_path", f"{place!r}: {seen[place.rstrip('/')]} is mounted there, too")
-        seen[place.rstrip("/")] = path
-        if isinstance(volume, Volume) and len(volume.source) != 1:
-            found.problem(
-                f"{path}.source",
-                f'{dict(volume.source)!r}: expected one kind of volume with its fields, as {{"nfs": {{...}}}}',
+def check(volumes: tuple[tuple[str, AnyVolume], ...], findings: Findings) -> None:
+    """Add the problems of the volumes, each given with its parameter."""
+    mounted: dict[str, str] = {}
+    for parameter, volume in volumes:
+        folder = volume.mount_path.rstrip("/")
+        if not folder.startswith("/"):
+            findings.add_problem(
+                f"{parameter}.mount_path", f"{volume.mount_path!r}: expected an absolute path other than /"
             )
+        elif folder in mounted:
+            findings.add_problem(
+                f"{parameter}.mount_path", f"{volume.mount_path!r}: {mounted[folder]} is mounted there, too"
+            )
+        mounted[folder] = parameter
+        if isinstance(volume, Volume) and len(volume.source) != 1:
+            expected = 'expected one kind of volume with its fields, such as {"nfs": {...}}'
+            findings.add_problem(f"{parameter}.source", f"{dict(volume.source)!r}: {expected}")
         if isinstance(volume, ClaimVolume) and not volume.claim_name:
-            found.problem(f"{path}.claim_name", "empty: expected the name of a PersistentVolumeClaim")
+            findings.add_problem(f"{parameter}.claim_name", "empty: expected the name of a PersistentVolumeClaim")
         if isinstance(volume, CephFSVolume):
-            _check_cephfs(path, volume, found)
+            _check_cephfs(parameter, volume, findings)
 
 
-def _check_cephfs(path: str, volume: CephFSVolume, found: Found) -> None:
+def _check_cephfs(parameter: str, volume: CephFSVolume, findings: Findings) -> None:
     monitors = volume.monitors_addr.split(",")
     if not all(monitor.strip() == monitor and monitor for monitor in monitors):
-        found.problem(
-            f"{path}.monitors_addr", f"{volume.monitors_addr!r}: expected host:port, several separated by commas only"
+        findings.add_problem(
+            f"{parameter}.monitors_addr",
+            f"{volume.monitors_addr!r}: expected host:port, several separated by commas without spaces",
         )
     if not volume.secret_name:
-        found.problem(f"{path}.secret_name", "empty: expected the name of a Secret with userID and userKey")
+        findings.add_problem(f"{parameter}.secret_name", "empty: expected the name of a Secret with userID and userKey")
     if not volume.path.startswith("/"):
-        found.problem(f"{path}.path", f"{volume.path!r}: expected an absolute path in CephFS")
+        findings.add_problem(f"{parameter}.path", f"{volume.path!r}: expected an absolute path in CephFS")
 
 
-def mounted(volumes: tuple[AnyVolume, ...], job: str) -> tuple[list[Json], list[Json]]:
-    """`volumes` of a pod, and `volumeMounts` of its container."""
-    made, mounts = [], []
-    for number, volume in enumerate(volumes):
-        name = f"volume-{number}"
-        made.append({"name": name} | _source(volume, job))
+def pod_volumes(volumes: tuple[AnyVolume, ...], job: str) -> tuple[list[Json], list[Json]]:
+    """Return the `volumes` of a pod, and the `volumeMounts` of its container."""
+    sources, mounts = [], []
+    for index, volume in enumerate(volumes):
+        name = f"volume-{index}"
+        sources.append({"name": name} | _source(volume, job))
         mount: Json = {"name": name, "mountPath": volume.mount_path}
         if not isinstance(volume, CephFSVolume) and volume.read_only:
             mount["readOnly"] = True
         mounts.append(mount)
-    return made, mounts
+    return sources, mounts
 
 
 def _source(volume: AnyVolume, job: str) -> Json:

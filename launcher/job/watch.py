@@ -1,34 +1,47 @@
-"""Waiting for a job's end, with a line a member meanwhile."""
+"""Wait until a job ends, and show its members meanwhile."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Mapping
 from itertools import cycle, islice
+from typing import TextIO
 
+from launcher.base.files import shown
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access
-from launcher.job.outage import Patience
-from launcher.job.screen import Screen
-from launcher.job.state import HALFWAY, RUNNING, SUBMITTED, SUSPENDED, JobState, MemberState, Seen, look
+from launcher.job.outage import OutageLimit
+from launcher.job.state import (
+    HALF_SUBMITTED,
+    RUNNING,
+    SUBMIT_SECONDS,
+    SUSPENDED,
+    JobState,
+    MemberState,
+    PodHistory,
+    look,
+)
 
-_POLL = 1.0  # seconds between two looks, and as much more as it takes to keep to _RATE
-_RATE = 50  # pods a second
-_ASKED = 10  # members a look whose last line is asked for
-_AT_ONCE = 3.0  # seconds that such a line may take
-_OTHERS = 60.0  # seconds for the rest of a job to end once it is known how it ends
-_AWAY = 300.0  # seconds that the API server may be away
+_POLL_SECONDS = 1.0  # at least; large jobs are polled less often, to stay below _PODS_PER_SECOND
+_PODS_PER_SECOND = 50
+_LAST_LINES = 10  # members per poll whose last line is read
+_LAST_LINE_SECONDS = 3.0  # timeout for reading one
+_END_SECONDS = 60.0  # in which the other Jobs must end once the exit code is known
+_OUTAGE_SECONDS = 300.0
+_PROGRESS_SECONDS = 10.0  # between two lines about one member's progress, without a terminal
 
 
 def wait(access: Access, job: str, *, timeout: float | None, quiet: bool) -> int:
-    """The job's exit code, once it has ended."""
+    """Return the job's exit code once it has ended. Raises Failure after `timeout` seconds."""
     watch = _Watch(access, job, timeout)
-    screen = None if quiet else Screen(sys.stderr)
-    last = Progress(access)
-    while not watch.over:
-        state = watch.look()
+    screen = None if quiet else _Screen(sys.stderr)
+    progress = _Progress(access)
+    while not watch.is_over:
+        state = watch.poll()
         if screen and state:
-            screen.show(state, last.lines(state))
+            screen.show(state, progress.last_lines(state))
         watch.pause()
     assert watch.state is not None
     if screen:
@@ -37,79 +50,127 @@ def wait(access: Access, job: str, *, timeout: float | None, quiet: bool) -> int
 
 
 class _Watch:
-    """Look by look at one job, until all of its Jobs have ended, or the time is up."""
+    """Polls a job until all of its Jobs have ended, or the time is up."""
 
     def __init__(self, access: Access, job: str, timeout: float | None) -> None:
         self.state: JobState | None = None
-        self.over = False
+        self.is_over = False
         self._access = access
         self._job = job
         self._timeout = timeout
         self._began = time.monotonic()
-        self._settled: float | None = None
-        self._seen = Seen()
-        self._patience = Patience(_AWAY)
+        self._exit_known: float | None = None
+        self._history = PodHistory()
+        self._outage = OutageLimit(_OUTAGE_SECONDS)
         self._trouble = ""
 
-    def look(self) -> JobState | None:
-        """The state now; None where the API server does not answer."""
+    def poll(self) -> JobState | None:
+        """Return the state now, or None if the API server does not answer."""
         try:
-            self.state = look(self._access, self._job, self._seen)
+            self.state = look(self._access, self._job, self._history)
         except Failure as failure:
             if failure.code == Exit.NO_INPUT and self.state is not None:
-                self.state, self.over = self._seen.end(self.state), True
+                self.state, self.is_over = self._history.end_of_removed(self.state), True
                 return self.state
-            self._patience.bear(failure)
+            self._outage.bear(failure)
             self._trouble = failure.message
             return None
-        self._patience.answered()
+        self._outage.answered()
         self._trouble = ""
         now = time.monotonic()
         if self.state.exit_code is not None:
-            self._settled = self._settled or now
-            self.over = self.state.ended or now - self._settled > _OTHERS
-        elif self.state.phase == SUSPENDED and now - self._began > SUBMITTED:
-            raise Failure(Exit.NO_INPUT, f"{self._job} is {HALFWAY}")
+            self._exit_known = self._exit_known or now
+            self.is_over = self.state.ended or now - self._exit_known > _END_SECONDS
+        elif self.state.phase == SUSPENDED and now - self._began > SUBMIT_SECONDS:
+            raise Failure(Exit.NO_INPUT, f"{self._job}: {HALF_SUBMITTED}")
         return self.state
 
     def pause(self) -> None:
-        """Until the next look. When the time is up a Failure says what is waited for."""
-        if self.over:
+        """Sleep until the next poll. Raises Failure when the time is up."""
+        if self.is_over:
             return
         left = float("inf") if self._timeout is None else self._began + self._timeout - time.monotonic()
         if left <= 0:
             members = self.state.members if self.state else ()
-            waiting = "; ".join(f"{each.name} {each.phase} {each.what}".strip() for each in members)
+            waiting = "; ".join(f"{member.name} {member.phase} {member.what}".strip() for member in members)
             raise Failure(
                 Exit.TIMED_OUT,
-                f"{self._job} has not ended after {self._timeout:g} s: {self._trouble or waiting}. It goes on",
+                f"{self._job} has not ended after {self._timeout:g} s: {self._trouble or waiting}. The job continues",
             )
-        time.sleep(min(left, max(_POLL, len(self._seen.pods) / _RATE)))
+        time.sleep(min(left, max(_POLL_SECONDS, len(self._history.pods) / _PODS_PER_SECOND)))
 
 
-class Progress:
-    """The last line that each running trainer has printed, a few of them asked for at a time."""
+class _Progress:
+    """The last line that each running trainer has printed. Each poll reads those of a few trainers only."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._last: dict[str, str] = {}
-        self._asked = 0
+        self._next = 0
 
-    def lines(self, state: JobState) -> dict[str, str]:
-        """By pod."""
+    def last_lines(self, state: JobState) -> dict[str, str]:
+        """Return the last line of each running trainer by pod."""
         running = [member for member in state.members if member.phase == RUNNING and member.trains]
         if running:
-            start = self._asked % len(running)
-            for member in islice(cycle(running), start, start + min(_ASKED, len(running))):
-                if not self._ask(member):
-                    break  # its node does not answer, and others may be there, too: this is not to hold up the look
-            self._asked += _ASKED
+            start = self._next % len(running)
+            for member in islice(cycle(running), start, start + min(_LAST_LINES, len(running))):
+                if not self._read(member):
+                    break  # its node may not answer: do not let others on that node delay the poll, too
+            self._next += _LAST_LINES
         return {member.pod: self._last.get(member.pod, "") for member in running}
 
-    def _ask(self, member: MemberState) -> bool:
+    def _read(self, member: MemberState) -> bool:
         try:
-            for line in self._access.log(member.pod, member.container, {"tailLines": "1"}, within=_AT_ONCE):
+            for line in self._access.log(member.pod, member.container, {"tailLines": "1"}, within=_LAST_LINE_SECONDS):
                 self._last[member.pod] = line.decode(errors="replace").strip()
         except Failure:
-            return False  # the pod is gone, or the API server is away: the next look tells
+            return False  # the pod is gone or the API server is away: the next poll finds out
         return True
+
+
+class _Screen:
+    """Shows one line per member: on a terminal it is updated in place, elsewhere each change is a new line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._height = 0  # lines on the terminal
+        self._shown: dict[str, tuple[str, str, float]] = {}  # by member: line, progress, time
+
+    def show(self, state: JobState, progress: Mapping[str, str]) -> None:
+        """Show the members; `progress` is the last line of each running trainer by pod."""
+        if self._is_terminal:
+            self._redraw(state, progress)
+        else:
+            self._append(state, progress)
+        self._stream.flush()
+
+    def end(self, state: JobState) -> None:
+        """Show how the job ended."""
+        outcome = f"exit code {state.exit_code}: {state.cause}" if state.exit_code else "the job is complete"
+        self._stream.write(f"{state.name}: {outcome}\n")
+        self._stream.flush()
+
+    def _redraw(self, state: JobState, progress: Mapping[str, str]) -> None:
+        columns, rows = shutil.get_terminal_size()
+        lines = [_line(member, progress.get(member.pod, ""))[: columns - 1] for member in state.members]
+        if len(lines) > rows - 2:
+            hidden = len(lines) - (rows - 3)
+            lines = [*lines[: rows - 3], f"... and {hidden} more"]
+        back = f"\x1b[{self._height}F" if self._height else ""
+        self._stream.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
+        self._height = len(lines)
+
+    def _append(self, state: JobState, progress: Mapping[str, str]) -> None:
+        now = time.monotonic()
+        for member in state.members:
+            line, last = _line(member, ""), progress.get(member.pod, "")
+            shown_line, shown_last, when = self._shown.get(member.name, ("", "", -_PROGRESS_SECONDS))
+            if line != shown_line or (last != shown_last and now - when >= _PROGRESS_SECONDS):
+                self._stream.write(_line(member, last) + "\n")
+                self._shown[member.name] = (line, last, now)
+
+
+def _line(member: MemberState, progress: str) -> str:
+    text = progress or member.what
+    return shown(f"{member.name:<11} {member.pod or '-':<30} {member.phase:<8} {text}".rstrip())

@@ -159,7 +159,7 @@ def test_what_is_beside_a_job_is_created_but_not_changed(cluster: FakeCluster, t
     cluster.objects["configmaps", "settings"]["data"] = {"rate": "0.2"}
     for name in cluster.names("jobs"):
         cluster.answer("DELETE", "jobs", name, {}, None)
-    assert "ConfigMap settings: is there already, and left as it is" in command("submit", *flags).stderr
+    assert "ConfigMap settings: exists already and is not changed" in command("submit", *flags).stderr
     assert cluster.objects["configmaps", "settings"]["data"] == {"rate": "0.2"}
 
 
@@ -298,7 +298,9 @@ def test_waiting_ends_with_the_code_of_a_pod_that_kubernetes_has_deleted_since(
 
 def test_waiting_has_an_end_that_can_be_set_and_the_job_goes_on(cluster: FakeCluster) -> None:
     running_job(cluster)
-    with pytest.raises(Failure, match=r"words has not ended after 0\.1 s: trainer 0 running; .*It goes on") as caught:
+    with pytest.raises(
+        Failure, match=r"words has not ended after 0\.1 s: trainer 0 running; .*The job continues"
+    ) as caught:
         JOB.wait(timeout=0.1, quiet=True)
     assert caught.value.code == Exit.TIMED_OUT
 
@@ -332,7 +334,7 @@ def test_a_job_that_somebody_deletes_is_not_taken_for_one_that_never_was(cluster
         cluster.objects.clear()
 
     threading.Thread(target=delete, daemon=True).start()
-    with pytest.raises(Failure, match="words was deleted while it was waited for"):
+    with pytest.raises(Failure, match="words was deleted before it ended"):
         JOB.wait(quiet=True)
 
 
@@ -381,7 +383,7 @@ def test_the_log_of_a_member_that_has_not_started_says_why_there_is_none(cluster
     pod(cluster, "pserver", 0, waiting={"reason": "ErrImagePull"})
     with pytest.raises(Failure, match=r"pserver 0 of words has no log: .*ErrImagePull"):
         list(JOB.logs(0, role="pserver"))
-    with pytest.raises(Failure, match="words has 2 trainers: expected one of 0 to 1"):
+    with pytest.raises(Failure, match="words has 2 trainers: expected a rank from 0 to 1"):
         list(JOB.logs(2))
 
 

@@ -18,7 +18,7 @@ from launcher.config import JobConfig
 from launcher.discovery import dns
 from launcher.errors import FOR_GOOD
 from launcher.job.from_yaml import Asked
-from launcher.job.pod_env import TOLD
+from launcher.job.pod_env import SET_BY_LAUNCHER
 from launcher.model import Member, Roster
 from launcher.paddle.fleet import PROXIES
 from launcher.run.join import finder_settings
@@ -233,9 +233,9 @@ def test_whatever_the_launcher_tells_programs_itself_is_known_to_render(name: st
             for name in sentinel
             if process.env.get(name) not in (None, "mine")
         }
-        assert replaced <= TOLD[mode]
+        assert replaced <= SET_BY_LAUNCHER[mode]
         if job["metadata"]["name"].endswith("-worker"):
-            assert replaced == TOLD[mode]
+            assert replaced == SET_BY_LAUNCHER[mode]
 
 
 def test_on_the_nodes_own_network_names_resolve_and_no_two_pods_share_a_node() -> None:

@@ -159,7 +159,7 @@ def test_an_entry_point_is_what_a_shell_would_make_of_it(entry_point: str | list
 @pytest.mark.parametrize(
     ("parameters", "told"),
     [
-        ({"job_name": "Words_1"}, "job_name: 'Words_1': expected small letters, digits and -"),
+        ({"job_name": "Words_1"}, "job_name: 'Words_1': expected lower-case letters, digits and -"),
         ({"job_name": "w" * 60}, "job_name: "),
         ({"entry_point": ""}, "entry_point: ''"),
         ({"entry_point": "python 'train.py"}, 'entry_point: "python \'train.py": No closing quotation'),
@@ -207,7 +207,7 @@ def test_what_the_launcher_would_refuse_is_refused_before_there_are_pods() -> No
 
 
 def test_a_variable_that_the_program_does_not_get_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="words: .*PADDLE_TRAINER_ID is what the launcher tells the program itself"):
+    with pytest.warns(UserWarning, match="words: .*PADDLE_TRAINER_ID is set by the launcher"):
         PaddleJob(**LEAST, env={"PADDLE_TRAINER_ID": "7"}).to_yaml()
 
 
@@ -234,7 +234,7 @@ def test_the_same_file_trains_inside_and_submits_outside(monkeypatch: pytest.Mon
 
 def test_a_job_does_not_submit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAUNCHER_GENERATION", "0")
-    with pytest.raises(Failure, match="belongs to a job already"):
+    with pytest.raises(Failure, match="already runs inside a job"):
         PaddleJob(**LEAST).submit()
 
 

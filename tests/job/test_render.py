@@ -15,7 +15,7 @@ import yaml
 
 from launcher.errors import Exit
 from launcher.job import from_yaml
-from launcher.job.findings import Found
+from launcher.job.findings import Findings
 from launcher.job.manifests import objects
 from tests.support.paths import PADDLEJOBS, REPOSITORY
 from tests.support.rendering import INJECTED, given, missing
@@ -27,9 +27,15 @@ NOTES = {
     "seed-3-gpu-nodes.yaml": ["spec.cleanPodPolicy: OnCompletion"],
     "seed-4-volcano.yaml": [],
     "seed-5-volume.yaml": ["spec.cleanPolicy: the operator has no such field", "spec.cleanPolicy: OnCompletion"],
-    "service-and-gloo.yaml": ["spec.cleanPodPolicy: 'Nerver': no policy of the operator: is Never meant?"],
-    "elastic.yaml": ["spec.worker.requests: 2", "spec.worker.limits: 4", "spec.elastic: 1"],
-    "sample-set.yaml": ["spec.cleanPodPolicy: OnFailure", "spec.heter: left out", "spec.sampleSetRef: pictures"],
+    "service-and-gloo.yaml": [
+        "spec.cleanPodPolicy: 'Nerver': pods and logs are kept: the operator has no such policy: is Never meant?"
+    ],
+    "elastic.yaml": ["spec.worker.requests: 2: ignored", "spec.worker.limits: 4: ignored", "spec.elastic: 1: ignored"],
+    "sample-set.yaml": [
+        "spec.cleanPodPolicy: OnFailure",
+        "spec.heter: ignored",
+        "spec.sampleSetRef: pictures: ignored",
+    ],
     "policy-and-host.yaml": [],
     "whole-template.yaml": ["spec.worker.template.spec.containers[0].name: logs"],
 }
@@ -147,8 +153,8 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a: [", "standard input: no YAML: line 1, column 5: expected the node content"),
-        ("a: 1\na: 2", "standard input: no YAML: line 2, column 1: a: is there twice"),
+        ("a: [", "standard input: not valid YAML: line 1, column 5: expected the node content"),
+        ("a: 1\na: 2", "standard input: not valid YAML: line 2, column 1: a: duplicate key"),
         ("[1]", "document 1: [1]: expected a Kubernetes object"),
         ("", "expected a PaddleJob of batch.paddlepaddle.org/v1, found nothing"),
         ("kind: Pod\napiVersion: v1", "expected a PaddleJob of batch.paddlepaddle.org/v1, found Pod of v1"),
@@ -168,7 +174,7 @@ def test_what_is_no_paddle_job_ends_with_78(text: str, expected: str) -> None:
         ("null", "spec: missing"),
         ("[]", "spec: []: expected a mapping"),
         (f"{{ps: {role()}}}", "spec.worker: missing"),
-        (f"{{{WORKER}, tasks: []}}", "spec.tasks: belongs to"),
+        (f"{{{WORKER}, tasks: []}}", "spec.tasks: only an unreleased version of the operator has this field"),
         (f"{{worker: {role(replicas=0)}}}", "spec.worker.replicas: 0: expected 1 or more"),
         (f"{{ps: {role(replicas=0)}, {WORKER}}}", "spec.ps.replicas: 0: expected 1 or more: leave ps out"),
         (f"{{worker: {role(replicas='two')}}}", "spec.worker.replicas: 'two': expected a whole number"),
@@ -176,7 +182,10 @@ def test_what_is_no_paddle_job_ends_with_78(text: str, expected: str) -> None:
         ("{worker: {template: {spec: {containers: [{name: a, command: [b]}]}}}}", "spec.worker.replicas: missing"),
         ("{worker: {replicas: 2}}", "spec.worker.template: missing"),
         ("{worker: {replicas: 2, template: {}}}", "spec.worker.template.spec: missing"),
-        ("{worker: {replicas: 2, template: {spec: {}}}}", "spec.worker.template.spec.containers: expected a container"),
+        (
+            "{worker: {replicas: 2, template: {spec: {}}}}",
+            "spec.worker.template.spec.containers: expected at least one container",
+        ),
         (
             "{worker: {replicas: 2, template: {spec: {containers: [{command: [a]}]}}}}",
             "spec.worker.template.spec.containers[0].name: missing",
@@ -191,7 +200,7 @@ def test_what_is_no_paddle_job_ends_with_78(text: str, expected: str) -> None:
         ),
         (
             f"{{worker: {role(pod=', volumes: [{name: paddle-launcher}]')}}}",
-            "spec.worker.template.spec.volumes[0].name: 'paddle-launcher': the launcher needs this for itself",
+            "spec.worker.template.spec.volumes[0].name: 'paddle-launcher': reserved for the launcher",
         ),
         (
             f"{{worker: {role(', volumeMounts: [{name: a, mountPath: /launcher/}]')}}}",
@@ -237,11 +246,11 @@ def test_all_that_is_wrong_is_told_at_once_and_by_name_where_there_are_several_j
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("x" * 54, "expected a name shorter by 0"),
-        ("x" * 55, "expected a name shorter by 1: "),
-        ("Big", "'Big': expected small letters"),
-        ("3d", "'3d': expected small letters, digits and -, a letter first"),
-        ("a.b", "'a.b': expected small letters"),
+        ("x" * 54, "fits"),
+        ("x" * 55, "too long by 1: its last pod would be called"),
+        ("Big", "'Big': expected lower-case letters"),
+        ("3d", "'3d': expected lower-case letters, digits and -, starting with a letter"),
+        ("a.b", "'a.b': expected lower-case letters"),
     ],
 )
 def test_names_that_would_be_refused_later_are_refused_before_anything_is_written(name: str, expected: str) -> None:
@@ -261,25 +270,28 @@ def test_names_that_would_be_refused_later_are_refused_before_anything_is_writte
     [
         (
             f"{{{WORKER}, intrnet: Service}}",
-            "spec.intrnet: a PaddleJob has no such field, and it is left out: is intranet",
+            "spec.intrnet: ignored: a PaddleJob has no such field: is intranet meant?",
         ),
-        (f"{{worker: {role(more=', minimum: 1')}}}", "spec.worker.minimum: a PaddleJob has no such field"),
+        (f"{{worker: {role(more=', minimum: 1')}}}", "spec.worker.minimum: ignored: a PaddleJob has no such field"),
         (
             f"{{{WORKER}, cleanPodPolicy: OnFailed}}",
-            "spec.cleanPodPolicy: 'OnFailed': no policy of the operator: is OnFailure",
+            "spec.cleanPodPolicy: 'OnFailed': pods and logs are kept: the operator has no such policy: is OnFailure",
         ),
-        (f"{{{WORKER}, withGloo: 1}}", "spec.withGloo: 1: without ps"),
-        (f"{{worker: {role(pod=', restartPolicy: OnFailure')}}}", "spec.worker.template.spec.restartPolicy: OnFailure"),
+        (f"{{{WORKER}, withGloo: 1}}", "spec.withGloo: 1: ignored: without ps"),
+        (
+            f"{{worker: {role(pod=', restartPolicy: OnFailure')}}}",
+            "spec.worker.template.spec.restartPolicy: OnFailure: replaced by Never",
+        ),
         (f"{{worker: {role(pod=', subdomain: mine')}}}", "spec.worker.template.spec.subdomain: mine: replaced"),
-        (f"{{worker: {role(pod=', dnsPolicy: Default')}}}", "spec.worker.template.spec.dnsPolicy: Default"),
+        (f"{{worker: {role(pod=', dnsPolicy: Default')}}}", "spec.worker.template.spec.dnsPolicy: Default: kept"),
         (f"{{{WORKER}, intranet: Host}}", "spec.worker.template.spec.containers[0].env: CONF_PADDLE_NIC: unset"),
         (
             f"{{worker: {role(', env: [{name: CONF_PADDLE_GRADIENT_NUM, value: {q}9{q}}]'.replace('{q}', chr(34)))}}}",
-            "spec.worker.template.spec.containers[0].env[0]: CONF_PADDLE_GRADIENT_NUM follows from the job: '2'",
+            "spec.worker.template.spec.containers[0].env[0]: CONF_PADDLE_GRADIENT_NUM is set from the job: '2'",
         ),
         (
             f"{{worker: {role(', env: [{name: PADDLE_PORT, value: {q}36000{q}}]'.replace('{q}', chr(34)))}}}",
-            "spec.worker.template.spec.containers[0].env[0]: PADDLE_PORT is what the launcher tells the program itself",
+            "spec.worker.template.spec.containers[0].env[0]: PADDLE_PORT is set by the launcher",
         ),
         (
             f"{{worker: {role(', env: [{name: LAUNCHER_REJOIN_TIMEOT, value: many}]')}}}",
@@ -287,7 +299,7 @@ def test_names_that_would_be_refused_later_are_refused_before_anything_is_writte
         ),
         (
             f"{{worker: {role()}, schedulingPolicy: {{minAvailable: 1}}}}",
-            "spec.schedulingPolicy.minAvailable: 1: kept, but the job is whole with 2 pods only",
+            "spec.schedulingPolicy.minAvailable: 1: kept, but the job has 2 pods and needs all",
         ),
         (
             f"{{worker: {role(pod=', schedulerName: mine')}, schedulingPolicy: {{queue: a}}}}",
@@ -307,7 +319,7 @@ def test_a_pod_group_of_the_file_that_is_too_small_is_told() -> None:
     text = given("seed-4-volcano.yaml").replace("minMember: 4", "minMember: 3")
     ended = render(ENTRYPOINT, text=text)
     assert said(ended) == [
-        "PodGroup wide-ande-deep: spec.minMember: 3: kept, but the job is whole with 4 pods only: expected that number"
+        "PodGroup wide-ande-deep: spec.minMember: 3: kept, but the job has 4 pods and needs all: expected 4"
     ]
 
 
@@ -406,11 +418,11 @@ def test_whatever_is_wrong_in_a_file_is_told_by_its_field_and_breaks_nothing() -
                 first, *others = changed
                 if not isinstance(first, dict):
                     continue
-                found = Found()
-                made = from_yaml.job_spec(
-                    first, [other for other in others if isinstance(other, dict)], INJECTED, found
+                findings = Findings()
+                made = from_yaml.to_job_spec(
+                    first, [other for other in others if isinstance(other, dict)], INJECTED, findings
                 )
-                assert (made is None) == bool(found.problems)
+                assert (made is None) == bool(findings.problems)
                 if made:
                     objects(made)
 
