@@ -1,4 +1,4 @@
-"""A small real HTTP server with the part of the Kubernetes API that jobs are submitted by, and looked after."""
+"""A small HTTP server with the part of the Kubernetes API that `launcher.job` uses."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ import yaml
 
 Json = dict[str, Any]
 
+CUT = "CUT"  # as a line of a log: the connection is cut there once
+
 
 class FakeCluster:
-    """`objects` by plural and name; `refused` says which verb of which plural fails, and how; `logs` are of pods."""
+    """A cluster that holds `objects` by plural and name, and writes a kubeconfig for itself.
+
+    `refused` has the status and message for requests to fail with, by verb and plural. `logs` has the lines of pods.
+    `after` is called with verb and plural after each answer.
+    """
 
     def __init__(self, folder: Path, namespace: str = "ns") -> None:
         self.namespace = namespace
         self.objects: dict[tuple[str, str], Json] = {}
         self.created: list[tuple[str, str]] = []
         self.refused: dict[tuple[str, str], tuple[int, str]] = {}
-        self.logs: dict[str, list[str]] = {}  # a line of None cuts the connection
-        self.after: Callable[[str, str], None] = lambda verb, plural: None  # what else happens once it is answered
-        self.changed = threading.Condition()
+        self.logs: dict[str, list[str]] = {}
+        self.after: Callable[[str, str], None] = lambda verb, plural: None
+        self.lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.kubeconfig = folder / "kubeconfig"
@@ -40,15 +46,25 @@ class FakeCluster:
     def names(self, plural: str) -> list[str]:
         return [name for kind, name in self.objects if kind == plural]
 
-    def put(self, plural: str, made: Json) -> None:
-        """What Kubernetes makes by itself, as pods."""
-        made["metadata"].setdefault("uid", uuid.uuid4().hex)
-        self.objects[plural, made["metadata"]["name"]] = made
+    def put(self, plural: str, added: Json) -> None:
+        """Add an object that Kubernetes or a user makes."""
+        added["metadata"].setdefault("uid", uuid.uuid4().hex)
+        self.objects[plural, added["metadata"]["name"]] = added
 
     def end(self, job: str, condition: str, **more: str) -> None:
-        """Kubernetes' word that a Job is over."""
+        """Set the condition of a Job that has ended."""
         conditions = [{"type": condition, "status": "True", **more}]
         self.objects["jobs", job]["status"] = {"conditions": conditions}
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object, if it still exists, and everything that it owns."""
+        deleted = self.objects.pop((plural, name), None)
+        if deleted is None:
+            return
+        for (kind, owned), each in list(self.objects.items()):
+            owners = each["metadata"].get("ownerReferences") or []
+            if deleted["metadata"]["uid"] in [owner["uid"] for owner in owners]:
+                self.delete(kind, owned)
 
     def answer(self, verb: str, plural: str, name: str, query: dict[str, str], body: Json | None) -> tuple[int, Any]:
         if (verb, plural) in self.refused:
@@ -57,34 +73,24 @@ class FakeCluster:
             return self._create(plural, body or {})
         if verb == "GET" and not name:
             wanted = [each.split("=", 1) for each in query.get("labelSelector", "").split(",") if each]
-            return 200, {"items": [each for kind, each in self._of(plural) if _has(each, wanted)]}
+            listed = [each for (kind, _), each in list(self.objects.items()) if kind == plural]
+            return 200, {"items": [each for each in listed if _has_labels(each, wanted)]}
         if (plural, name) not in self.objects:
             return 404, {"message": f"{plural} {name!r} not found"}
         if verb == "DELETE":
-            self._delete(plural, name)
+            self.delete(plural, name)
             return 200, {}
         if verb == "PATCH":
             _merge(self.objects[plural, name], body or {})
         return 200, self.objects[plural, name]
 
-    def _of(self, plural: str) -> list[tuple[str, Json]]:
-        return [(kind, each) for (kind, _), each in list(self.objects.items()) if kind == plural]
-
-    def _create(self, plural: str, made: Json) -> tuple[int, Any]:
-        name = made["metadata"]["name"]
+    def _create(self, plural: str, wanted: Json) -> tuple[int, Any]:
+        name = wanted["metadata"]["name"]
         if (plural, name) in self.objects:
             return 409, {"message": f'{plural} "{name}" already exists'}
         self.created.append((plural, name))
-        self.put(plural, made)
-        return 201, made
-
-    def _delete(self, plural: str, name: str) -> None:
-        """With all that it owns, as the garbage collector does a little later."""
-        uid = self.objects.pop((plural, name))["metadata"]["uid"]
-        for kind, each in list(self.objects):
-            owners = self.objects[kind, each]["metadata"].get("ownerReferences") or []
-            if uid in [owner["uid"] for owner in owners]:
-                self._delete(kind, each)
+        self.put(plural, wanted)
+        return 201, wanted
 
 
 def _kubeconfig(host: str, namespace: str) -> Json:
@@ -96,17 +102,17 @@ def _kubeconfig(host: str, namespace: str) -> Json:
     }
 
 
-def _has(each: Json, wanted: list[list[str]]) -> bool:
+def _has_labels(each: Json, wanted: list[list[str]]) -> bool:
     labels = each["metadata"].get("labels") or {}
     return all(labels.get(name) == value for name, value in wanted)
 
 
-def _merge(there: Json, change: Json) -> None:
+def _merge(existing: Json, change: Json) -> None:
     for key, value in change.items():
         if isinstance(value, dict):
-            _merge(there.setdefault(key, {}), value)
+            _merge(existing.setdefault(key, {}), value)
         else:
-            there[key] = value
+            existing[key] = value
 
 
 class _Server(ThreadingHTTPServer):
@@ -139,14 +145,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, verb: str) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        split = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(split.query).items()}
-        plural, name, rest = _taken_apart(split.path)
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        plural, name, below = _parts(url.path)
         cluster = self.server.cluster
-        if rest == "log":
-            self._log(cluster.logs.get(name, []), query)
+        if below == "log":
+            self._send_log(cluster.logs.get(name, []), query)
             return
-        with cluster.changed:
+        with cluster.lock:
             status, answer = cluster.answer(verb, plural, name, query, body)
         payload = json.dumps(answer).encode()
         self.send_response(status)
@@ -156,29 +162,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
         cluster.after(verb, plural)
 
-    def _log(self, lines: list[str], query: dict[str, str]) -> None:
-        """Each line with the time that it was written at; from `sinceTime` on, which counts in whole seconds."""
+    def _send_log(self, lines: list[str], query: dict[str, str]) -> None:
+        """Send two lines per second of log time; `sinceTime` counts in whole seconds, as in the real API."""
         self.send_response(200)
         self.end_headers()
         self.close_connection = True
-        stamped = [f"2026-11-18T10:00:{number // 2:02}.{number % 2}00000000Z" for number in range(len(lines))]
-        given = [
-            (stamp, line)
-            for stamp, line in zip(stamped, lines, strict=True)
-            if stamp >= query.get("sinceTime", "")[:19]
-        ]
-        for stamp, line in given[-int(query.get("tailLines", len(given))) or len(given) :]:
-            if line == "CUT":
-                lines[lines.index("CUT")] = "after the cut"
+        since = query.get("sinceTime", "")[:19]
+        times = [f"2026-11-18T10:00:{number // 2:02}.{number % 2}00000000Z" for number in range(len(lines))]
+        sent = [(time, line) for time, line in zip(times, lines, strict=True) if time >= since]
+        for time, line in sent[-int(query.get("tailLines", len(sent))) or len(sent) :]:
+            if line == CUT:
+                lines[lines.index(CUT)] = "after the cut"
                 return
-            self.wfile.write(f"{stamp} {line}\n".encode() if "timestamps" in query else f"{line}\n".encode())
+            self.wfile.write(f"{time} {line}\n".encode() if "timestamps" in query else f"{line}\n".encode())
 
 
-def _taken_apart(path: str) -> tuple[str, str, str]:
-    """Plural, name and what is below it, of a path with or without a namespace."""
-    words = path.strip("/").split("/")
-    words = words[2:] if words[0] == "api" else words[3:]
-    if words[0] == "namespaces":
-        words = words[2:]
-    plural, name, rest = [*words, "", ""][:3]
-    return plural, name, rest
+def _parts(path: str) -> tuple[str, str, str]:
+    """Return plural, name and subresource of a path with or without a namespace."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if parts[0] == "namespaces":
+        parts = parts[2:]
+    plural, name, below = [*parts, "", ""][:3]
+    return plural, name, below
