@@ -22,7 +22,7 @@ from tests.e2e.manifests import apply, rendered
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
 from tests.support.paths import K8S
-from tests.support.rendering import EVERYTHING, SERVERS_AND_TRAINERS
+from tests.support.rendering import ALL_PARAMETERS, SERVERS_AND_TRAINERS
 from tests.wheels.outcome import PROGRAMS
 
 EXAMPLE = K8S.parent / "examples" / "paddlejob"
@@ -171,7 +171,7 @@ def test_a_job_that_is_deleted_while_it_trains_goes_within_its_grace_period(clus
 
 
 def test_the_command_line_submits_a_paddle_job_and_ends_with_its_code(cluster: Cluster) -> None:
-    text = (K8S.parent / "tests" / "paddlejobs" / "seed-1-wide-and-deep.yaml").read_text()
+    text = (K8S.parent / "tests" / "paddlejobs" / "wide-and-deep.yaml").read_text()
     text = text.replace("paddle-launcher:latest", cluster.image)
     command = [sys.executable, "-m", "launcher"]
     flags = [
@@ -196,7 +196,7 @@ def test_the_command_line_submits_a_paddle_job_and_ends_with_its_code(cluster: C
 
 
 def test_every_field_that_a_parameter_becomes_is_valid_to_the_api_server(cluster: Cluster) -> None:
-    objects = PaddleJob(**(EVERYTHING | {"namespace": cluster.namespace})).objects()
+    objects = PaddleJob(**(ALL_PARAMETERS | {"namespace": cluster.namespace})).objects()
     listed = {"kind": "List", "apiVersion": "v1", "items": [made for made in objects if made["kind"] != "PodGroup"]}
     priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1}
     kubectl("apply", "-f", "-", given=priority)

@@ -1,4 +1,4 @@
-"""PaddleJobs as `render` makes them: all are valid to the API server, and those of the seeds run.
+"""Objects that `render` makes: the API server accepts all of them, and the examples of the operator run.
 
 Real Paddle comes from this host, as for tests/e2e/test_paddle.py: E2E_PADDLE_2 and E2E_PADDLE_3.
 """
@@ -18,7 +18,7 @@ from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.e2e.manifests import apply, pod_security
 from tests.e2e.test_paddle import packages_of
 from tests.e2e.test_volcano import volcano_is_there
-from tests.support.rendering import FILES, SERVERS_AND_TRAINERS, from_text, given, jobs, of_kind, pod
+from tests.support.rendering import EXAMPLES, SERVERS_AND_TRAINERS, example, jobs, of_kind, pod_spec, render_text
 from tests.wheels.outcome import PROGRAMS
 
 WAYS = ["brought along", "in the image"]
@@ -30,7 +30,7 @@ def asked(way: str, *entrypoint: str) -> Asked:
 
 def text_of(cluster: Cluster, name: str) -> str:
     """A file of tests/paddlejobs, with what there is here in the place of its names."""
-    text = given(name).replace("paddle-launcher:latest", cluster.image)
+    text = example(name).replace("paddle-launcher:latest", cluster.image)
     return text.replace("namespace: training", f"namespace: {cluster.namespace}")
 
 
@@ -44,9 +44,9 @@ def complete(cluster: Cluster, objects: list[Json]) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_every_object_is_valid_to_the_api_server(cluster: Cluster, name: str, way: str) -> None:
-    objects = from_text(text_of(cluster, name), asked(way, "python3", "train.py"))
+    objects = render_text(text_of(cluster, name), asked(way, "python3", "train.py"))
     known = [made for made in objects if made["kind"] != "PodGroup"]
     listed: Json = {"kind": "List", "apiVersion": "v1", "items": known}
     kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=listed)
@@ -54,9 +54,7 @@ def test_every_object_is_valid_to_the_api_server(cluster: Cluster, name: str, wa
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_image_of_the_first_example_runs_its_own_program(cluster: Cluster, way: str) -> None:
-    objects = from_text(
-        text_of(cluster, "seed-1-wide-and-deep.yaml"), asked(way, "python3", "-c", SERVERS_AND_TRAINERS)
-    )
+    objects = render_text(text_of(cluster, "wide-and-deep.yaml"), asked(way, "python3", "-c", SERVERS_AND_TRAINERS))
     said = complete(cluster, objects)
     for number in range(2):
         assert f"trainer {number} reached 2" in said
@@ -67,20 +65,20 @@ def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Clust
     pod_security(cluster, "privileged")  # the example says nothing of users, and the image's is root
     (claim / "wide_and_deep").mkdir()
     (claim / "wide_and_deep" / "train.py").write_text(SERVERS_AND_TRAINERS)
-    text = text_of(cluster, "seed-5-volume.yaml").replace("nfs-pvc", "paddle")
-    said = complete(cluster, from_text(text, asked(way)))
+    text = text_of(cluster, "volume.yaml").replace("nfs-pvc", "paddle")
+    said = complete(cluster, render_text(text, asked(way)))
     for number in range(2):
         assert f"trainer {number} reached 2" in said
 
 
 def test_the_fourth_example_is_scheduled_by_volcano(cluster: Cluster) -> None:
     volcano_is_there()
-    objects = from_text(text_of(cluster, "seed-4-volcano.yaml"), asked(WAYS[1], "python3", "-c", SERVERS_AND_TRAINERS))
+    objects = render_text(text_of(cluster, "volcano.yaml"), asked(WAYS[1], "python3", "-c", SERVERS_AND_TRAINERS))
     apply(cluster, *of_kind(objects, "PodGroup"))
     assert "trainer 1 reached 2" in complete(cluster, objects)
 
 
-@pytest.mark.parametrize("name", ["seed-1-wide-and-deep.yaml", "seed-3-gpu-nodes.yaml"])
+@pytest.mark.parametrize("name", ["wide-and-deep.yaml", "gpu-nodes.yaml"])
 def test_examples_with_servers_train_with_paddle(cluster: Cluster, name: str) -> None:
     program = (PROGRAMS / "server_and_trainer.py").read_text()
     said = complete(cluster, with_paddle(cluster, name, "E2E_PADDLE_2", "python3", "-c", program))
@@ -92,7 +90,7 @@ def test_the_second_example_trains_below_paddles_own_launcher(cluster: Cluster) 
     program = (PROGRAMS / "sum_of_ranks.py").read_text()
     write = f"printf %s {shlex.quote(program)} > /tmp/train_fleet.py && cd /tmp"
     words = ("bash", "-c", f"{write} && exec python3 -m paddle.distributed.launch train_fleet.py")
-    said = complete(cluster, with_paddle(cluster, "seed-2-resnet.yaml", "E2E_PADDLE_3", *words))
+    said = complete(cluster, with_paddle(cluster, "resnet.yaml", "E2E_PADDLE_3", *words))
     for rank in range(2):
         assert f"rank {rank} of 2: the sum is 3" in said
 
@@ -113,18 +111,18 @@ def with_paddle(cluster: Cluster, name: str, variable: str, *command: str) -> li
         mount = {"name": "packages", "mountPath": "/packages", "readOnly": True}
         container.setdefault("volumeMounts", []).append(mount)
         container["command"] = ["env", "PYTHONPATH=/packages", *command]
-    return from_text(yaml.safe_dump(job), asked("brought along"))
+    return render_text(yaml.safe_dump(job), asked("brought along"))
 
 
 def test_a_second_render_leaves_a_job_that_runs_as_it_is_and_says_why(cluster: Cluster) -> None:
-    text, waits = text_of(cluster, "seed-2-resnet.yaml"), asked(WAYS[1])
+    text, waits = text_of(cluster, "resnet.yaml"), asked(WAYS[1])
     for theirs, here in (
         ("nvidia.com/gpu: 1", "memory: 1Gi"),
         ("paddle.distributed.launch", "http.server"),
         ("train_fleet.py", "8099"),
     ):
         text = text.replace(theirs, here)
-    first, second = (from_text(text, waits) for _ in range(2))
+    first, second = (render_text(text, waits) for _ in range(2))
     apply(cluster, *first)
     before = cluster.uid("job", "resnet-worker")
     again = subprocess.run(
@@ -137,5 +135,5 @@ def test_a_second_render_leaves_a_job_that_runs_as_it_is_and_says_why(cluster: C
     assert again.returncode
     assert "field is immutable" in again.stderr
     assert cluster.uid("job", "resnet-worker") == before
-    (used,) = (each for each in pod(jobs(first)["resnet-worker"])["volumes"] if "secret" in each)
+    (used,) = (each for each in pod_spec(jobs(first)["resnet-worker"])["volumes"] if "secret" in each)
     kubectl("-n", cluster.namespace, "get", "secret", used["secret"]["secretName"])

@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import until
-from tests.support.submitted import FLAGS, SEED_1, command, ended, put_pod, running
+from tests.support.submitted import FLAGS, WIDE_AND_DEEP, command, ended, put_pod, running
 
 
 def test_the_command_line_submits_shows_and_deletes_a_paddle_job(cluster: FakeCluster) -> None:
-    done = command("submit", *FLAGS, str(SEED_1))
+    done = command("submit", *FLAGS, str(WIDE_AND_DEEP))
     assert done.stdout.startswith("submitted wide-ande-deep to namespace ns: 4 pods\n")
     for rank in range(2):
         for role in ("worker", "ps"):
@@ -45,7 +45,7 @@ def test_submit_watch_ends_with_the_jobs_exit_code(cluster: FakeCluster) -> None
                 cluster.end(f"wide-ande-deep-{role}", "Failed", reason="BackoffLimitExceeded", message="too often")
 
     cluster.after = fail
-    done = command("submit", "--watch", *FLAGS, str(SEED_1), code=3)
+    done = command("submit", "--watch", *FLAGS, str(WIDE_AND_DEEP), code=3)
     assert done.stderr.splitlines()[-1] == "wide-ande-deep: exit code 3: trainer 1 (x): ended with 3"
 
 
@@ -53,7 +53,7 @@ def test_ctrl_c_during_a_submission_deletes_what_was_created(cluster: FakeCluste
     """The submission waits until a Service of a deleted job is gone, which never happens here."""
     going = {"labels": {"paddle-launcher/job": "wide-ande-deep"}, "ownerReferences": [{"uid": "gone"}]}
     cluster.put("services", {"metadata": {"name": "wide-ande-deep", "namespace": "ns", **going}, "spec": {}})
-    arguments = ["submit", *FLAGS, str(SEED_1)]
+    arguments = ["submit", *FLAGS, str(WIDE_AND_DEEP)]
     submitting = subprocess.Popen([sys.executable, "-m", "launcher", *arguments], stderr=subprocess.PIPE, text=True)
     until(lambda: cluster.names("jobs") and cluster.names("secrets"))
     submitting.send_signal(signal.SIGINT)

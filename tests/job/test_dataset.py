@@ -1,4 +1,4 @@
-"""Data of a reader in a file, and each trainer's share of it."""
+"""A data set in a file, and the share of each trainer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAMPLES = [(number, number * number, number / 4) for number in range(100)]
 
 
 @pytest.mark.parametrize("trainers", [1, 2, 3, 7, 150])
-def test_the_shares_of_all_trainers_make_the_whole_each_line_once(tmp_path: Path, trainers: int) -> None:
+def test_each_line_is_in_the_share_of_exactly_one_trainer(tmp_path: Path, trainers: int) -> None:
     path = tmp_path / "data.csv"
     dataset_from_reader(path, lambda: iter(SAMPLES))
     shares = [list(dist_reader(path, trainers, trainer)()) for trainer in range(trainers)]
@@ -20,25 +20,25 @@ def test_the_shares_of_all_trainers_make_the_whole_each_line_once(tmp_path: Path
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_a_share_is_that_of_the_seeds_reader(tmp_path: Path) -> None:
+def test_line_number_modulo_trainers_decides_the_share(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("1,2\n3,4\n5,6\n7,8\n")
     assert list(dist_reader(str(tmp_path / "data.csv"), 3, 1)()) == [(1, 2), (7, 8)]
 
 
-def test_a_reader_can_be_asked_for_every_pass(tmp_path: Path) -> None:
+def test_a_reader_can_be_used_for_several_passes(tmp_path: Path) -> None:
     dataset_from_reader(tmp_path / "data.csv", lambda: SAMPLES)
     reader = dist_reader(tmp_path / "data.csv", 2, 0)
     assert list(reader()) == list(reader())
 
 
 @pytest.mark.parametrize("bad", [("a b",), ("1,2",), (), ([1, 2],)])
-def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, bad: tuple[object, ...]) -> None:
+def test_a_sample_that_could_not_be_read_again_is_refused(tmp_path: Path, bad: tuple[object, ...]) -> None:
     with pytest.raises(ValueError, match="sample 1 of the reader"):
         dataset_from_reader(tmp_path / "data.csv", lambda: [(1, 2), bad])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_reader_that_fails_does_not_change_the_file(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     dataset_from_reader(path, lambda: [(1,)])
 
@@ -52,13 +52,13 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["data.csv"]
 
 
-def test_a_bad_line_is_named(tmp_path: Path) -> None:
+def test_a_line_that_is_not_numbers_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("1,2\n\n3,x\n")
     with pytest.raises(ValueError, match=r"data\.csv, line 3: 'x': expected a number"):
         list(dist_reader(tmp_path / "data.csv", 1, 0)())
 
 
 @pytest.mark.parametrize(("trainers", "trainer"), [(3, 3), (3, -1), (0, 0)])
-def test_a_trainer_that_is_none_of_them_has_no_share(trainers: int, trainer: int) -> None:
+def test_a_trainer_id_out_of_range_is_refused(trainers: int, trainer: int) -> None:
     with pytest.raises(ValueError, match="trainer_id"):
         dist_reader("data.csv", trainers, trainer)

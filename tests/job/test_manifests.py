@@ -1,4 +1,4 @@
-"""The objects that PaddleJobs become: what Kubernetes makes of them, and what the launcher in their pods does."""
+"""The objects of a job: whether Kubernetes knows their fields, and what the launcher does in their pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,6 +15,7 @@ import yaml
 from launcher import config, paddle
 from launcher.config import JobConfig
 from launcher.discovery import dns
+from launcher.discovery.finder import FinderSettings
 from launcher.errors import FOR_GOOD
 from launcher.job.from_yaml import Asked
 from launcher.job.pod_env import SET_BY_LAUNCHER
@@ -26,61 +26,61 @@ from tests.support.jobs import until
 from tests.support.nodes import Nodes
 from tests.support.paths import K8S, REPOSITORY
 from tests.support.rendering import (
-    AS_IT_IS,
-    FILES,
+    EXAMPLES,
     INJECTED,
+    NOT_INJECTED,
     SERVERS_AND_TRAINERS,
     Json,
     environment,
-    from_text,
-    given,
-    is_modelled,
+    example,
+    has_model,
     jobs,
+    main_container,
     missing,
     of_kind,
-    pod,
-    read,
-    rendered,
-    through_the_client,
-    trains,
-    variables,
-    with_quantities_as_text,
+    plain_variables,
+    pod_spec,
+    quantities_as_text,
+    read_config,
+    render_example,
+    render_text,
+    through_the_model,
 )
 
 
-@pytest.mark.parametrize("asked", [INJECTED, AS_IT_IS], ids=["injected", "as it is"])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("asked", [INJECTED, NOT_INJECTED], ids=["injected", "not injected"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_every_object_has_only_fields_that_kubernetes_knows(name: str, asked: Asked) -> None:
-    modelled = [made for made in rendered(name, asked) if is_modelled(made)]
+    modelled = [made for made in render_example(name, asked) if has_model(made)]
     assert modelled
     for made in modelled:
-        assert through_the_client(made) == with_quantities_as_text(made)
+        assert through_the_model(made) == quantities_as_text(made)
 
 
-def test_objects_beside_a_paddle_job_stay_as_they_are() -> None:
-    beside = given("seed-5-claim.yaml")
-    objects = from_text(f"{beside}---\n{given('seed-5-volume.yaml')}")
+def test_other_objects_of_a_file_are_not_changed() -> None:
+    beside = example("claim.yaml")
+    objects = render_text(f"{beside}---\n{example('volume.yaml')}")
     assert objects[:2] == list(yaml.safe_load_all(beside))
     for made in objects[:2]:
-        assert through_the_client(made) == with_quantities_as_text(made)
+        assert through_the_model(made) == quantities_as_text(made)
 
 
-def test_a_field_that_kubernetes_does_not_know_would_show() -> None:
-    job = jobs(rendered("seed-1-wide-and-deep.yaml"))["wide-ande-deep-ps"]
-    pod(job)["tolertions"] = []
-    assert through_the_client(job) != with_quantities_as_text(job)
+def test_a_field_that_kubernetes_does_not_know_is_detected() -> None:
+    job = jobs(render_example("wide-and-deep.yaml"))["wide-ande-deep-ps"]
+    pod_spec(job)["tolertions"] = []
+    assert through_the_model(job) != quantities_as_text(job)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_what_the_user_wrote_into_a_template_is_kept(name: str) -> None:
-    (wanted,) = (each for each in yaml.safe_load_all(given(name)) if each["kind"] == "PaddleJob")
-    made = jobs(rendered(name))
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_fields_of_the_users_template_are_kept(name: str) -> None:
+    (wanted,) = (each for each in yaml.safe_load_all(example(name)) if each["kind"] == "PaddleJob")
+    made = jobs(render_example(name))
     for role in ("ps", "worker"):
         if role not in wanted["spec"]:
             continue
         template = wanted["spec"][role]["template"]
         for each in template["spec"]["containers"]:
-            if each["name"] != "logs":  # all others train
+            if each["name"] != "logs":  # the main container
                 each.pop("command", None)
                 each.pop("args", None)
         job = made[f"{wanted['metadata']['name']}-{role}"]
@@ -88,48 +88,48 @@ def test_what_the_user_wrote_into_a_template_is_kept(name: str) -> None:
         assert job["spec"]["parallelism"] == job["spec"]["completions"] == wanted["spec"][role]["replicas"]
 
 
-def test_pods_are_never_started_again_in_place_whatever_the_template_says() -> None:
-    text = given("seed-5-volume.yaml").replace('restartPolicy: "Never"', "restartPolicy: OnFailure")
-    assert {pod(job)["restartPolicy"] for job in jobs(from_text(text)).values()} == {"Never"}
-    assert {pod(job)["restartPolicy"] for job in jobs(rendered("seed-2-resnet.yaml")).values()} == {"Never"}
+def test_the_restart_policy_is_always_never() -> None:
+    text = example("volume.yaml").replace('restartPolicy: "Never"', "restartPolicy: OnFailure")
+    assert {pod_spec(job)["restartPolicy"] for job in jobs(render_text(text)).values()} == {"Never"}
+    assert {pod_spec(job)["restartPolicy"] for job in jobs(render_example("resnet.yaml")).values()} == {"Never"}
 
 
-def test_the_command_and_the_args_run_below_the_launcher() -> None:
-    main = trains(jobs(rendered("seed-5-volume.yaml"))["paddlejob-demo-1-worker"])
+def test_the_launcher_runs_command_and_args() -> None:
+    main = main_container(jobs(render_example("volume.yaml"))["paddlejob-demo-1-worker"])
     assert main["command"] == ["/launcher/paddle-launcher"]
     assert main["args"] == ["run", "--", "bash", "-c", "cd /nas/wide_and_deep; python3 train.py"]
-    main = trains(jobs(rendered("seed-2-resnet.yaml"))["resnet-worker"])
+    main = main_container(jobs(render_example("resnet.yaml"))["resnet-worker"])
     assert main["args"][1:] == ["--", "python", "-m", "paddle.distributed.launch", "train_fleet.py"]
 
 
-def test_an_image_with_the_launcher_needs_nothing_brought_along() -> None:
-    job = jobs(rendered("seed-5-volume.yaml", AS_IT_IS))["paddlejob-demo-1-ps"]
-    assert trains(job)["command"] == ["paddle-launcher"]
-    assert trains(job)["readinessProbe"]["exec"]["command"] == ["paddle-launcher", "alive"]
-    assert "initContainers" not in pod(job)
-    assert {volume["name"] for volume in pod(job)["volumes"]} == {"data", "paddle-launcher-secret"}
+def test_an_image_with_the_launcher_needs_no_init_container() -> None:
+    job = jobs(render_example("volume.yaml", NOT_INJECTED))["paddlejob-demo-1-ps"]
+    assert main_container(job)["command"] == ["paddle-launcher"]
+    assert main_container(job)["readinessProbe"]["exec"]["command"] == ["paddle-launcher", "alive"]
+    assert "initContainers" not in pod_spec(job)
+    assert {volume["name"] for volume in pod_spec(job)["volumes"]} == {"data", "paddle-launcher-secret"}
 
 
-def test_the_launcher_is_brought_before_anything_else_starts_to_where_it_runs() -> None:
-    job = jobs(rendered("whole-template.yaml"))["everything-worker"]
-    bringing, *others = pod(job)["initContainers"]
+def test_the_first_init_container_copies_the_launcher_to_the_volume_it_runs_from() -> None:
+    job = jobs(render_example("whole-template.yaml"))["everything-worker"]
+    inject, *others = pod_spec(job)["initContainers"]
     assert [each["name"] for each in others] == ["fetch", "metrics"]
-    (volume,) = (mount["name"] for mount in bringing["volumeMounts"] if mount["mountPath"] == "/inject")
-    assert {"name": volume, "mountPath": "/launcher", "readOnly": True} in trains(job)["volumeMounts"]
-    assert {"name": volume, "emptyDir": {}} in pod(job)["volumes"]
+    (volume,) = (mount["name"] for mount in inject["volumeMounts"] if mount["mountPath"] == "/inject")
+    assert {"name": volume, "mountPath": "/launcher", "readOnly": True} in main_container(job)["volumeMounts"]
+    assert {"name": volume, "emptyDir": {}} in pod_spec(job)["volumes"]
 
 
-def test_a_pod_that_may_not_be_roots_gets_a_launcher_from_somebody_else() -> None:
-    (bringing, *_) = pod(jobs(rendered("whole-template.yaml"))["everything-worker"])["initContainers"]
-    assert bringing["securityContext"]["runAsUser"] > 0
-    (bringing,) = pod(jobs(rendered("seed-2-resnet.yaml"))["resnet-worker"])["initContainers"]
-    assert "runAsUser" not in bringing["securityContext"]
+def test_the_init_container_does_not_run_as_root_if_the_pod_may_not() -> None:
+    (inject, *_) = pod_spec(jobs(render_example("whole-template.yaml"))["everything-worker"])["initContainers"]
+    assert inject["securityContext"]["runAsUser"] > 0
+    (inject,) = pod_spec(jobs(render_example("resnet.yaml"))["resnet-worker"])["initContainers"]
+    assert "runAsUser" not in inject["securityContext"]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_launcher_understands_what_it_is_told_and_the_roles_make_one_gang(name: str) -> None:
-    made = jobs(rendered(name))
-    configs = [read(job, index) for job in made.values() for index in range(job["spec"]["completions"])]
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_launchers_of_all_roles_read_the_configuration_of_one_gang(name: str) -> None:
+    made = jobs(render_example(name))
+    configs = [read_config(job, index) for job in made.values() for index in range(job["spec"]["completions"])]
     assert len({each.shape for each in configs}) == 1
     assert all(each.members == len(configs) for each in configs)
     assert all(not each.warnings for each in configs)
@@ -141,51 +141,51 @@ def test_the_launcher_understands_what_it_is_told_and_the_roles_make_one_gang(na
     assert modes == {"ps" if len(made) == 2 else "single" if len(configs) == 1 else "collective"}
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "sample-set.yaml"])
-def test_the_pods_find_the_first_worker_by_a_name_that_kubernetes_gives_it(name: str) -> None:
-    """An Indexed Job's pod i has the host name <job>-<i>, below its subdomain, which is the Service's name."""
-    objects = rendered(name)
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "sample-set.yaml"])
+def test_the_pods_find_the_first_worker_by_the_host_name_that_kubernetes_gives_it(name: str) -> None:
+    """Pod i of an Indexed Job has the host name <job>-<i>.<subdomain>, and the subdomain is the Service."""
+    objects = render_example(name)
     made = jobs(objects)
     (service,) = of_kind(objects, "Service")
     (worker,) = (job for name, job in made.items() if name.endswith("-worker"))
     host = f"{worker['metadata']['name']}-0.{service['metadata']['name']}"
     for job in made.values():
-        assert pod(job)["subdomain"] == service["metadata"]["name"]
+        assert pod_spec(job)["subdomain"] == service["metadata"]["name"]
         labels = job["spec"]["template"]["metadata"]["labels"]
         assert missing(service["spec"]["selector"], labels) == []
         index = 0 if job is not worker else 1
-        told = environment(job, index) | {"LAUNCHER_WORKDIR": "/"}
-        settings = _settings(config.read(told, {}, check_here=False), f"{job['metadata']['name']}-{index}")
+        variables = environment(job, index) | {"LAUNCHER_WORKDIR": "/"}
+        settings = _settings(config.read(variables, {}, check_here=False), f"{job['metadata']['name']}-{index}")
         assert dns.hub_name(settings, index).startswith(f"{host}.") or dns.hub_name(settings, index) == host
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
 
 
-def _settings(read: JobConfig, host: str) -> Any:
-    return replace(finder_settings(read, rejoin=False), host_name=host)
+def _settings(job_config: JobConfig, host: str) -> FinderSettings:
+    return replace(finder_settings(job_config, rejoin=False), host_name=host)
 
 
-def test_the_policy_goes_by_the_exit_codes_of_the_container_that_trains() -> None:
-    job = jobs(rendered("whole-template.yaml"))["everything-worker"]
+def test_the_pod_failure_policy_uses_the_exit_codes_of_the_main_container() -> None:
+    job = jobs(render_example("whole-template.yaml"))["everything-worker"]
     for_good, consequences, disrupted = job["spec"]["podFailurePolicy"]["rules"]
     assert for_good["action"] == "FailJob"
     assert for_good["onExitCodes"]["values"] == sorted(map(int, FOR_GOOD))
     assert for_good["onExitCodes"]["containerName"] == consequences["onExitCodes"]["containerName"] == "paddle"
     assert consequences["action"] == disrupted["action"] == "Ignore"
     assert consequences["onExitCodes"]["values"] == [69, 143]
-    assert variables(job)["LAUNCHER_BACKOFF_LIMIT"] == str(job["spec"]["backoffLimit"])
+    assert plain_variables(job)["LAUNCHER_BACKOFF_LIMIT"] == str(job["spec"]["backoffLimit"])
 
 
-def test_the_same_policy_is_in_our_manifests() -> None:
+def test_the_manifests_in_k8s_have_the_same_pod_failure_policy() -> None:
     manifests = K8S / "ps-and-workers" / "jobs.yaml"
     theirs = next(iter(yaml.safe_load_all(manifests.read_text())))["spec"]["podFailurePolicy"]
-    text = yaml.safe_dump(jobs(rendered("seed-1-wide-and-deep.yaml"))["wide-ande-deep-ps"]["spec"]["podFailurePolicy"])
+    text = yaml.safe_dump(jobs(render_example("wide-and-deep.yaml"))["wide-ande-deep-ps"]["spec"]["podFailurePolicy"])
     assert yaml.safe_load(text.replace("containerName: paddle", "containerName: trainer")) == theirs
 
 
-def test_each_run_has_a_secret_of_its_own_under_a_name_of_its_own() -> None:
-    """A node may give pods what it still has of a Secret that was deleted and made again under its name."""
-    first, second = (rendered("seed-5-volume.yaml") for _ in range(2))
+def test_each_rendering_has_a_new_secret_with_a_new_name() -> None:
+    """A node may still have a deleted Secret in its cache, and give it to pods that name a new one the same."""
+    first, second = (render_example("volume.yaml") for _ in range(2))
     secrets = [of_kind(made, "Secret")[0] for made in (first, second)]
     values = [base64.b64decode(made["data"]["secret"]) for made in secrets]
     assert values[0] != values[1]
@@ -194,39 +194,39 @@ def test_each_run_has_a_secret_of_its_own_under_a_name_of_its_own() -> None:
     assert secrets[0]["metadata"]["name"] != secrets[1]["metadata"]["name"]
     for made, secret in zip((first, second), secrets, strict=True):
         for job in jobs(made).values():
-            mounts = {mount["name"]: mount["mountPath"] for mount in trains(job)["volumeMounts"]}
-            (volume,) = (each for each in pod(job)["volumes"] if "secret" in each)
+            mounts = {mount["name"]: mount["mountPath"] for mount in main_container(job)["volumeMounts"]}
+            (volume,) = (each for each in pod_spec(job)["volumes"] if "secret" in each)
             assert volume["secret"]["secretName"] == secret["metadata"]["name"]
-            assert variables(job)["LAUNCHER_SECRET_FILE"] == f"{mounts[volume['name']]}/secret"
+            assert plain_variables(job)["LAUNCHER_SECRET_FILE"] == f"{mounts[volume['name']]}/secret"
 
 
-def test_a_job_of_one_has_neither_names_nor_secrets() -> None:
-    assert [made["kind"] for made in rendered("sample-set.yaml")] == ["Job"]
+def test_a_job_of_one_pod_has_no_service_and_no_secret() -> None:
+    assert [made["kind"] for made in render_example("sample-set.yaml")] == ["Job"]
 
 
-def test_gloo_is_what_paddle_is_told_and_all_start_together_then() -> None:
-    made = jobs(rendered("seed-1-wide-and-deep.yaml"))
+def test_with_gloo_servers_and_trainers_have_its_variables_and_start_together() -> None:
+    made = jobs(render_example("wide-and-deep.yaml"))
     members = [(f"pod-{rank}", f"uid-{rank}", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(4)]
     roster = Roster(tuple(Member(*member, "trainer" if member[-1] < 2 else "pserver") for member in members))
-    server = paddle.plan(read(made["wide-ande-deep-ps"]), (), ("python",), roster, 2).servers[0]
-    trainer = paddle.plan(read(made["wide-ande-deep-worker"]), (), ("python",), roster, 0).trainers[0]
+    server = paddle.plan(read_config(made["wide-ande-deep-ps"]), (), ("python",), roster, 2).servers[0]
+    trainer = paddle.plan(read_config(made["wide-ande-deep-worker"]), (), ("python",), roster, 0).trainers[0]
     for process in (server, trainer):
         assert process.env["PADDLE_WITH_GLOO"] == "1"
         assert process.env["PADDLE_GLOO_HTTP_ENDPOINT"] == "10.0.0.2:7165", "the server's own port would be taken"
-    assert server.ports == (), "a server that waits for trainers is not waited for"
-    assert "PADDLE_WITH_GLOO" not in variables(jobs(rendered("seed-3-gpu-nodes.yaml"))["wide-ande-deep-ps"])
+    assert server.ports == (), "trainers do not wait for a server that waits for them"
+    assert "PADDLE_WITH_GLOO" not in plain_variables(jobs(render_example("gpu-nodes.yaml"))["wide-ande-deep-ps"])
 
 
-@pytest.mark.parametrize(("name", "mode"), [("seed-1-wide-and-deep.yaml", "ps"), ("seed-2-resnet.yaml", "collective")])
-def test_whatever_the_launcher_tells_programs_itself_is_known_to_render(name: str, mode: str) -> None:
-    for job in jobs(rendered(name)).values():
+@pytest.mark.parametrize(("name", "mode"), [("wide-and-deep.yaml", "ps"), ("resnet.yaml", "collective")])
+def test_render_knows_all_variables_that_the_launcher_sets_for_programs(name: str, mode: str) -> None:
+    for job in jobs(render_example(name)).values():
         index = int(job["spec"]["parallelism"]) - 1
         own = environment(job, index)
         first = paddle.plan(config.read(own, {}, check_here=False), (), ("python",), None, None)
-        told = {name for process in (*first.servers, *first.trainers) for name in process.env} - set(PROXIES)
-        sentinel = dict.fromkeys(told - own.keys() - {"LAUNCHER_WORKDIR"}, "mine")  # which the launcher reads itself
-        read = config.read(own | sentinel, {}, check_here=False)
-        plan = paddle.plan(read, (), ("python",), None, None)
+        given = {name for process in (*first.servers, *first.trainers) for name in process.env} - set(PROXIES)
+        sentinel = dict.fromkeys(given - own.keys() - {"LAUNCHER_WORKDIR"}, "mine")  # LAUNCHER_WORKDIR is an input
+        job_config = config.read(own | sentinel, {}, check_here=False)
+        plan = paddle.plan(job_config, (), ("python",), None, None)
         replaced = {
             name
             for process in (*plan.servers, *plan.trainers)
@@ -238,51 +238,51 @@ def test_whatever_the_launcher_tells_programs_itself_is_known_to_render(name: st
             assert replaced == SET_BY_LAUNCHER[mode]
 
 
-def test_on_the_nodes_own_network_names_resolve_and_no_two_pods_share_a_node() -> None:
-    made = jobs(rendered("policy-and-host.yaml"))
+def test_on_the_host_network_names_resolve_and_no_two_pods_share_a_node() -> None:
+    made = jobs(render_example("policy-and-host.yaml"))
     for job in made.values():
-        assert pod(job)["hostNetwork"] is True
-        assert pod(job)["dnsPolicy"] == "ClusterFirstWithHostNet"
-    ports = {name: {port["hostPort"] for port in trains(job)["ports"]} for name, job in made.items()}
-    server, worker = read(made["on-the-nodes-ps"]), read(made["on-the-nodes-worker"])
+        assert pod_spec(job)["hostNetwork"] is True
+        assert pod_spec(job)["dnsPolicy"] == "ClusterFirstWithHostNet"
+    ports = {name: {port["hostPort"] for port in main_container(job)["ports"]} for name, job in made.items()}
+    server, worker = read_config(made["on-the-nodes-ps"]), read_config(made["on-the-nodes-worker"])
     assert {server.port, server.gang.port} <= ports["on-the-nodes-ps"]
     assert {worker.gang.port, worker.gang.port + 1} <= ports["on-the-nodes-worker"]
     assert ports["on-the-nodes-ps"] & ports["on-the-nodes-worker"]
 
 
-def test_a_role_of_one_on_the_nodes_own_network_is_not_found_by_the_nodes_name() -> None:
-    text = given("seed-2-resnet.yaml").replace("containers:", "hostNetwork: true\n        containers:")
-    job = jobs(from_text(text))["resnet-worker"]
-    assert pod(job)["dnsPolicy"] == "ClusterFirstWithHostNet"
-    read = config.read(environment(job, 1), {}, check_here=False)
-    assert dns.hub_name(_settings(read, "some-node"), 1).startswith("resnet-worker-0.resnet")
+def test_on_the_host_network_a_job_without_servers_is_found_by_its_own_name() -> None:
+    text = example("resnet.yaml").replace("containers:", "hostNetwork: true\n        containers:")
+    job = jobs(render_text(text))["resnet-worker"]
+    assert pod_spec(job)["dnsPolicy"] == "ClusterFirstWithHostNet"
+    job_config = config.read(environment(job, 1), {}, check_here=False)
+    assert dns.hub_name(_settings(job_config, "some-node"), 1).startswith("resnet-worker-0.resnet")
 
 
 @pytest.mark.parametrize(
-    ("policy", "kept"), [("Never", None), ("Always", 0), ("OnCompletion", None), ("OnFailure", None)]
+    ("policy", "ttl"), [("Never", None), ("Always", 0), ("OnCompletion", None), ("OnFailure", None)]
 )
-def test_only_always_removes_what_has_ended(policy: str, kept: int | None) -> None:
-    text = given("seed-1-wide-and-deep.yaml")
-    for job in jobs(from_text(text.replace("cleanPodPolicy: Never", f"cleanPodPolicy: {policy}"))).values():
-        assert job["spec"].get("ttlSecondsAfterFinished") == kept
+def test_only_the_policy_always_deletes_ended_jobs(policy: str, ttl: int | None) -> None:
+    text = example("wide-and-deep.yaml")
+    for job in jobs(render_text(text.replace("cleanPodPolicy: Never", f"cleanPodPolicy: {policy}"))).values():
+        assert job["spec"].get("ttlSecondsAfterFinished") == ttl
 
 
-def test_all_pods_are_in_the_pod_group_of_the_file_which_is_kept() -> None:
-    objects = rendered("seed-4-volcano.yaml")
+def test_all_pods_belong_to_the_pod_group_of_the_file() -> None:
+    objects = render_example("volcano.yaml")
     (group,) = of_kind(objects, "PodGroup")
     assert group["spec"] == {"minMember": 4}
-    assert objects[-1] == group, "what is beside a PaddleJob keeps its place"
+    assert objects[-1] == group, "other objects keep their place"
     for job in jobs(objects).values():
-        assert pod(job)["schedulerName"] == "volcano"
+        assert pod_spec(job)["schedulerName"] == "volcano"
         assert job["spec"]["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "wide-ande-deep"
 
 
-def test_a_pod_group_is_made_where_there_is_none() -> None:
-    text = given("seed-4-volcano.yaml").replace("kind: PodGroup", "kind: SomethingElse")
-    (group,) = of_kind(from_text(text), "PodGroup")
+def test_a_pod_group_is_made_if_the_file_has_none() -> None:
+    text = example("volcano.yaml").replace("kind: PodGroup", "kind: SomethingElse")
+    (group,) = of_kind(render_text(text), "PodGroup")
     assert group["metadata"]["name"] == "wide-ande-deep"
     assert group["spec"] == {"minMember": 4}
-    (group,) = of_kind(rendered("policy-and-host.yaml"), "PodGroup")
+    (group,) = of_kind(render_example("policy-and-host.yaml"), "PodGroup")
     assert group["spec"] == {
         "minMember": 3,
         "queue": "night",
@@ -291,35 +291,40 @@ def test_a_pod_group_is_made_where_there_is_none() -> None:
     }
 
 
-def test_the_time_to_stop_follows_from_the_pods_grace() -> None:
-    assert variables(jobs(rendered("whole-template.yaml"))["everything-worker"])["LAUNCHER_STOP_GRACE"] == "85"
-    assert variables(jobs(rendered("seed-2-resnet.yaml"))["resnet-worker"])["LAUNCHER_STOP_GRACE"] == "25"
+def test_the_stop_grace_follows_from_the_grace_period_of_the_pod() -> None:
+    assert (
+        plain_variables(jobs(render_example("whole-template.yaml"))["everything-worker"])["LAUNCHER_STOP_GRACE"] == "85"
+    )
+    assert plain_variables(jobs(render_example("resnet.yaml"))["resnet-worker"])["LAUNCHER_STOP_GRACE"] == "25"
 
 
 def test_variables_of_the_user_may_refer_to_those_of_the_pod() -> None:
-    """Kubernetes puts into a value what came before it."""
-    names = [entry["name"] for entry in trains(jobs(rendered("whole-template.yaml"))["everything-worker"])["env"]]
+    """Kubernetes expands a reference only to a variable that comes before it."""
+    names = [
+        entry["name"]
+        for entry in main_container(jobs(render_example("whole-template.yaml"))["everything-worker"])["env"]
+    ]
     assert names.index("POD_NAME") < names.index("WHERE")
     assert len(names) == len(set(names))
 
 
-def test_the_pods_of_the_seeds_fifth_example_train_as_one_gang(tmp_path: Path) -> None:
-    made = jobs(rendered("seed-5-volume.yaml"))
+def test_servers_and_trainers_of_an_example_train_as_one_gang(tmp_path: Path) -> None:
+    made = jobs(render_example("volume.yaml"))
     (tmp_path / "wide_and_deep").mkdir()
     (tmp_path / "wide_and_deep" / "train.py").write_text(SERVERS_AND_TRAINERS)
-    (tmp_path / "secret").write_text("the gang's own")
+    (tmp_path / "secret").write_text("shared")
     pods = [(made[f"paddlejob-demo-1-{role}"], index) for role in ("worker", "ps") for index in range(2)]
     with Nodes(len(pods)) as nodes:
         running = [start(nodes, place, job, index, tmp_path) for place, (job, index) in enumerate(pods)]
         until(lambda: all(process.poll() is not None for process in running), 60)
-    said = [(tmp_path / f"log-{place}").read_text() for place in range(len(pods))]
-    assert [process.returncode for process in running] == [0, 0, 0, 0], said
+    logs = [(tmp_path / f"log-{place}").read_text() for place in range(len(pods))]
+    assert [process.returncode for process in running] == [0, 0, 0, 0], logs
     for index in range(2):
-        assert f"trainer {index} reached 2" in said[index]
+        assert f"trainer {index} reached 2" in logs[index]
 
 
 def start(nodes: Nodes, place: int, job: Json, index: int, folder: Path) -> subprocess.Popen[bytes]:
-    """One pod's launcher on this machine: peers by their addresses, and what is mounted in pods below a folder."""
+    """Start the launcher of one pod on a node of this machine, with the volumes of the pod in a folder."""
     workdir = folder / f"work-{place}"
     workdir.mkdir()
     own = {
@@ -332,7 +337,7 @@ def start(nodes: Nodes, place: int, job: Json, index: int, folder: Path) -> subp
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(REPOSITORY),
     }
-    words = [word.replace("/nas", str(folder)) for word in trains(job)["args"]]
+    words = [word.replace("/nas", str(folder)) for word in main_container(job)["args"]]
     command = [sys.executable, "-m", "launcher", *words]
     with (folder / f"log-{place}").open("wb") as log:
         return nodes.popen(command, env=environment(job, index) | own, stdout=log, stderr=subprocess.STDOUT)

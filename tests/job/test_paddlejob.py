@@ -1,4 +1,4 @@
-"""`PaddleJob(...)` in Python: what its parameters become, and what is said of those that are wrong."""
+"""`PaddleJob(...)` in Python: what its parameters become, and the messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import yaml
 from launcher import paddle
 from launcher.job import CephFSVolume, ClaimVolume, ConfigProblems, Failure, PaddleJob, Volume, dist_train, inside_a_job
 from tests.support.rendering import (
-    EVERYTHING,
-    LEAST,
+    ALL_PARAMETERS,
+    REQUIRED_PARAMETERS,
     Json,
-    is_modelled,
+    has_model,
     jobs,
+    main_container,
     missing,
     of_kind,
-    pod,
-    read,
-    through_the_client,
-    trains,
-    variables,
-    with_quantities_as_text,
+    plain_variables,
+    pod_spec,
+    quantities_as_text,
+    read_config,
+    through_the_model,
 )
 
 
 def made(**parameters: Any) -> list[Json]:
-    """The objects of a job, by way of its YAML."""
-    return list(yaml.safe_load_all(PaddleJob(**(LEAST | parameters)).to_yaml()))
+    """Return the objects of a job, read from its YAML."""
+    return list(yaml.safe_load_all(PaddleJob(**(REQUIRED_PARAMETERS | parameters)).to_yaml()))
 
 
-def seed() -> PaddleJob:
-    """The example of seed 002, as it is written there."""
+def original() -> PaddleJob:
+    """Return the example from the documentation of paddle.job, unchanged."""
     return PaddleJob(
         pservers=3,
         runtime_image="yancey1989/paddle-job",
@@ -48,14 +48,14 @@ def seed() -> PaddleJob:
     )
 
 
-def test_the_example_of_the_seeds_is_servers_and_trainers_that_train_below_the_launcher() -> None:
-    found = jobs(list(yaml.safe_load_all(seed().to_yaml())))
+def test_the_example_of_paddle_job_has_servers_and_trainers_below_the_launcher() -> None:
+    found = jobs(list(yaml.safe_load_all(original().to_yaml())))
     assert {name: job["spec"]["completions"] for name, job in found.items()} == {
         "paddle-job-pserver": 3,
         "paddle-job-trainer": 3,
     }
     for job in found.values():
-        main = trains(job)
+        main = main_container(job)
         assert [*main["command"], *main["args"]] == ["paddle-launcher", "run", "--", "python", "train.py"]
         assert main["image"] == "yancey1989/paddle-job"
         assert main["workingDir"] == "/example/word2vec"
@@ -64,8 +64,8 @@ def test_the_example_of_the_seeds_is_servers_and_trainers_that_train_below_the_l
         assert job["metadata"]["namespace"] == "yanxu"
 
 
-def test_cephfs_is_a_volume_and_a_claim_of_the_job_by_its_driver() -> None:
-    found = list(yaml.safe_load_all(seed().to_yaml()))
+def test_cephfs_becomes_a_volume_and_a_claim_for_its_csi_driver() -> None:
+    found = list(yaml.safe_load_all(original().to_yaml()))
     (volume,), (claim,) = of_kind(found, "PersistentVolume"), of_kind(found, "PersistentVolumeClaim")
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
     assert volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"]
@@ -73,21 +73,21 @@ def test_cephfs_is_a_volume_and_a_claim_of_the_job_by_its_driver() -> None:
     assert volume["spec"]["csi"]["volumeAttributes"]["monitors"] == "172.19.32.166:6789"
     assert volume["spec"]["csi"]["nodeStageSecretRef"] == {"name": "cephfs-secret", "namespace": "yanxu"}
     assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
-    sources = [each.get("persistentVolumeClaim") for each in pod(jobs(found)["paddle-job-trainer"])["volumes"]]
+    sources = [each.get("persistentVolumeClaim") for each in pod_spec(jobs(found)["paddle-job-trainer"])["volumes"]]
     assert {"claimName": claim["metadata"]["name"]} in sources
 
 
-@pytest.mark.parametrize("parameters", [LEAST, EVERYTHING], ids=["least", "everything"])
+@pytest.mark.parametrize("parameters", [REQUIRED_PARAMETERS, ALL_PARAMETERS], ids=["required", "all"])
 def test_every_object_has_only_fields_that_kubernetes_knows(parameters: dict[str, Any]) -> None:
     objects = made(**parameters)
-    assert [each["kind"] for each in objects if not is_modelled(each)] == ["PodGroup"] * bool("queue" in parameters)
+    assert [each["kind"] for each in objects if not has_model(each)] == ["PodGroup"] * bool("queue" in parameters)
     for each in objects:
-        if is_modelled(each):
-            assert through_the_client(each) == with_quantities_as_text(each)
+        if has_model(each):
+            assert through_the_model(each) == quantities_as_text(each)
 
 
-def test_every_parameter_is_where_kubernetes_looks_for_it() -> None:
-    objects = made(**EVERYTHING)
+def test_each_parameter_becomes_the_right_field() -> None:
+    objects = made(**ALL_PARAMETERS)
     trainer, server = (jobs(objects)[f"words-{role}"] for role in ("trainer", "pserver"))
     wanted = {
         "nodeSelector": {"disk": "ssd"},
@@ -97,15 +97,15 @@ def test_every_parameter_is_where_kubernetes_looks_for_it() -> None:
         "schedulerName": "volcano",
     }
     for job in (trainer, server):
-        assert missing(wanted, pod(job)) == []
+        assert missing(wanted, pod_spec(job)) == []
         assert job["spec"]["template"]["metadata"]["labels"]["team"] == job["metadata"]["labels"]["team"] == "words"
-        mounts = {mount["mountPath"]: mount.get("readOnly") for mount in trains(job)["volumeMounts"]}
+        mounts = {mount["mountPath"]: mount.get("readOnly") for mount in main_container(job)["volumeMounts"]}
         assert mounts.items() >= {"/mnt/cephfs": None, "/claim": True, "/nfs": None, "/dev/shm": None}.items()
-        assert {"medium": "Memory", "sizeLimit": "512M"} in [each.get("emptyDir") for each in pod(job)["volumes"]]
-        assert variables(job).items() >= {"EPOCHS": "3", "LAUNCHER_MAX_RESTARTS": "1"}.items()
-        assert {"name": "TOKEN", "valueFrom": EVERYTHING["env"]["TOKEN"]} in trains(job)["env"]
-    assert trains(trainer)["resources"]["limits"] == {"memory": "4G", "nvidia.com/gpu": "1"}
-    assert trains(server)["resources"]["limits"] == {"memory": "4G"}
+        assert {"medium": "Memory", "sizeLimit": "512M"} in [each.get("emptyDir") for each in pod_spec(job)["volumes"]]
+        assert plain_variables(job).items() >= {"EPOCHS": "3", "LAUNCHER_MAX_RESTARTS": "1"}.items()
+        assert {"name": "TOKEN", "valueFrom": ALL_PARAMETERS["env"]["TOKEN"]} in main_container(job)["env"]
+    assert main_container(trainer)["resources"]["limits"] == {"memory": "4G", "nvidia.com/gpu": "1"}
+    assert main_container(server)["resources"]["limits"] == {"memory": "4G"}
     assert of_kind(objects, "PodGroup")[0]["spec"] == {"minMember": 3, "queue": "research"}
 
 
@@ -114,11 +114,9 @@ def test_every_parameter_is_where_kubernetes_looks_for_it() -> None:
     [({}, "ps"), ({"pservers": 0}, "collective"), ({"pservers": 0, "trainers": 1}, "single")],
     ids=["servers", "none", "one pod"],
 )
-def test_the_launcher_understands_what_it_is_told_and_the_pods_make_one_gang(
-    parameters: dict[str, Any], mode: str
-) -> None:
+def test_the_launchers_of_all_pods_read_the_configuration_of_one_gang(parameters: dict[str, Any], mode: str) -> None:
     found = jobs(made(**parameters))
-    configs = [read(job, index) for job in found.values() for index in range(job["spec"]["completions"])]
+    configs = [read_config(job, index) for job in found.values() for index in range(job["spec"]["completions"])]
     assert {paddle.mode(each, ("python", "train.py")) for each in configs} == {mode}
     assert all(each.members == len(configs) for each in configs)
     assert sorted(each.discovery.rank or 0 for each in configs) == list(range(len(configs)))
@@ -126,18 +124,18 @@ def test_the_launcher_understands_what_it_is_told_and_the_pods_make_one_gang(
 
 def test_a_pod_with_several_gpus_has_a_trainer_for_each() -> None:
     (job,) = jobs(made(pservers=0, trainers=1, gpu_nums=4)).values()
-    assert variables(job)["LAUNCHER_TRAINERS_PER_NODE"] == "gpus"
-    assert read(job).mode == "collective"
+    assert plain_variables(job)["LAUNCHER_TRAINERS_PER_NODE"] == "gpus"
+    assert read_config(job).mode == "collective"
     (job,) = jobs(made(pservers=0, gpu_nums=4, env={"LAUNCHER_TRAINERS_PER_NODE": 1})).values()
-    assert variables(job)["LAUNCHER_TRAINERS_PER_NODE"] == "1"
+    assert plain_variables(job)["LAUNCHER_TRAINERS_PER_NODE"] == "1"
 
 
 @pytest.mark.parametrize(
     ("given", "spelled"),
     [("1E", "1E"), ("2P", "2P"), ("3T", "3T"), ("4G", "4G"), ("5M", "5M"), ("6K", "6k"), ("1Gi", "1Gi")],
 )
-def test_memory_is_spelled_as_kubernetes_does(given: str, spelled: str) -> None:
-    main = trains(jobs(made(memory=given))["words-trainer"])
+def test_memory_has_the_suffix_that_kubernetes_knows(given: str, spelled: str) -> None:
+    main = main_container(jobs(made(memory=given))["words-trainer"])
     assert main["resources"]["limits"]["memory"] == main["resources"]["requests"]["memory"] == spelled
 
 
@@ -152,12 +150,12 @@ def test_memory_is_spelled_as_kubernetes_does(given: str, spelled: str) -> None:
         ("python train.py --out $HOME", ["/bin/sh", "-c", "python train.py --out $HOME"]),
     ],
 )
-def test_an_entry_point_is_what_a_shell_would_make_of_it(entry_point: str | list[str], words: list[str]) -> None:
-    assert trains(jobs(made(entry_point=entry_point))["words-trainer"])["args"][2:] == words
+def test_an_entry_point_runs_in_a_shell_only_if_it_needs_one(entry_point: str | list[str], words: list[str]) -> None:
+    assert main_container(jobs(made(entry_point=entry_point))["words-trainer"])["args"][2:] == words
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ({"job_name": "Words_1"}, "job_name: 'Words_1': expected lower-case letters, digits and -"),
         ({"job_name": "w" * 60}, "job_name: "),
@@ -189,34 +187,34 @@ def test_an_entry_point_is_what_a_shell_would_make_of_it(entry_point: str | list
         ({"cephfs_volume": CephFSVolume("a:1, b:2")}, "cephfs_volume.monitors_addr: 'a:1, b:2'"),
     ],
 )
-def test_a_wrong_parameter_is_told_before_anything_is_created(parameters: dict[str, Any], told: str) -> None:
+def test_a_wrong_parameter_is_refused_when_the_job_is_made(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigProblems) as caught:
-        PaddleJob(**(LEAST | parameters))
-    assert str(caught.value).startswith(told)
+        PaddleJob(**(REQUIRED_PARAMETERS | parameters))
+    assert str(caught.value).startswith(message)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigProblems) as caught:
-        PaddleJob(**(LEAST | {"memory": "much", "cpu_nums": -1, "entry_point": ""}))
+        PaddleJob(**(REQUIRED_PARAMETERS | {"memory": "much", "cpu_nums": -1, "entry_point": ""}))
     assert len(caught.value.problems) == 3
 
 
-def test_what_the_launcher_would_refuse_is_refused_before_there_are_pods() -> None:
+def test_a_variable_that_the_launcher_would_refuse_is_refused_before_there_are_pods() -> None:
     with pytest.raises(ConfigProblems, match="LAUNCHER_PEER_TIMEOUT: 'soon'"):
-        PaddleJob(**LEAST, env={"LAUNCHER_PEER_TIMEOUT": "soon"}).to_yaml()
+        PaddleJob(**REQUIRED_PARAMETERS, env={"LAUNCHER_PEER_TIMEOUT": "soon"}).to_yaml()
 
 
-def test_a_variable_that_the_program_does_not_get_is_warned_of() -> None:
+def test_a_variable_without_effect_is_a_warning() -> None:
     with pytest.warns(UserWarning, match="words: .*PADDLE_TRAINER_ID is set by the launcher"):
-        PaddleJob(**LEAST, env={"PADDLE_TRAINER_ID": "7"}).to_yaml()
+        PaddleJob(**REQUIRED_PARAMETERS, env={"PADDLE_TRAINER_ID": "7"}).to_yaml()
 
 
-def test_a_volume_of_cephfs_needs_a_namespace() -> None:
+def test_cephfs_needs_a_namespace() -> None:
     with pytest.raises(ConfigProblems, match="namespace: missing"):
-        PaddleJob(**LEAST, cephfs_volume=CephFSVolume("10.0.0.1:6789")).to_yaml()
+        PaddleJob(**REQUIRED_PARAMETERS, cephfs_volume=CephFSVolume("10.0.0.1:6789")).to_yaml()
 
 
-def test_a_job_with_a_volume_that_the_launcher_knows_has_its_secret_there() -> None:
+def test_a_job_with_job_path_has_no_secret_object() -> None:
     assert of_kind(made(), "Secret")
     assert not of_kind(made(env={"JOB_PATH": "/claim"}, volumes=[ClaimVolume("/claim", "paddle")]), "Secret")
 
@@ -224,18 +222,18 @@ def test_a_job_with_a_volume_that_the_launcher_knows_has_its_secret_there() -> N
 def test_the_same_file_trains_inside_and_submits_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[str] = []
     monkeypatch.setattr(PaddleJob, "submit", lambda job: submitted.append(job.job_name))
-    assert dist_train(lambda: "trained", PaddleJob(**LEAST)) is None
+    assert dist_train(lambda: "trained", PaddleJob(**REQUIRED_PARAMETERS)) is None
     assert submitted == ["words"]
     monkeypatch.setenv("LAUNCHER_GENERATION", "0")
     assert inside_a_job()
-    assert dist_train(lambda: "trained", PaddleJob(**LEAST)) == "trained"
+    assert dist_train(lambda: "trained", PaddleJob(**REQUIRED_PARAMETERS)) == "trained"
     assert submitted == ["words"]
 
 
 def test_a_job_does_not_submit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAUNCHER_GENERATION", "0")
     with pytest.raises(Failure, match="already runs inside a job"):
-        PaddleJob(**LEAST).submit()
+        PaddleJob(**REQUIRED_PARAMETERS).submit()
 
 
 def test_programs_import_it_without_paddle_and_without_the_client() -> None:

@@ -10,7 +10,7 @@ import yaml
 from launcher.job import ClaimVolume, Failure, PaddleJob
 from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import until
-from tests.support.submitted import FLAGS, JOB, JOBS, SEED_1, command, submit_and_run
+from tests.support.submitted import FLAGS, JOB, JOBS, WIDE_AND_DEEP, command, submit_and_run
 
 
 def test_a_job_starts_once_all_of_its_objects_exist(cluster: FakeCluster) -> None:
@@ -50,7 +50,7 @@ def test_a_job_with_the_same_name_is_not_touched(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("origin", ["submitted", "applied"])
 def test_a_job_with_the_same_name_from_yaml_is_not_touched(cluster: FakeCluster, origin: str) -> None:
     """Its Kubernetes Jobs have other names, and objects from `render` have no owner."""
-    command("submit", *FLAGS, str(SEED_1))
+    command("submit", *FLAGS, str(WIDE_AND_DEEP))
     if origin == "applied":
         for each in cluster.objects.values():
             each["metadata"].pop("ownerReferences", None)
@@ -80,7 +80,7 @@ def test_an_object_that_a_deleted_job_of_the_same_name_has_left_is_replaced(clus
 
 def test_other_objects_of_a_file_are_created_but_not_changed(cluster: FakeCluster, tmp_path: Path) -> None:
     beside = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "settings"}, "data": {"rate": "0.1"}}
-    (tmp_path / "job.yaml").write_text(f"{yaml.safe_dump(beside)}---\n{SEED_1.read_text()}")
+    (tmp_path / "job.yaml").write_text(f"{yaml.safe_dump(beside)}---\n{WIDE_AND_DEEP.read_text()}")
     command("submit", *FLAGS, str(tmp_path / "job.yaml"))
     assert cluster.objects["configmaps", "settings"]["data"] == {"rate": "0.1"}
     cluster.objects["configmaps", "settings"]["data"] = {"rate": "0.2"}
@@ -101,7 +101,7 @@ def test_other_objects_of_a_file_are_created_but_not_changed(cluster: FakeCluste
 def test_another_object_that_cannot_be_created_is_refused_before_anything_is_created(
     cluster: FakeCluster, tmp_path: Path, beside: str, message: str
 ) -> None:
-    (tmp_path / "job.yaml").write_text(f"{beside}\n---\n{SEED_1.read_text()}")
+    (tmp_path / "job.yaml").write_text(f"{beside}\n---\n{WIDE_AND_DEEP.read_text()}")
     assert message in command("submit", *FLAGS, str(tmp_path / "job.yaml"), code=78).stderr
     assert not cluster.objects
 

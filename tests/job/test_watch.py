@@ -76,7 +76,7 @@ def test_a_complete_job_that_kubernetes_removes_is_complete(cluster: FakeCluster
     assert waiting.result(20) == 0
 
 
-def test_a_job_that_is_deleted_while_it_runs_is_said_to_be_deleted(cluster: FakeCluster) -> None:
+def test_waiting_fails_if_the_job_is_deleted_before_it_ends(cluster: FakeCluster) -> None:
     submit_and_run(cluster)
     read = pods_are_read(cluster)
     waiting = in_background(lambda: JOB.wait(quiet=True))

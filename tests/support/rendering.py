@@ -1,4 +1,4 @@
-"""What tests of `render` start from: the PaddleJobs of tests/paddlejobs, and what comes of them."""
+"""Render the PaddleJobs of tests/paddlejobs, and look into the objects that they become."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.paths import PADDLEJOBS
 
 Json = dict[str, Any]
 
-FILES = sorted(path.name for path in PADDLEJOBS.glob("*.yaml") if "claim" not in path.name)
+EXAMPLES = sorted(path.name for path in PADDLEJOBS.glob("*.yaml") if "claim" not in path.name)
 INJECTED = Asked("paddle-launcher-inject:latest", ("python3", "train.py"))
-AS_IT_IS = Asked(None, ("python3", "train.py"))
+NOT_INJECTED = Asked(None, ("python3", "train.py"))
 _MODELS = {
     "Job": "V1Job",
     "Service": "V1Service",
@@ -33,107 +33,106 @@ _MODELS = {
 _QUANTITIES = ("limits", "requests", "capacity", "minResources")
 
 
-def rendered(name: str, asked: Asked = INJECTED) -> list[Json]:
-    """The objects that a file of tests/paddlejobs becomes."""
-    return from_text(given(name), asked)
+def render_example(name: str, asked: Asked = INJECTED) -> list[Json]:
+    """Return the objects that `render` makes from a file of tests/paddlejobs."""
+    return render_text(example(name), asked)
 
 
-def from_text(text: str, asked: Asked = INJECTED) -> list[Json]:
-    """The same for what a file would say."""
+def render_text(text: str, asked: Asked = INJECTED) -> list[Json]:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(text)
         file.flush()
         return list(yaml.safe_load_all(render(file.name, asked, strict=False)))
 
 
-def given(name: str) -> str:
-    """What a file of tests/paddlejobs says."""
+def example(name: str) -> str:
+    """Return the text of a file of tests/paddlejobs."""
     return (PADDLEJOBS / name).read_text()
 
 
 def of_kind(objects: list[Json], kind: str) -> list[Json]:
-    return [made for made in objects if made["kind"] == kind]
+    return [each for each in objects if each["kind"] == kind]
 
 
 def jobs(objects: list[Json]) -> dict[str, Json]:
-    """The Jobs by name."""
-    return {made["metadata"]["name"]: made for made in of_kind(objects, "Job")}
+    """Return the Kubernetes Jobs by name."""
+    return {job["metadata"]["name"]: job for job in of_kind(objects, "Job")}
 
 
-def pod(job: Json) -> Json:
+def pod_spec(job: Json) -> Json:
     spec: Json = job["spec"]["template"]["spec"]
     return spec
 
 
-def trains(job: Json) -> Json:
-    """The container with the launcher."""
-    return next(each for each in pod(job)["containers"] if "LAUNCHER_MODE" in str(each.get("env")))
+def main_container(job: Json) -> Json:
+    """Return the container with the launcher."""
+    return next(each for each in pod_spec(job)["containers"] if "LAUNCHER_MODE" in str(each.get("env")))
 
 
 def environment(job: Json, index: int = 0) -> dict[str, str]:
-    """What the launcher of one pod is told, with what Kubernetes puts in."""
+    """Return the environment of the launcher in one pod, with the values that Kubernetes fills in."""
     name = job["metadata"]["name"]
     by_field = {"metadata.name": f"{name}-{index}-x7k2p", "status.podIP": "10.0.0.1", "metadata.uid": "uid-1"}
-    told = {"JOB_COMPLETION_INDEX": str(index)}
-    for entry in trains(job)["env"]:
+    values = {"JOB_COMPLETION_INDEX": str(index)}
+    for entry in main_container(job)["env"]:
         path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
-        told[entry["name"]] = entry["value"] if "value" in entry else by_field.get(path, "job-uid")
-    return told
+        values[entry["name"]] = entry["value"] if "value" in entry else by_field.get(path, "job-uid")
+    return values
 
 
-def variables(job: Json) -> dict[str, str]:
-    """What it is told in so many words."""
-    return {entry["name"]: entry["value"] for entry in trains(job)["env"] if "value" in entry}
+def plain_variables(job: Json) -> dict[str, str]:
+    """Return the launcher's variables that have a `value`."""
+    return {entry["name"]: entry["value"] for entry in main_container(job)["env"] if "value" in entry}
 
 
-def through_the_client(made: Json) -> Json:
-    """The object as the official client's model of it sees it: without what that does not know."""
+def through_the_model(original: Json) -> Json:
+    """Return the object with only the fields that the official client's model of it knows."""
     api = client.ApiClient()
-    seen = api.deserialize(SimpleNamespace(data=json.dumps(made)), _MODELS[made["kind"]])
-    found: Json = api.sanitize_for_serialization(seen)
-    return found
+    parsed = api.deserialize(SimpleNamespace(data=json.dumps(original)), _MODELS[original["kind"]])
+    known: Json = api.sanitize_for_serialization(parsed)
+    return known
 
 
-def is_modelled(made: Json) -> bool:
-    return made["kind"] in _MODELS
+def has_model(each: Json) -> bool:
+    return each["kind"] in _MODELS
 
 
-def with_quantities_as_text(value: Any, within: str = "") -> Any:
-    """As the client has them; Kubernetes takes numbers too."""
+def quantities_as_text(value: Any, field: str = "") -> Any:
+    """Return the object with quantities as text, as the client has them; Kubernetes accepts numbers, too."""
     if isinstance(value, dict):
         return {
-            key: str(each)
-            if within in _QUANTITIES and not isinstance(each, dict)
-            else with_quantities_as_text(each, key)
+            key: str(each) if field in _QUANTITIES and not isinstance(each, dict) else quantities_as_text(each, key)
             for key, each in copy.deepcopy(value).items()
         }
-    return [with_quantities_as_text(each) for each in value] if isinstance(value, list) else value
+    return [quantities_as_text(each) for each in value] if isinstance(value, list) else value
 
 
 def missing(wanted: Any, found: Any, path: str = "") -> list[str]:
-    """What of `wanted` is not in `found`, by path. Lists may have more members, and keep the order of those wanted."""
+    """Return the paths of what `found` lacks. Its lists may have more items, but keep the order of those wanted."""
     if isinstance(wanted, dict) and isinstance(found, dict):
-        return [place for key in wanted for place in missing(wanted[key], found.get(key), f"{path}.{key}")]
+        return [lacking for key in wanted for lacking in missing(wanted[key], found.get(key), f"{path}.{key}")]
     if isinstance(wanted, list) and isinstance(found, list):
-        rest, lacking = iter(found), []
-        for number, each in enumerate(wanted):
-            if not any(not missing(each, other) for other in rest):
-                lacking.append(f"{path}[{number}]")
-        return lacking
+        rest = iter(found)
+        return [
+            f"{path}[{index}]"
+            for index, item in enumerate(wanted)
+            if not any(not missing(item, other) for other in rest)
+        ]
     return [] if wanted == found else [path]
 
 
-def read(job: Json, index: int = 0) -> JobConfig:
+def read_config(job: Json, index: int = 0) -> JobConfig:
+    """Return the configuration that the launcher reads in one pod."""
     return config.read(environment(job, index), {}, check_here=False)
 
 
-# What both roles of the seeds' fifth example run as train.py: servers that listen, trainers that reach all of them, and
-# try again as Paddle's do, since with gloo all start together.
+# A train.py for both roles: servers listen, trainers connect to all of them. They retry as Paddle's do, since with gloo
+# servers and trainers start together.
 SERVERS_AND_TRAINERS = """
 import os, signal, socket, time
 if os.environ["TRAINING_ROLE"] == "PSERVER":
     host, _, port = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")
-    door = socket.create_server((host, int(port)))
+    listening = socket.create_server((host, int(port)))
     signal.pause()
 servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
 for server in servers:
@@ -150,14 +149,14 @@ print("trainer", os.environ["PADDLE_TRAINER_ID"], "reached", len(servers), flush
 """
 
 
-LEAST: dict[str, Any] = {
+REQUIRED_PARAMETERS: dict[str, Any] = {
     "job_name": "words",
     "entry_point": "python train.py",
     "runtime_image": "paddle-launcher:latest",
 }
 
 
-EVERYTHING: dict[str, Any] = LEAST | {
+ALL_PARAMETERS: dict[str, Any] = REQUIRED_PARAMETERS | {
     "memory": "4G",
     "cpu_nums": 2,
     "pservers": 1,

@@ -17,8 +17,8 @@ JOB = PaddleJob(job_name="words", entry_point="python train.py", runtime_image="
 JOBS = ["words-pserver", "words-trainer"]  # its Kubernetes Jobs
 MEMBERS = [("trainer", 0), ("trainer", 1), ("pserver", 0)]
 
-SEED_1 = PADDLEJOBS / "seed-1-wide-and-deep.yaml"
-FLAGS = ["--no-inject", "--entrypoint", "python3 train.py"]  # which SEED_1 needs
+WIDE_AND_DEEP = PADDLEJOBS / "wide-and-deep.yaml"
+FLAGS = ["--no-inject", "--entrypoint", "python3 train.py"]  # which WIDE_AND_DEEP needs
 
 
 def put_pod(cluster: FakeCluster, role: str, rank: int, job: str = "words", suffix: str = "a", **state: Any) -> str:

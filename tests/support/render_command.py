@@ -1,0 +1,39 @@
+"""Run `paddle-launcher render`, on small PaddleJobs that a test writes in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.support.paths import REPOSITORY
+
+Ended = subprocess.CompletedProcess[str]
+
+
+def render(*arguments: str, text: str | None = None) -> Ended:
+    """Run the command, with the text on standard input, if there is one."""
+    command = [sys.executable, "-m", "launcher", "render", *arguments, *(["-"] if text is not None else [])]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, env=environment, input=text, capture_output=True, text=True, timeout=30, check=False)
+
+
+def messages(ended: Ended) -> list[str]:
+    """Return the lines on standard error without the program's name."""
+    lines = ended.stderr.splitlines()
+    assert all(line.startswith(("render: ", "paddle-launcher: ")) for line in lines), ended.stderr
+    return [line.partition(": ")[2] for line in lines]
+
+
+def paddle_job(spec: str, name: str = "job") -> str:
+    """Return a PaddleJob with this spec."""
+    return f"apiVersion: batch.paddlepaddle.org/v1\nkind: PaddleJob\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+
+
+def role(container: str = "", more: str = "", pod: str = "", replicas: object = 2) -> str:
+    """Return a role, with more fields for the container, the role and the pod."""
+    main = f"{{name: paddle, image: i, command: [python3, train.py]{container}}}"
+    return f"{{replicas: {replicas}{more}, template: {{spec: {{containers: [{main}]{pod}}}}}}}"
+
+
+WORKER = f"worker: {role()}"
