@@ -13,14 +13,14 @@ from launcher.job.spec import JOB_LABEL, ROLE_LABEL, JobSpec, Json, PodGroupSpec
 
 def objects(job_spec: JobSpec) -> list[Json]:
     """Return the job's objects in the order of their creation, without those that the user has made."""
-    found = [_labelled(job_spec, volume) for volume in job_spec.volume_objects]
+    all_objects = [_labelled(job_spec, volume) for volume in job_spec.volume_objects]
     if job_spec.secret and job_spec.secret.value:
-        found.append(_secret(job_spec, job_spec.secret.name, job_spec.secret.value))
+        all_objects.append(_secret(job_spec, job_spec.secret.name, job_spec.secret.value))
     if job_spec.service:
-        found.append(_service(job_spec, job_spec.service))
+        all_objects.append(_service(job_spec, job_spec.service))
     if job_spec.pod_group and job_spec.pod_group.spec is not None:
-        found.append(_pod_group(job_spec, job_spec.pod_group))
-    return found + [_job(job_spec, role_spec) for role_spec in job_spec.roles]
+        all_objects.append(_pod_group(job_spec, job_spec.pod_group))
+    return all_objects + [_job(job_spec, role_spec) for role_spec in job_spec.roles]
 
 
 def _secret(job_spec: JobSpec, name: str, value: str) -> Json:
@@ -36,8 +36,8 @@ def _service(job_spec: JobSpec, name: str) -> Json:
 
 
 def _pod_group(job_spec: JobSpec, group: PodGroupSpec) -> Json:
-    made = _object(job_spec, "scheduling.volcano.sh/v1beta1", "PodGroup", group.name)
-    return made | {"spec": dict(group.spec or {})}
+    group_object = _object(job_spec, "scheduling.volcano.sh/v1beta1", "PodGroup", group.name)
+    return group_object | {"spec": dict(group.spec or {})}
 
 
 def _job(job_spec: JobSpec, role_spec: RoleSpec) -> Json:

@@ -60,13 +60,15 @@ def _annotations(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
 def _with_launcher(job_spec: JobSpec, role_spec: RoleSpec, original: Json) -> Json:
     """The container, with the launcher as its command and the original command as the launcher's program."""
     program = f"{INJECT_FOLDER}/paddle-launcher" if job_spec.launcher_image else "paddle-launcher"
-    ours: Json = {
+    launcher_fields: Json = {
         "command": [program],
         "args": ["run", "--", *role_spec.command],
         "env": variables(job_spec, role_spec),
     }
     first = {name: original[name] for name in ("name", "image") if name in original}
-    container = first | ours | {name: value for name, value in original.items() if name not in ours}
+    container = (
+        first | launcher_fields | {name: value for name, value in original.items() if name not in launcher_fields}
+    )
     if job_spec.launcher_image:
         _append(container, "volumeMounts", {"name": INJECT, "mountPath": INJECT_FOLDER, "readOnly": True})
     if job_spec.secret:

@@ -26,8 +26,8 @@ def create(access: Access, job_spec: JobSpec, beside: Sequence[Json] = ()) -> No
     `beside` are other objects of the user's file. They do not belong to the job.
     """
     _check_beside(beside)
-    made = objects(job_spec)
-    jobs = [each for each in made if each["kind"] == "Job"]
+    all_objects = objects(job_spec)
+    jobs = [each for each in all_objects if each["kind"] == "Job"]
     first, *others = [jobs[-1], *jobs[:-1]]
     created = [_create_first(access, job_spec.name, first)]
     owner = _owner_reference(created[0])
@@ -37,7 +37,7 @@ def create(access: Access, job_spec: JobSpec, beside: Sequence[Json] = ()) -> No
         _check_name_is_free(access, job_spec.name, owner)
         for each in beside:
             _create_unless_exists(access, each)
-        for each in made:
+        for each in all_objects:
             if each["kind"] != "Job":
                 created.append(_create_replacing(access, _with_owners(each, [owner])))
         created += [_create_replacing(access, _with_owners(_suspended(each), owners_of_jobs)) for each in others]

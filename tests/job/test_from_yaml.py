@@ -191,18 +191,18 @@ def test_a_job_with_job_path_has_no_secret_object() -> None:
 
 def test_a_secret_of_the_file_is_used_for_the_gang() -> None:
     secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: job-gang}\nstringData: {secret: s3cret}\n"
-    made = list(yaml.safe_load_all(render(text=f"{secret}---\n{paddle_job(f'{{{WORKER}}}')}").stdout))
-    assert [each["kind"] for each in made] == ["Secret", "Service", "Job"]
-    assert "secretName: job-gang" in yaml.safe_dump(made[2])
+    rendered = list(yaml.safe_load_all(render(text=f"{secret}---\n{paddle_job(f'{{{WORKER}}}')}").stdout))
+    assert [each["kind"] for each in rendered] == ["Secret", "Service", "Job"]
+    assert "secretName: job-gang" in yaml.safe_dump(rendered[2])
 
 
 def test_all_objects_have_the_labels_of_the_job_and_its_kubernetes_jobs_the_annotations() -> None:
-    made = list(yaml.safe_load_all(render(str(PADDLEJOBS / "whole-template.yaml")).stdout))
-    for each in made:
+    rendered = list(yaml.safe_load_all(render(str(PADDLEJOBS / "whole-template.yaml")).stdout))
+    for each in rendered:
         assert each["metadata"]["namespace"] == "training"
         assert missing({"team": "search", "paddle-launcher/job": "everything"}, each["metadata"]["labels"]) == []
-    assert made[-1]["metadata"]["annotations"] == {"example.com/cost-center": "42"}
-    template = made[-1]["spec"]["template"]["metadata"]
+    assert rendered[-1]["metadata"]["annotations"] == {"example.com/cost-center": "42"}
+    template = rendered[-1]["spec"]["template"]["metadata"]
     assert template["annotations"]["kubectl.kubernetes.io/default-container"] == "paddle"
     assert template["labels"]["paddle-res-type"] == "worker"
 

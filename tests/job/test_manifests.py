@@ -51,18 +51,18 @@ from tests.support.rendering import (
 @pytest.mark.parametrize("asked", [INJECTED, NOT_INJECTED], ids=["injected", "not injected"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_object_has_only_fields_that_kubernetes_knows(name: str, asked: Asked) -> None:
-    modelled = [made for made in render_example(name, asked) if has_model(made)]
+    modelled = [rendered for rendered in render_example(name, asked) if has_model(rendered)]
     assert modelled
-    for made in modelled:
-        assert through_the_model(made) == quantities_as_text(made)
+    for rendered in modelled:
+        assert through_the_model(rendered) == quantities_as_text(rendered)
 
 
 def test_other_objects_of_a_file_are_not_changed() -> None:
     beside = example("claim.yaml")
     objects = render_text(f"{beside}---\n{example('volume.yaml')}")
     assert objects[:2] == list(yaml.safe_load_all(beside))
-    for made in objects[:2]:
-        assert through_the_model(made) == quantities_as_text(made)
+    for rendered in objects[:2]:
+        assert through_the_model(rendered) == quantities_as_text(rendered)
 
 
 def test_a_field_that_kubernetes_does_not_know_is_detected() -> None:
@@ -74,7 +74,7 @@ def test_a_field_that_kubernetes_does_not_know_is_detected() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_fields_of_the_users_template_are_kept(name: str) -> None:
     (wanted,) = (each for each in yaml.safe_load_all(example(name)) if each["kind"] == "PaddleJob")
-    made = jobs(render_example(name))
+    rendered = jobs(render_example(name))
     for role in ("ps", "worker"):
         if role not in wanted["spec"]:
             continue
@@ -83,7 +83,7 @@ def test_the_fields_of_the_users_template_are_kept(name: str) -> None:
             if each["name"] != "logs":  # the main container
                 each.pop("command", None)
                 each.pop("args", None)
-        job = made[f"{wanted['metadata']['name']}-{role}"]
+        job = rendered[f"{wanted['metadata']['name']}-{role}"]
         assert missing(template, job["spec"]["template"]) == []
         assert job["spec"]["parallelism"] == job["spec"]["completions"] == wanted["spec"][role]["replicas"]
 
@@ -128,8 +128,8 @@ def test_the_init_container_does_not_run_as_root_if_the_pod_may_not() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_launchers_of_all_roles_read_the_configuration_of_one_gang(name: str) -> None:
-    made = jobs(render_example(name))
-    configs = [read_config(job, index) for job in made.values() for index in range(job["spec"]["completions"])]
+    rendered = jobs(render_example(name))
+    configs = [read_config(job, index) for job in rendered.values() for index in range(job["spec"]["completions"])]
     assert len({each.shape for each in configs}) == 1
     assert all(each.members == len(configs) for each in configs)
     assert all(not each.warnings for each in configs)
@@ -138,18 +138,18 @@ def test_the_launchers_of_all_roles_read_the_configuration_of_one_gang(name: str
     assert {each.discovery.job_id for each in configs} == {"job-uid"}
     assert {each.restarts.most for each in configs} == {3}
     modes = {paddle.mode(each, ("python3", "train.py")) for each in configs}
-    assert modes == {"ps" if len(made) == 2 else "single" if len(configs) == 1 else "collective"}
+    assert modes == {"ps" if len(rendered) == 2 else "single" if len(configs) == 1 else "collective"}
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "sample-set.yaml"])
 def test_the_pods_find_the_first_worker_by_the_host_name_that_kubernetes_gives_it(name: str) -> None:
     """Pod i of an Indexed Job has the host name <job>-<i>.<subdomain>, and the subdomain is the Service."""
     objects = render_example(name)
-    made = jobs(objects)
+    rendered = jobs(objects)
     (service,) = of_kind(objects, "Service")
-    (worker,) = (job for name, job in made.items() if name.endswith("-worker"))
+    (worker,) = (job for name, job in rendered.items() if name.endswith("-worker"))
     host = f"{worker['metadata']['name']}-0.{service['metadata']['name']}"
-    for job in made.values():
+    for job in rendered.values():
         assert pod_spec(job)["subdomain"] == service["metadata"]["name"]
         labels = job["spec"]["template"]["metadata"]["labels"]
         assert missing(service["spec"]["selector"], labels) == []
@@ -186,14 +186,14 @@ def test_the_manifests_in_k8s_have_the_same_pod_failure_policy() -> None:
 def test_each_rendering_has_a_new_secret_with_a_new_name() -> None:
     """A node may still have a deleted Secret in its cache, and give it to pods that name a new one the same."""
     first, second = (render_example("volume.yaml") for _ in range(2))
-    secrets = [of_kind(made, "Secret")[0] for made in (first, second)]
-    values = [base64.b64decode(made["data"]["secret"]) for made in secrets]
+    secrets = [of_kind(rendered, "Secret")[0] for rendered in (first, second)]
+    values = [base64.b64decode(rendered["data"]["secret"]) for rendered in secrets]
     assert values[0] != values[1]
     assert all(len(bytes.fromhex(value.decode())) == 32 for value in values)
-    assert all(made["immutable"] for made in secrets)
+    assert all(rendered["immutable"] for rendered in secrets)
     assert secrets[0]["metadata"]["name"] != secrets[1]["metadata"]["name"]
-    for made, secret in zip((first, second), secrets, strict=True):
-        for job in jobs(made).values():
+    for rendered, secret in zip((first, second), secrets, strict=True):
+        for job in jobs(rendered).values():
             mounts = {mount["name"]: mount["mountPath"] for mount in main_container(job)["volumeMounts"]}
             (volume,) = (each for each in pod_spec(job)["volumes"] if "secret" in each)
             assert volume["secret"]["secretName"] == secret["metadata"]["name"]
@@ -201,15 +201,15 @@ def test_each_rendering_has_a_new_secret_with_a_new_name() -> None:
 
 
 def test_a_job_of_one_pod_has_no_service_and_no_secret() -> None:
-    assert [made["kind"] for made in render_example("sample-set.yaml")] == ["Job"]
+    assert [rendered["kind"] for rendered in render_example("sample-set.yaml")] == ["Job"]
 
 
 def test_with_gloo_servers_and_trainers_have_its_variables_and_start_together() -> None:
-    made = jobs(render_example("wide-and-deep.yaml"))
+    rendered = jobs(render_example("wide-and-deep.yaml"))
     members = [(f"pod-{rank}", f"uid-{rank}", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(4)]
     roster = Roster(tuple(Member(*member, "trainer" if member[-1] < 2 else "pserver") for member in members))
-    server = paddle.plan(read_config(made["wide-ande-deep-ps"]), (), ("python",), roster, 2).servers[0]
-    trainer = paddle.plan(read_config(made["wide-ande-deep-worker"]), (), ("python",), roster, 0).trainers[0]
+    server = paddle.plan(read_config(rendered["wide-ande-deep-ps"]), (), ("python",), roster, 2).servers[0]
+    trainer = paddle.plan(read_config(rendered["wide-ande-deep-worker"]), (), ("python",), roster, 0).trainers[0]
     for process in (server, trainer):
         assert process.env["PADDLE_WITH_GLOO"] == "1"
         assert process.env["PADDLE_GLOO_HTTP_ENDPOINT"] == "10.0.0.2:7165", "the server's own port would be taken"
@@ -239,12 +239,12 @@ def test_render_knows_all_variables_that_the_launcher_sets_for_programs(name: st
 
 
 def test_on_the_host_network_names_resolve_and_no_two_pods_share_a_node() -> None:
-    made = jobs(render_example("policy-and-host.yaml"))
-    for job in made.values():
+    rendered = jobs(render_example("policy-and-host.yaml"))
+    for job in rendered.values():
         assert pod_spec(job)["hostNetwork"] is True
         assert pod_spec(job)["dnsPolicy"] == "ClusterFirstWithHostNet"
-    ports = {name: {port["hostPort"] for port in main_container(job)["ports"]} for name, job in made.items()}
-    server, worker = read_config(made["on-the-nodes-ps"]), read_config(made["on-the-nodes-worker"])
+    ports = {name: {port["hostPort"] for port in main_container(job)["ports"]} for name, job in rendered.items()}
+    server, worker = read_config(rendered["on-the-nodes-ps"]), read_config(rendered["on-the-nodes-worker"])
     assert {server.port, server.gang.port} <= ports["on-the-nodes-ps"]
     assert {worker.gang.port, worker.gang.port + 1} <= ports["on-the-nodes-worker"]
     assert ports["on-the-nodes-ps"] & ports["on-the-nodes-worker"]
@@ -309,11 +309,11 @@ def test_variables_of_the_user_may_refer_to_those_of_the_pod() -> None:
 
 
 def test_servers_and_trainers_of_an_example_train_as_one_gang(tmp_path: Path) -> None:
-    made = jobs(render_example("volume.yaml"))
+    rendered = jobs(render_example("volume.yaml"))
     (tmp_path / "wide_and_deep").mkdir()
     (tmp_path / "wide_and_deep" / "train.py").write_text(SERVERS_AND_TRAINERS)
     (tmp_path / "secret").write_text("shared")
-    pods = [(made[f"paddlejob-demo-1-{role}"], index) for role in ("worker", "ps") for index in range(2)]
+    pods = [(rendered[f"paddlejob-demo-1-{role}"], index) for role in ("worker", "ps") for index in range(2)]
     with Nodes(len(pods)) as nodes:
         running = [start(nodes, place, job, index, tmp_path) for place, (job, index) in enumerate(pods)]
         until(lambda: all(process.poll() is not None for process in running), 60)

@@ -28,7 +28,7 @@ from tests.support.rendering import (
 )
 
 
-def made(**parameters: Any) -> list[Json]:
+def objects_of(**parameters: Any) -> list[Json]:
     """Return the objects of a job, read from its YAML."""
     return list(yaml.safe_load_all(PaddleJob(**(REQUIRED_PARAMETERS | parameters)).to_yaml()))
 
@@ -49,12 +49,12 @@ def original() -> PaddleJob:
 
 
 def test_the_example_of_paddle_job_has_servers_and_trainers_below_the_launcher() -> None:
-    found = jobs(list(yaml.safe_load_all(original().to_yaml())))
-    assert {name: job["spec"]["completions"] for name, job in found.items()} == {
+    rendered = jobs(list(yaml.safe_load_all(original().to_yaml())))
+    assert {name: job["spec"]["completions"] for name, job in rendered.items()} == {
         "paddle-job-pserver": 3,
         "paddle-job-trainer": 3,
     }
-    for job in found.values():
+    for job in rendered.values():
         main = main_container(job)
         assert [*main["command"], *main["args"]] == ["paddle-launcher", "run", "--", "python", "train.py"]
         assert main["image"] == "yancey1989/paddle-job"
@@ -65,21 +65,21 @@ def test_the_example_of_paddle_job_has_servers_and_trainers_below_the_launcher()
 
 
 def test_cephfs_becomes_a_volume_and_a_claim_for_its_csi_driver() -> None:
-    found = list(yaml.safe_load_all(original().to_yaml()))
-    (volume,), (claim,) = of_kind(found, "PersistentVolume"), of_kind(found, "PersistentVolumeClaim")
+    rendered = list(yaml.safe_load_all(original().to_yaml()))
+    (volume,), (claim,) = of_kind(rendered, "PersistentVolume"), of_kind(rendered, "PersistentVolumeClaim")
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
     assert volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"]
     assert volume["spec"]["claimRef"]["namespace"] == claim["metadata"]["namespace"] == "yanxu"
     assert volume["spec"]["csi"]["volumeAttributes"]["monitors"] == "172.19.32.166:6789"
     assert volume["spec"]["csi"]["nodeStageSecretRef"] == {"name": "cephfs-secret", "namespace": "yanxu"}
     assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
-    sources = [each.get("persistentVolumeClaim") for each in pod_spec(jobs(found)["paddle-job-trainer"])["volumes"]]
+    sources = [each.get("persistentVolumeClaim") for each in pod_spec(jobs(rendered)["paddle-job-trainer"])["volumes"]]
     assert {"claimName": claim["metadata"]["name"]} in sources
 
 
 @pytest.mark.parametrize("parameters", [REQUIRED_PARAMETERS, ALL_PARAMETERS], ids=["required", "all"])
 def test_every_object_has_only_fields_that_kubernetes_knows(parameters: dict[str, Any]) -> None:
-    objects = made(**parameters)
+    objects = objects_of(**parameters)
     assert [each["kind"] for each in objects if not has_model(each)] == ["PodGroup"] * bool("queue" in parameters)
     for each in objects:
         if has_model(each):
@@ -87,7 +87,7 @@ def test_every_object_has_only_fields_that_kubernetes_knows(parameters: dict[str
 
 
 def test_each_parameter_becomes_the_right_field() -> None:
-    objects = made(**ALL_PARAMETERS)
+    objects = objects_of(**ALL_PARAMETERS)
     trainer, server = (jobs(objects)[f"words-{role}"] for role in ("trainer", "pserver"))
     wanted = {
         "nodeSelector": {"disk": "ssd"},
@@ -115,18 +115,18 @@ def test_each_parameter_becomes_the_right_field() -> None:
     ids=["servers", "none", "one pod"],
 )
 def test_the_launchers_of_all_pods_read_the_configuration_of_one_gang(parameters: dict[str, Any], mode: str) -> None:
-    found = jobs(made(**parameters))
-    configs = [read_config(job, index) for job in found.values() for index in range(job["spec"]["completions"])]
+    rendered = jobs(objects_of(**parameters))
+    configs = [read_config(job, index) for job in rendered.values() for index in range(job["spec"]["completions"])]
     assert {paddle.mode(each, ("python", "train.py")) for each in configs} == {mode}
     assert all(each.members == len(configs) for each in configs)
     assert sorted(each.discovery.rank or 0 for each in configs) == list(range(len(configs)))
 
 
 def test_a_pod_with_several_gpus_has_a_trainer_for_each() -> None:
-    (job,) = jobs(made(pservers=0, trainers=1, gpu_nums=4)).values()
+    (job,) = jobs(objects_of(pservers=0, trainers=1, gpu_nums=4)).values()
     assert plain_variables(job)["LAUNCHER_TRAINERS_PER_NODE"] == "gpus"
     assert read_config(job).mode == "collective"
-    (job,) = jobs(made(pservers=0, gpu_nums=4, env={"LAUNCHER_TRAINERS_PER_NODE": 1})).values()
+    (job,) = jobs(objects_of(pservers=0, gpu_nums=4, env={"LAUNCHER_TRAINERS_PER_NODE": 1})).values()
     assert plain_variables(job)["LAUNCHER_TRAINERS_PER_NODE"] == "1"
 
 
@@ -135,7 +135,7 @@ def test_a_pod_with_several_gpus_has_a_trainer_for_each() -> None:
     [("1E", "1E"), ("2P", "2P"), ("3T", "3T"), ("4G", "4G"), ("5M", "5M"), ("6K", "6k"), ("1Gi", "1Gi")],
 )
 def test_memory_has_the_suffix_that_kubernetes_knows(given: str, spelled: str) -> None:
-    main = main_container(jobs(made(memory=given))["words-trainer"])
+    main = main_container(jobs(objects_of(memory=given))["words-trainer"])
     assert main["resources"]["limits"]["memory"] == main["resources"]["requests"]["memory"] == spelled
 
 
@@ -151,7 +151,7 @@ def test_memory_has_the_suffix_that_kubernetes_knows(given: str, spelled: str) -
     ],
 )
 def test_an_entry_point_runs_in_a_shell_only_if_it_needs_one(entry_point: str | list[str], words: list[str]) -> None:
-    assert main_container(jobs(made(entry_point=entry_point))["words-trainer"])["args"][2:] == words
+    assert main_container(jobs(objects_of(entry_point=entry_point))["words-trainer"])["args"][2:] == words
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_cephfs_needs_a_namespace() -> None:
 
 
 def test_a_job_with_job_path_has_no_secret_object() -> None:
-    assert of_kind(made(), "Secret")
-    assert not of_kind(made(env={"JOB_PATH": "/claim"}, volumes=[ClaimVolume("/claim", "paddle")]), "Secret")
+    assert of_kind(objects_of(), "Secret")
+    assert not of_kind(objects_of(env={"JOB_PATH": "/claim"}, volumes=[ClaimVolume("/claim", "paddle")]), "Secret")
 
 
 def test_the_same_file_trains_inside_and_submits_outside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,8 +76,8 @@ def test_the_entrypoint_flag_precedes_args_and_is_used_only_without_a_command() 
     ended = render(
         "--entrypoint", "env 'A=b c' python3 train.py", text=paddle_job(f"{{worker: {worker}, ps: {role(replicas=1)}}}")
     )
-    made = [each for each in yaml.safe_load_all(ended.stdout) if each["kind"] == "Job"]
-    words = [each["spec"]["template"]["spec"]["containers"][0]["args"] for each in made]
+    rendered = [each for each in yaml.safe_load_all(ended.stdout) if each["kind"] == "Job"]
+    words = [each["spec"]["template"]["spec"]["containers"][0]["args"] for each in rendered]
     assert words == [
         ["run", "--", "python3", "train.py"],
         ["run", "--", "env", "A=b c", "python3", "train.py", "--lr", "1e-3"],

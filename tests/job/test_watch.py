@@ -14,7 +14,7 @@ from tests.support.submitted import JOB, JOBS, MEMBERS, ended, in_background, pu
 
 
 def pods_are_read(cluster: FakeCluster) -> threading.Event:
-    """Return an event that is set once the pods have been listed, so that somebody waits for the job."""
+    """Return an event that is set once the pods have been listed, which only a waiting client does."""
     read = threading.Event()
     cluster.after = lambda verb, plural: read.set() if plural == "pods" else None
     return read

@@ -47,5 +47,5 @@ def test_anchors_and_merges_are_written_out() -> None:
     assert ended.returncode == 0, ended.stderr
     assert "&" not in ended.stdout
     merged = paddle_job(f"{{ps: &same {role()}, worker: {{<<: *same, replicas: 3}}}}")
-    made = [each for each in yaml.safe_load_all(render(text=merged).stdout) if each["kind"] == "Job"]
-    assert [each["spec"]["parallelism"] for each in made] == [2, 3]
+    rendered = [each for each in yaml.safe_load_all(render(text=merged).stdout) if each["kind"] == "Job"]
+    assert [each["spec"]["parallelism"] for each in rendered] == [2, 3]
