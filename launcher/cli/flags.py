@@ -77,14 +77,14 @@ def status(parser: Parser) -> None:
 
 
 def render(parser: Parser) -> None:
-    from launcher.job.spec import INJECTED
+    from launcher.job.spec import INJECT_IMAGE
 
     parser.add_argument("--strict", action="store_true", help="fail where a field of FILE cannot be honoured")
     parser.add_argument(
         "--no-inject", action="store_true", help="bring no launcher along: the image has paddle-launcher in its PATH"
     )
     parser.add_argument(
-        "--launcher-image", metavar="IMAGE", help=f"the image that brings the launcher (default: {INJECTED})"
+        "--launcher-image", metavar="IMAGE", help=f"the image that brings the launcher (default: {INJECT_IMAGE})"
     )
     parser.add_argument("--entrypoint", metavar="COMMAND", help="what runs where a template has no command")
     parser.add_argument("file", metavar="FILE", help="YAML with a PaddleJob; - is standard input")

@@ -74,15 +74,15 @@ def _status(given: Namespace) -> int:
 def _render(given: Namespace) -> int:
     from launcher.job import commands
 
-    asked = commands.asked(given.launcher_image, given.entrypoint, inject=not given.no_inject)
-    return _print(commands.render(given.file, asked, strict=given.strict))
+    options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
+    return _print(commands.render(given.file, options, strict=given.strict))
 
 
 def _submit(given: Namespace) -> int:
     from launcher.job import commands
 
-    asked = commands.asked(given.launcher_image, given.entrypoint, inject=not given.no_inject)
-    return commands.submit(given.file, asked, given.namespace, strict=given.strict, watch=given.watch)
+    options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
+    return commands.submit(given.file, options, given.namespace, strict=given.strict, watch=given.watch)
 
 
 def _logs(given: Namespace) -> int:

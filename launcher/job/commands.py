@@ -1,4 +1,4 @@
-"""The command-line face of jobs: render, submit, status, logs, delete."""
+"""The commands for jobs: render, submit, status, logs, delete."""
 
 from __future__ import annotations
 
@@ -11,66 +11,68 @@ from dataclasses import asdict, replace
 from launcher.base.table import table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
-from launcher.job.from_yaml import Asked
-from launcher.job.spec import INJECTED, JobSpec
+from launcher.job.from_yaml import RenderOptions
+from launcher.job.spec import INJECT_IMAGE, JobSpec
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 
 
-def asked(image: str | None, entrypoint: str | None, *, inject: bool) -> Asked:
-    """Return how pods get a launcher and a command, as flags of `render` and `submit` say it."""
+def render_options(image: str | None, entrypoint: str | None, *, inject: bool) -> RenderOptions:
+    """Return the options that the flags of `render` and `submit` stand for."""
     if image is not None and not inject:
         raise Failure(
-            Exit.USAGE, "--launcher-image: does not go with --no-inject, by which no launcher is brought along"
+            Exit.USAGE, "--launcher-image: cannot be used with --no-inject, which copies no launcher into the pods"
         )
-    words = () if entrypoint is None else rendering.words(entrypoint, "--entrypoint")
-    return Asked(image or INJECTED if inject else None, words)
+    command = () if entrypoint is None else rendering.split_command(entrypoint, "--entrypoint")
+    return RenderOptions(image or INJECT_IMAGE if inject else None, command)
 
 
-def render(file: str, asked: Asked, *, strict: bool) -> str:
-    """Return a PaddleJob as plain manifests."""
-    return rendering.render(file, asked, strict=strict)
+def render(file: str, options: RenderOptions, *, strict: bool) -> str:
+    """Return the manifests of a file with PaddleJobs."""
+    return rendering.render(file, options, strict=strict)
 
 
-def submit(file: str, asked: Asked, namespace: str | None, *, strict: bool, watch: bool) -> int:
-    """Create the same objects in the cluster; with `watch` wait for the job's end. Return an exit code."""
-    parts = rendering.read("submit", file, asked, strict=strict)
-    gangs = [gang for _, gang in parts if gang is not None]
-    if len(gangs) != 1:
-        raise Failure(Exit.USAGE, f"{file}: has {len(gangs)} jobs: expected one: submit them one by one")
+def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: bool, watch: bool) -> int:
+    """Create the objects of a file in the cluster, and with `watch` wait until the job ends. Return an exit code."""
+    parts = rendering.read_file("submit", file, options, strict=strict)
+    jobs = [job_spec for _, job_spec in parts if job_spec is not None]
+    if len(jobs) != 1:
+        raise Failure(Exit.USAGE, f"{file}: has {len(jobs)} jobs: expected one: submit each from a file of its own")
+    beside = [document.value for document, job_spec in parts if job_spec is None]
     from launcher.job.access import Access
     from launcher.job.submit import create
 
-    gang = _placed(gangs[0], namespace)
-    access = Access(gang.namespace)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what was created so far is taken back
+    job = _in_namespace(jobs[0], namespace)
+    access = Access(job.namespace)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # so that `create` deletes what it has created
     try:
-        create(access, _placed(gang, access.namespace), [document.value for document, other in parts if other is None])
+        create(access, _in_namespace(job, access.namespace), beside)
     except KeyboardInterrupt:
-        sys.stderr.write(f"submit: {gang.name}: interrupted, and what was created is taken back\n")
+        sys.stderr.write(f"submit: {job.name}: interrupted: what was created is deleted again\n")
         return 128 + signal.SIGINT
-    where = f"--namespace {access.namespace} {gang.name}"
-    print(f"submitted {gang.name} to namespace {access.namespace}: {gang.members} pods", flush=True)
+    where = f"--namespace {access.namespace} {job.name}"
+    print(f"submitted {job.name} to namespace {access.namespace}: {job.pod_count} pods", flush=True)
     if not watch:
         print(f"paddle-launcher status {where}; paddle-launcher logs --follow {where}", flush=True)
         return Exit.COMPLETE
     from launcher.job.watch import wait
 
     try:
-        return wait(access, gang.name, timeout=None, quiet=False)
+        return wait(access, job.name, timeout=None, quiet=False)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"not watched any more; {gang.name} goes on: paddle-launcher status {where}; ... delete {where}\n"
+            f"submit: {job.name} continues, but is not watched any more: "
+            f"paddle-launcher status {where}; paddle-launcher delete {where}\n"
         )
         return 128 + signal.SIGINT
 
 
 def status(job: str, namespace: str | None, *, as_json: bool) -> str:
-    """How the cluster says that a job is: a line a member."""
+    """Return the state of a job in the cluster, with one line per member."""
     from launcher.job.access import Access
-    from launcher.job.state import look
+    from launcher.job.state import read_state
 
-    state = look(Access(namespace), job)
+    state = read_state(Access(namespace), job)
     if as_json:
         return json.dumps(asdict(state), indent=1)
     rows = [
@@ -84,13 +86,13 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
 def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines of one member."""
     from launcher.job.access import Access
-    from launcher.job.logs import lines
+    from launcher.job.logs import read_log
 
-    return lines(Access(namespace), job, rank, role=role, follow=follow)
+    return read_log(Access(namespace), job, rank, role=role, follow=follow)
 
 
 def delete(job: str, namespace: str | None) -> str:
-    """Delete a job with all that belongs to it."""
+    """Delete a job with everything that belongs to it."""
     from launcher.job.access import Access
     from launcher.job.submit import delete as delete_job
 
@@ -98,10 +100,11 @@ def delete(job: str, namespace: str | None) -> str:
     return f"deleted {job}"
 
 
-def _placed(gang: JobSpec, namespace: str | None) -> JobSpec:
-    """In a namespace; a job that names another one is not moved."""
-    if namespace and gang.namespace and namespace != gang.namespace:
+def _in_namespace(job: JobSpec, namespace: str | None) -> JobSpec:
+    """Return the job in this namespace. Raises Failure if its file names another one."""
+    if namespace and job.namespace and namespace != job.namespace:
         raise Failure(
-            Exit.USAGE, f"--namespace: {namespace!r}: the file says {gang.namespace!r}: leave one of them out"
+            Exit.USAGE,
+            f"--namespace: {namespace!r}: the file has namespace {job.namespace!r}: leave one of them out",
         )
-    return gang if gang.namespace else replace(gang, namespace=namespace)
+    return job if job.namespace else replace(job, namespace=namespace)

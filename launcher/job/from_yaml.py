@@ -36,14 +36,14 @@ _INTRANETS = ("PodIP", "Service", "Host")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the file does not say: the image to copy the launcher from, if any, and the entrypoint of other images."""
+class RenderOptions:
+    """What a file does not say: the image to copy the launcher from, if any, and the ENTRYPOINT of the job's images."""
 
-    launcher: str | None
+    launcher_image: str | None
     entrypoint: tuple[str, ...] = ()
 
 
-def to_job_spec(document: Json, others: Sequence[Json], asked: Asked, findings: Findings) -> JobSpec | None:
+def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, findings: Findings) -> JobSpec | None:
     """Return the job in a document, or None after adding problems. `others` are the other objects of the file."""
     top = Fields(document, "", findings)
     _note_unknown(top, _TOP)
@@ -54,7 +54,7 @@ def to_job_spec(document: Json, others: Sequence[Json], asked: Asked, findings: 
         return None
     name = _name(metadata, findings)
     _note_unknown(spec, _SPEC | {"cleanPolicy", "tasks"})
-    roles = _roles(spec, name or "", findings, asked)
+    roles = _roles(spec, name or "", findings, options)
     job_spec = JobSpec(
         name=name or "",
         namespace=metadata.text("namespace") if metadata else None,
@@ -63,7 +63,7 @@ def to_job_spec(document: Json, others: Sequence[Json], asked: Asked, findings: 
         gloo=_gloo(spec, roles, findings),
         host_network=_host_network(spec, findings),
         ttl_seconds=_ttl_seconds(spec, findings),
-        launcher_image=asked.launcher,
+        launcher_image=options.launcher_image,
         labels=_texts(metadata, "labels"),
         annotations=_texts(metadata, "annotations", without=(_LAST_APPLIED,)),
     )
@@ -100,7 +100,7 @@ def _texts(metadata: Fields | None, name: str, without: Collection[str] = ()) ->
     return {key: fields.text(key) or "" for key in fields.values if key not in without}
 
 
-def _roles(spec: Fields, name: str, findings: Findings, asked: Asked) -> list[RoleSpec]:
+def _roles(spec: Fields, name: str, findings: Findings, options: RenderOptions) -> list[RoleSpec]:
     worker, ps = spec.mapping("worker"), spec.mapping("ps")
     if spec.has("tasks"):
         findings.add_problem(
@@ -110,14 +110,14 @@ def _roles(spec: Fields, name: str, findings: Findings, asked: Asked) -> list[Ro
         findings.add_problem("spec.worker", "missing: expected the pods that train")
     roles = []
     if ps:
-        roles.append(_role_spec(ps, PSERVER, "ps", name, findings, asked))
+        roles.append(_role_spec(ps, PSERVER, "ps", name, findings, options))
     if worker:
-        roles.append(_role_spec(worker, TRAINER if ps else BOTH, "worker", name, findings, asked))
+        roles.append(_role_spec(worker, TRAINER if ps else BOTH, "worker", name, findings, options))
     return [role_spec for role_spec in roles if role_spec]
 
 
 def _role_spec(
-    fields: Fields, role: str, field_name: str, job_name: str, findings: Findings, asked: Asked
+    fields: Fields, role: str, field_name: str, job_name: str, findings: Findings, options: RenderOptions
 ) -> RoleSpec | None:
     _note_unknown(fields, _ROLE)
     replicas = fields.integer("replicas")
@@ -130,7 +130,7 @@ def _role_spec(
     template = fields.mapping("template")
     if not fields.has("template"):
         findings.add_problem(fields.path("template"), "missing: expected a pod template with the container that trains")
-    checked = read_template(template, findings, asked.entrypoint) if template else None
+    checked = read_template(template, findings, options.entrypoint) if template else None
     if checked is None or replicas is None:
         return None
     metadata = checked.template["metadata"]
@@ -238,7 +238,7 @@ def _pod_group(
     name = next((str(given[GROUP_NAME]) for given in annotations if GROUP_NAME in given), job_spec.name)
     existing = _find_other(job_spec, others, "PodGroup", name)
     if existing is None and name == job_spec.name:
-        group = {"minMember": job_spec.members} | (policy or {})
+        group = {"minMember": job_spec.pod_count} | (policy or {})
         _note_min_member(job_spec, "spec.schedulingPolicy.minAvailable", group["minMember"], findings)
         return PodGroupSpec(name, group)
     if policy is not None:
@@ -250,10 +250,9 @@ def _pod_group(
 
 
 def _note_min_member(job_spec: JobSpec, path: str, number: object, findings: Findings) -> None:
-    if number != job_spec.members:
-        findings.add_note(
-            path, f"{number}: kept, but the job has {job_spec.members} pods and needs all: expected {job_spec.members}"
-        )
+    expected = job_spec.pod_count
+    if number != expected:
+        findings.add_note(path, f"{number}: kept, but the job has {expected} pods and needs all: expected {expected}")
 
 
 def _secret(job_spec: JobSpec, others: Sequence[Json]) -> SecretSpec | None:

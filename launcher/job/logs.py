@@ -11,7 +11,7 @@ from launcher.base import kube_pods
 from launcher.errors import Exit, Failure
 from launcher.job.access import Access, Refused
 from launcher.job.outage import OutageLimit
-from launcher.job.state import HALF_SUBMITTED, SUBMIT_SECONDS, SUSPENDED, WAITING, JobState, MemberState, look
+from launcher.job.state import HALF_SUBMITTED, SUBMIT_SECONDS, SUSPENDED, WAITING, JobState, MemberState, read_state
 from launcher.model import PSERVER
 
 _POLL_SECONDS = 1.0
@@ -19,7 +19,7 @@ _OUTAGE_SECONDS = 60.0
 _TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node without free inotify watches puts a message without one in a log
 
 
-def lines(access: Access, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
+def read_log(access: Access, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines that the member has printed.
 
     With `follow`, wait until it has started, and yield lines until it ends.
@@ -56,7 +56,7 @@ def _started_member(access: Access, job: str, rank: int, role: str, *, wait: boo
     begun = time.monotonic()
     while True:
         try:
-            state = look(access, job)
+            state = read_state(access, job)
         except Failure as failure:
             outage.bear(failure)
             time.sleep(_POLL_SECONDS)

@@ -133,9 +133,9 @@ class PaddleJob:
 
     def status(self) -> JobState:
         """Return the state of the job, as the cluster knows it."""
-        from launcher.job.state import look
+        from launcher.job.state import read_state
 
-        return look(self._access(), self.job_name)
+        return read_state(self._access(), self.job_name)
 
     def wait(self, timeout: float | None = None, *, quiet: bool = False) -> int:
         """Wait until the job ends, and show its members on standard error, unless `quiet`.
@@ -151,9 +151,9 @@ class PaddleJob:
 
         With `follow`, wait until its container has started, and yield new lines until it ends.
         """
-        from launcher.job.logs import lines
+        from launcher.job.logs import read_log
 
-        return lines(self._access(), self.job_name, rank, role=role, follow=follow)
+        return read_log(self._access(), self.job_name, rank, role=role, follow=follow)
 
     def delete(self) -> None:
         """Delete the job and everything that belongs to it, and wait until its pods are gone. Data on volumes stays."""

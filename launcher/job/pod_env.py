@@ -68,7 +68,7 @@ def new_secret(job_spec: JobSpec) -> SecretSpec | None:
     Its name is random, too: a node may still have an older Secret of the same name in its cache.
     """
     known = [set_by_user(role, name) for role in job_spec.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
-    if job_spec.members == 1 or any(known):
+    if job_spec.pod_count == 1 or any(known):
         return None
     return SecretSpec(f"{user_secret_name(job_spec)}-{secrets.token_hex(3)}", secrets.token_hex(32))
 

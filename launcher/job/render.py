@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from launcher.errors import Exit, Failure
 from launcher.job import from_yaml, yaml_io
 from launcher.job.findings import Finding, Findings
+from launcher.job.from_yaml import RenderOptions
 from launcher.job.manifests import objects
 from launcher.job.spec import JobSpec, Json
 from launcher.job.yaml_io import Document
@@ -17,10 +18,10 @@ STANDARD_INPUT = "-"
 _DONE = {"render": "rendered", "submit": "submitted"}
 
 
-def render(file: str, asked: from_yaml.Asked, *, strict: bool) -> str:
+def render(file: str, options: RenderOptions, *, strict: bool) -> str:
     """Return the manifests of a file with PaddleJobs, with its other objects as they are."""
     texts: list[str] = []
-    for document, job_spec in read("render", file, asked, strict=strict):
+    for document, job_spec in read_file("render", file, options, strict=strict):
         if job_spec is None:
             texts.append(document.text or yaml_io.dump(document.value))
         else:
@@ -28,7 +29,9 @@ def render(file: str, asked: from_yaml.Asked, *, strict: bool) -> str:
     return "---\n".join(texts).rstrip("\n")
 
 
-def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> list[tuple[Document, JobSpec | None]]:
+def read_file(
+    command: str, file: str, options: RenderOptions, *, strict: bool
+) -> list[tuple[Document, JobSpec | None]]:
     """Return the objects of a file in order, with a JobSpec for each PaddleJob.
 
     Notes go to standard error. Raises Failure with all problems, or with all notes if `strict`.
@@ -46,7 +49,7 @@ def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> li
             parts.append((document, None))
             continue
         findings = Findings()
-        parts.append((document, from_yaml.to_job_spec(document.value, others, asked, findings)))
+        parts.append((document, from_yaml.to_job_spec(document.value, others, options, findings)))
         problems += _with_job_name(findings.problems, document, jobs)
         notes += _with_job_name(findings.notes, document, jobs)
     if problems:
@@ -58,7 +61,7 @@ def read(command: str, file: str, asked: from_yaml.Asked, *, strict: bool) -> li
     return parts
 
 
-def words(text: str, flag: str) -> tuple[str, ...]:
+def split_command(text: str, flag: str) -> tuple[str, ...]:
     """Split a command line as a shell does. Raises Failure, which names the flag."""
     try:
         command = tuple(shlex.split(text))

@@ -12,7 +12,7 @@ from launcher.model import PSERVER, TRAINER
 Json = dict[str, Any]
 
 PS, COLLECTIVE, SINGLE = "ps", "collective", "single"  # values of LAUNCHER_MODE
-INJECTED = "paddle-launcher-inject:latest"  # built from docker/inject.Dockerfile; k8s/options/inject has the same name
+INJECT_IMAGE = "paddle-launcher-inject:latest"  # of docker/inject.Dockerfile; k8s/options/inject has the same name
 JOB_LABEL, ROLE_LABEL = "paddle-launcher/job", "paddle-launcher/role"
 
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -63,13 +63,13 @@ class JobSpec:
     pod_group: PodGroupSpec | None = None
     ttl_seconds: int | None = None  # ttlSecondsAfterFinished; None: ended Jobs stay until they are deleted
     max_restarts: int = 3
-    launcher_image: str | None = INJECTED  # the image to copy the launcher from; None: the role's own image has it
+    launcher_image: str | None = INJECT_IMAGE  # the image to copy the launcher from; None: the role's own image has it
     volume_objects: tuple[Json, ...] = ()  # volumes and claims that belong to this job alone
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def members(self) -> int:
+    def pod_count(self) -> int:
         """The number of pods."""
         return sum(role.replicas for role in self.roles)
 
@@ -81,7 +81,7 @@ class JobSpec:
     @property
     def pservers(self) -> int:
         """The number of pods that only serve."""
-        return self.members - self.trainers
+        return self.pod_count - self.trainers
 
     @property
     def backoff_limit(self) -> int:
@@ -96,7 +96,7 @@ class JobSpec:
     @property
     def service(self) -> str | None:
         """The headless Service that gives the pods their names; None for a job of one pod."""
-        return self.name if self.members > 1 else None
+        return self.name if self.pod_count > 1 else None
 
     @property
     def hub_address(self) -> str:

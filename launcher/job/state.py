@@ -85,7 +85,7 @@ class PodHistory:
         return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True)
 
 
-def look(access: Access, name: str, history: PodHistory | None = None) -> JobState:
+def read_state(access: Access, name: str, history: PodHistory | None = None) -> JobState:
     """Return the job's state now. Raises Failure if there is no such job."""
     jobs = access.list("Job", f"{JOB_LABEL}={name}")
     if not jobs:

@@ -21,7 +21,7 @@ from launcher.job.state import (
     JobState,
     MemberState,
     PodHistory,
-    look,
+    read_state,
 )
 
 _POLL_SECONDS = 1.0  # at least; large jobs are polled less often, to stay below _PODS_PER_SECOND
@@ -67,7 +67,7 @@ class _Watch:
     def poll(self) -> JobState | None:
         """Return the state now, or None if the API server does not answer."""
         try:
-            self.state = look(self._access, self._job, self._history)
+            self.state = read_state(self._access, self._job, self._history)
         except Failure as failure:
             if failure.code == Exit.NO_INPUT and self.state is not None:
                 self.state, self.is_over = self._history.end_of_removed(self.state), True

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher.job.from_yaml import Asked
+from launcher.job.from_yaml import RenderOptions
 from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.e2e.manifests import apply, pod_security
 from tests.e2e.test_paddle import packages_of
@@ -21,11 +21,11 @@ from tests.e2e.test_volcano import volcano_is_there
 from tests.support.rendering import EXAMPLES, SERVERS_AND_TRAINERS, example, jobs, of_kind, pod_spec, render_text
 from tests.wheels.outcome import PROGRAMS
 
-WAYS = ["brought along", "in the image"]
+WAYS = ["injected", "in the image"]
 
 
-def asked(way: str, *entrypoint: str) -> Asked:
-    return Asked(os.environ["E2E_INJECT_IMAGE"] if way == "brought along" else None, entrypoint)
+def options(way: str, *entrypoint: str) -> RenderOptions:
+    return RenderOptions(os.environ["E2E_INJECT_IMAGE"] if way == WAYS[0] else None, entrypoint)
 
 
 def text_of(cluster: Cluster, name: str) -> str:
@@ -46,7 +46,7 @@ def complete(cluster: Cluster, objects: list[Json]) -> str:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_object_is_valid_to_the_api_server(cluster: Cluster, name: str, way: str) -> None:
-    objects = render_text(text_of(cluster, name), asked(way, "python3", "train.py"))
+    objects = render_text(text_of(cluster, name), options(way, "python3", "train.py"))
     known = [made for made in objects if made["kind"] != "PodGroup"]
     listed: Json = {"kind": "List", "apiVersion": "v1", "items": known}
     kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=listed)
@@ -54,7 +54,7 @@ def test_every_object_is_valid_to_the_api_server(cluster: Cluster, name: str, wa
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_image_of_the_first_example_runs_its_own_program(cluster: Cluster, way: str) -> None:
-    objects = render_text(text_of(cluster, "wide-and-deep.yaml"), asked(way, "python3", "-c", SERVERS_AND_TRAINERS))
+    objects = render_text(text_of(cluster, "wide-and-deep.yaml"), options(way, "python3", "-c", SERVERS_AND_TRAINERS))
     said = complete(cluster, objects)
     for number in range(2):
         assert f"trainer {number} reached 2" in said
@@ -66,14 +66,14 @@ def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Clust
     (claim / "wide_and_deep").mkdir()
     (claim / "wide_and_deep" / "train.py").write_text(SERVERS_AND_TRAINERS)
     text = text_of(cluster, "volume.yaml").replace("nfs-pvc", "paddle")
-    said = complete(cluster, render_text(text, asked(way)))
+    said = complete(cluster, render_text(text, options(way)))
     for number in range(2):
         assert f"trainer {number} reached 2" in said
 
 
 def test_the_fourth_example_is_scheduled_by_volcano(cluster: Cluster) -> None:
     volcano_is_there()
-    objects = render_text(text_of(cluster, "volcano.yaml"), asked(WAYS[1], "python3", "-c", SERVERS_AND_TRAINERS))
+    objects = render_text(text_of(cluster, "volcano.yaml"), options(WAYS[1], "python3", "-c", SERVERS_AND_TRAINERS))
     apply(cluster, *of_kind(objects, "PodGroup"))
     assert "trainer 1 reached 2" in complete(cluster, objects)
 
@@ -111,11 +111,11 @@ def with_paddle(cluster: Cluster, name: str, variable: str, *command: str) -> li
         mount = {"name": "packages", "mountPath": "/packages", "readOnly": True}
         container.setdefault("volumeMounts", []).append(mount)
         container["command"] = ["env", "PYTHONPATH=/packages", *command]
-    return render_text(yaml.safe_dump(job), asked("brought along"))
+    return render_text(yaml.safe_dump(job), options(WAYS[0]))
 
 
 def test_a_second_render_leaves_a_job_that_runs_as_it_is_and_says_why(cluster: Cluster) -> None:
-    text, waits = text_of(cluster, "resnet.yaml"), asked(WAYS[1])
+    text, waits = text_of(cluster, "resnet.yaml"), options(WAYS[1])
     for theirs, here in (
         ("nvidia.com/gpu: 1", "memory: 1Gi"),
         ("paddle.distributed.launch", "http.server"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import until
@@ -57,8 +58,15 @@ def test_ctrl_c_during_a_submission_deletes_what_was_created(cluster: FakeCluste
     submitting.send_signal(signal.SIGINT)
     _, message = submitting.communicate(timeout=20)
     assert submitting.returncode == 130, message
-    assert message == "submit: wide-ande-deep: interrupted, and what was created is taken back\n"
+    assert message == "submit: wide-ande-deep: interrupted: what was created is deleted again\n"
     assert list(cluster.objects) == [("services", "wide-ande-deep")]
+
+
+def test_a_job_is_not_moved_to_another_namespace(cluster: FakeCluster, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(WIDE_AND_DEEP.read_text().replace("name: wide", "namespace: a\n  name: wide", 1))
+    message = command("submit", "-n", "b", *FLAGS, str(tmp_path / "job.yaml"), code=64).stderr
+    assert "--namespace: 'b': the file has namespace 'a': leave one of them out" in message
+    assert not cluster.objects
 
 
 def test_status_of_neither_a_folder_nor_a_job_names_the_namespace(cluster: FakeCluster) -> None:

@@ -17,7 +17,7 @@ from launcher.config import JobConfig
 from launcher.discovery import dns
 from launcher.discovery.finder import FinderSettings
 from launcher.errors import FOR_GOOD
-from launcher.job.from_yaml import Asked
+from launcher.job.from_yaml import RenderOptions
 from launcher.job.pod_env import SET_BY_LAUNCHER
 from launcher.model import Member, Roster
 from launcher.paddle.fleet import PROXIES
@@ -48,10 +48,10 @@ from tests.support.rendering import (
 )
 
 
-@pytest.mark.parametrize("asked", [INJECTED, NOT_INJECTED], ids=["injected", "not injected"])
+@pytest.mark.parametrize("options", [INJECTED, NOT_INJECTED], ids=["injected", "not injected"])
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_object_has_only_fields_that_kubernetes_knows(name: str, asked: Asked) -> None:
-    modelled = [rendered for rendered in render_example(name, asked) if has_model(rendered)]
+def test_every_object_has_only_fields_that_kubernetes_knows(name: str, options: RenderOptions) -> None:
+    modelled = [rendered for rendered in render_example(name, options) if has_model(rendered)]
     assert modelled
     for rendered in modelled:
         assert through_the_model(rendered) == quantities_as_text(rendered)

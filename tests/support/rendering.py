@@ -14,15 +14,15 @@ from kubernetes import client
 from launcher import config
 from launcher.config import JobConfig
 from launcher.job import CephFSVolume, ClaimVolume, Volume
-from launcher.job.from_yaml import Asked
+from launcher.job.from_yaml import RenderOptions
 from launcher.job.render import render
 from tests.support.paths import PADDLEJOBS
 
 Json = dict[str, Any]
 
 EXAMPLES = sorted(path.name for path in PADDLEJOBS.glob("*.yaml") if "claim" not in path.name)
-INJECTED = Asked("paddle-launcher-inject:latest", ("python3", "train.py"))
-NOT_INJECTED = Asked(None, ("python3", "train.py"))
+INJECTED = RenderOptions("paddle-launcher-inject:latest", ("python3", "train.py"))
+NOT_INJECTED = RenderOptions(None, ("python3", "train.py"))
 _MODELS = {
     "Job": "V1Job",
     "Service": "V1Service",
@@ -33,16 +33,16 @@ _MODELS = {
 _QUANTITIES = ("limits", "requests", "capacity", "minResources")
 
 
-def render_example(name: str, asked: Asked = INJECTED) -> list[Json]:
+def render_example(name: str, options: RenderOptions = INJECTED) -> list[Json]:
     """Return the objects that `render` makes from a file of tests/paddlejobs."""
-    return render_text(example(name), asked)
+    return render_text(example(name), options)
 
 
-def render_text(text: str, asked: Asked = INJECTED) -> list[Json]:
+def render_text(text: str, options: RenderOptions = INJECTED) -> list[Json]:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(text)
         file.flush()
-        return list(yaml.safe_load_all(render(file.name, asked, strict=False)))
+        return list(yaml.safe_load_all(render(file.name, options, strict=False)))
 
 
 def example(name: str) -> str:
