@@ -31,6 +31,16 @@ def test_all_objects_of_a_job_are_deleted_with_its_first_kubernetes_job(cluster:
     assert not cluster.objects
 
 
+def test_jobs_that_kubernetes_removes_when_they_end_do_not_own_each_other(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Else the Job that ends first would take the others along, which may still run."""
+    text = WIDE_AND_DEEP.read_text().replace("cleanPodPolicy: Never", "cleanPodPolicy: Always")
+    (tmp_path / "job.yaml").write_text(text)
+    command("submit", *FLAGS, str(tmp_path / "job.yaml"))
+    assert len(cluster.names("jobs")) == 2
+    for name in cluster.names("jobs"):
+        assert not cluster.objects["jobs", name]["metadata"].get("ownerReferences")
+
+
 @pytest.mark.parametrize("plural", ["secrets", "services"])
 def test_a_submission_that_fails_leaves_nothing_behind(cluster: FakeCluster, plural: str) -> None:
     cluster.refused["POST", plural] = (422, f"{plural} are not allowed today")
