@@ -1,9 +1,9 @@
 #!/bin/bash
-# A runtime image from a trainer package: build_docker.sh SRC DEST BASE RUNTIME
+# Build a runtime image from a trainer package: build_docker.sh SRC DEST BASE RUNTIME
 #   SRC      the trainer package on this machine, a folder
-#   DEST     where it goes in the image, an absolute path
+#   DEST     the folder for it in the image, an absolute path
 #   BASE     the Paddle image to build on, with Python 3.10 or newer
-#   RUNTIME  the name of the image that is made: BASE, the launcher, and the package
+#   RUNTIME  the name of the new image, with BASE, the launcher and the package
 set -euo pipefail
 
 fail() { echo "build_docker.sh: $*" >&2; exit 64; }

@@ -1,6 +1,7 @@
-"""Run by the Python of a build image: puts that Python with all it needs into a folder that runs wherever it is mounted
-at the same path, whatever libc and Python are there. (The path is fixed, since the kernel wants a program's loader by
-its full path. Finding it at run time would take one more program, built for this alone.)
+"""Copy the Python that runs this, with all that it needs, into one folder.
+
+The folder works in any image where it is mounted at the same path, with any libc and Python. The path is fixed, since
+the kernel takes only a full path to a program's loader. Looking for it at run time would need one more program.
 
     bundle.py FOLDER PACKAGES PATCHELF      PACKAGES: a site-packages folder, copied to FOLDER/packages
 """
@@ -13,24 +14,24 @@ import subprocess
 import sys
 import sysconfig
 
-# Never needed by a launcher, and more than half of the size.
+# The launcher needs none of these, and they are more than half of the size.
 LEFT_OUT = (
     "__pycache__ test tests _test* *.a config-3* idlelib tkinter _tkinter* turtledemo turtle.py lib2to3 pydoc_data "
     "curses _curses* readline.* sqlite3 _sqlite3* dbm _dbm* _gdbm* nis.* _crypt* "
     "ensurepip venv distutils pip pip-* setuptools setuptools-* pkg_resources _distutils_hack distutils-precedence.pth "
     "site-packages dist-packages EXTERNALLY-MANAGED "
-    # a second, asynchronous client for Kubernetes, and what only that needs
+    # the asynchronous client for Kubernetes, which the launcher does not use, and its libraries
     "aio aiohttp* aiosignal* aiohappyeyeballs* multidict* yarl* frozenlist* propcache* "
-    "tzdata*"  # many small files: the API server speaks UTC
+    "tzdata*"  # many small files; the API server uses UTC
 )
 
-# Of the build image's own Python. The launcher has one for its children.
+# It belongs to the build image. The launcher has its own for its children.
 NOT_OF_PYTHON = ("sitecustomize.py",)
 
-# Opened by name at run time, so that no file lists them: for names of hosts and users, and for threads that end.
+# libc opens these by name at run time, so ldd does not list them. They are for host and user names, and for ending threads.
 OPENED_BY_LIBC = ("libnss_compat.so.2", "libnss_dns.so.2", "libnss_files.so.2", "libgcc_s.so.1")
 
-# The dynamic loader's name in the folder. Short: patchelf breaks programs whose loader gets a longer path than before.
+# The dynamic loader's name in the folder. It is short: patchelf breaks a program when its loader's path gets longer.
 LOADER = "ld.so"
 
 
@@ -64,7 +65,7 @@ def _modules(folder: str) -> list[str]:
 
 
 def _needed(files: list[str]) -> set[str]:
-    """The shared libraries that these files need, and those need."""
+    """Return the shared libraries that these files need, directly or not."""
     listed = _output("ldd", *files)
     missing = sorted(set(re.findall(r"(\S+) => not found", listed)))
     if missing:
@@ -78,8 +79,11 @@ def _opened_by_libc() -> list[str]:
 
 
 def _use_own_libraries(folder: str, patchelf: str, python: str) -> None:
-    """An rpath, not a runpath: it goes before LD_LIBRARY_PATH, which Paddle images set, and the program's holds for all
-    that is loaded later, too, unless a file has a runpath of its own."""
+    """Make the program and its modules load the libraries of the folder first.
+
+    By an rpath, not a runpath. An rpath comes before LD_LIBRARY_PATH, which Paddle images set. The program's rpath also
+    holds for all that it loads later, except for files with a runpath of their own.
+    """
     libraries = os.path.join(folder, "lib")
     _output(patchelf, "--set-interpreter", os.path.join(libraries, LOADER), python)
     _output(patchelf, "--force-rpath", "--set-rpath", libraries, python)

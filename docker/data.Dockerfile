@@ -1,4 +1,4 @@
-# The data image of the seeds: OUT_DIR and SPLIT_COUNT, no arguments; a small quick_start data set is inside.
+# The data image, used as in the 2016 manifests: OUT_DIR and SPLIT_COUNT, no arguments. It contains a small quick_start data set.
 ARG LAUNCHER=paddle-launcher:latest
 FROM ${LAUNCHER}
 COPY examples/quick_start/*.py /tmp/quick_start/

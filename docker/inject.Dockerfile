@@ -1,6 +1,6 @@
-# The launcher with its own Python and libraries in one folder, /launcher, that runs in any image of the same processor:
-# an init container with this image copies it to an emptyDir, which the main container mounts at /launcher
-# (k8s/options/inject). Build it from the repository's root:
+# The launcher with its own Python and libraries, in one folder /launcher. It runs in any image for the same processor.
+# An init container with this image copies the folder to an emptyDir, which the main container mounts at /launcher
+# (k8s/options/inject). Build it in the repository's root:
 #   docker build -f docker/inject.Dockerfile -t paddle-launcher-inject:latest .
 ARG BASE=python:3.11-slim
 

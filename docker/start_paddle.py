@@ -1,3 +1,3 @@
 #!/bin/sh
-# For start.sh files of one's own: `/root/start_paddle.py FLAGS` was a Python script once, and is `run` now.
+# For your own start.sh files that call `/root/start_paddle.py FLAGS`. In 2016 it was a Python script; now it calls `run`.
 exec paddle-launcher run "$@"
