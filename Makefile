@@ -1,4 +1,4 @@
-# make demo: a real training on this machine.  make test: the tests.  Both install what they need into $(VENV).
+# make demo: a real training on this machine.  make test: the tests.  Both install what they need.
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 NEWEST_PYTHON_2.6.2 := 12
 NEWEST_PYTHON_3.3.1 := 13
 
-# The image of the launcher on a Paddle image: make image BASE=your/paddle:tag IMAGE=your/paddle:launcher
+# A Paddle image with the launcher: make image BASE=your/paddle:tag IMAGE=your/paddle:launcher
 BASE ?= python:3.11-slim
 IMAGE ?= paddle-launcher:latest
 BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1 && echo docker || echo buildah)
@@ -20,7 +20,7 @@ $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-# An environment with a Paddle of this version, and the launcher beside it.
+# An environment with this version of Paddle and with the launcher.
 $(VENV)-paddle-%/.installed: requirements/paddle-%.txt requirements/runtime.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $(NEWEST_PYTHON_$*)))' || { \
 	  echo "Paddle $* takes Python 3.10 to 3.$(NEWEST_PYTHON_$*), but $(PYTHON) is another: make PYTHON=python3.$(NEWEST_PYTHON_$*)" >&2; exit 1; }
@@ -35,12 +35,12 @@ demo: $(VENV)-paddle-2.6.2/.installed
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/wheels
 
-# With Paddle's own wheels for CPUs: two environments, a download of 330 MB, and 1.5 GB on the disk.
+# With Paddle's own wheels for CPUs: two environments, 330 MB to download, 1.5 GB on the disk.
 test-paddle: $(INSTALLED) $(VENV)-paddle-2.6.2/.installed $(VENV)-paddle-3.3.1/.installed
 	PADDLE_2=$(abspath $(VENV)-paddle-2.6.2/bin/python) PADDLE_3=$(abspath $(VENV)-paddle-3.3.1/bin/python) \
 	  $(BIN)/python -m pytest tests/wheels
 
-# On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
+# On the cluster of KUBECONFIG, with the images E2E_IMAGE and E2E_DATA_IMAGE, which .ci/run builds. TABLE=docs/e2e.md stores the results.
 e2e: $(INSTALLED)
 	E2E_TABLE=$(TABLE) $(BIN)/python -m pytest tests/e2e
 
@@ -53,9 +53,9 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m bench
 
-# Gangs on this machine to which many faults happen at once, as root: ROUNDS=20, MINUTES=5, SEED=42 with ROUNDS=1 for that round again.
-# KINDS="cut,kill trainer" draws from these only: a seed is the same plan where the kinds are the same.
-# ON=pods: on a cluster whose nodes are this machine, with what `make e2e` needs, and CLUSTER, the command that powers nodes off and on.
+# Many faults at once, for gangs on this machine, as root. ROUNDS=20 or MINUTES=5; SEED=42 ROUNDS=1 plays one round again.
+# KINDS="cut,kill trainer" draws only from these. A seed is the same plan only with the same kinds.
+# ON=pods: on a cluster whose nodes are this machine. It needs what `make e2e` needs, and CLUSTER, the command that powers nodes off and on.
 chaos: $(INSTALLED)
 	$(BIN)/python -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") $(if $(ON),--on $(ON))
 
