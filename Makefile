@@ -40,7 +40,7 @@ test-paddle: $(INSTALLED) $(VENV)-paddle-2.6.2/.installed $(VENV)-paddle-3.3.1/.
 	PADDLE_2=$(abspath $(VENV)-paddle-2.6.2/bin/python) PADDLE_3=$(abspath $(VENV)-paddle-3.3.1/bin/python) \
 	  $(BIN)/python -m pytest tests/wheels
 
-# On the cluster of KUBECONFIG, with the images E2E_IMAGE and E2E_DATA_IMAGE, which .ci/run builds. TABLE=docs/e2e.md stores the results.
+# On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)
 	E2E_TABLE=$(TABLE) $(BIN)/python -m pytest tests/e2e
 

@@ -28,7 +28,7 @@ LEFT_OUT = (
 # It belongs to the build image. The launcher has its own for its children.
 NOT_OF_PYTHON = ("sitecustomize.py",)
 
-# libc opens these by name at run time, so ldd does not list them. They are for host and user names, and for ending threads.
+# libc opens these by name at run time, so ldd does not list them: for host and user names, and for ending threads.
 OPENED_BY_LIBC = ("libnss_compat.so.2", "libnss_dns.so.2", "libnss_files.so.2", "libgcc_s.so.1")
 
 # The dynamic loader's name in the folder. It is short: patchelf breaks a program when its loader's path gets longer.
