@@ -1,4 +1,4 @@
-"""The data set: points of a plane with some noise, a line each, in data.csv beside the program."""
+"""Make the data set, data.csv beside this program: points of a plane with some noise, one per line."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ POINTS = 3000
 
 
 def reader() -> Iterator[tuple[float, float, float]]:
-    """Two coordinates, and the height that is to be learned from them."""
+    """Yield two coordinates, and the height that the model learns from them."""
     random.seed(1)
     for _ in range(POINTS):
         x, y = random.uniform(-1, 1), random.uniform(-1, 1)

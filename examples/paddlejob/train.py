@@ -1,4 +1,4 @@
-"""Submits itself as a job when run outside, and trains when run inside: paddlepaddle 2.6.2, parameter servers."""
+"""Submit this program as a job when it runs outside, train when it runs in a pod: paddlepaddle 2.6.2, servers."""
 
 import os
 from itertools import islice
@@ -19,7 +19,7 @@ PASSES, BATCH = 5, 20
 
 
 def train() -> None:
-    """What a server and a trainer do: Paddle tells them apart by the launcher's variables."""
+    """Serve or train: Paddle knows which from the launcher's variables."""
     import numpy as np
     import paddle
     from paddle.distributed import fleet

@@ -1,7 +1,7 @@
 """Logistic regression over a bag of words, trained by processes that average their gradients after each batch.
 
-For Paddle 3, and 2.6 as well. N processes with a shard each learn what one process learns from all N shards (`--data`
-for each of them): a batch is made of one part of every shard, and each example in it counts the same.
+For Paddle 3, and 2.6 as well. N processes with one shard each learn what one process learns from all N shards, given
+by one `--data` per shard. A batch has one part of every shard, and all its examples count the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reviews import Dictionary, Reviews
 
 
 class Network(paddle.nn.Layer):
-    """Words of a batch come in, the scores of both labels come out."""
+    """Turns the words of a batch into the scores of both labels."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Network(paddle.nn.Layer):
 
 
 class Trainer:
-    """One process with its shards; process 0 also saves the model and tells how good it is."""
+    """One process with its shards. Process 0 also saves the model and prints how good it is."""
 
     def __init__(self, shards: Sequence[Path], learning_rate: float) -> None:
         self._count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
@@ -48,7 +48,10 @@ class Trainer:
         self._optimizer = paddle.optimizer.SGD(learning_rate, parameters=self._network.parameters())
 
     def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
-        """The passes that are left. Shards differ a little in size, while all processes must have as many batches."""
+        """Train the passes that are left.
+
+        The sizes of shards differ a little, but all processes must have the same number of batches.
+        """
         sizes = self._sizes_everywhere()
         batches = -(-max(sizes) // batch_size)
         for number in passes.left(wanted):
@@ -71,7 +74,7 @@ class Trainer:
             passes.say_accuracy(scores.numpy(), self._test)
 
     def _sizes_everywhere(self) -> list[int]:
-        """Of all shards of the job."""
+        """Return the sizes of all shards of the job."""
         own = [len(shard) for shard in self._shards]
         if self._count == 1:
             return own
@@ -80,13 +83,13 @@ class Trainer:
         return [int(size) for sizes in gathered for size in sizes]
 
     def _learn(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], everywhere: int) -> float:
-        """One step, on a batch of which this process has these parts. Gives the sum of their losses."""
+        """Take one step on a batch, of which this process has these parts. Return the sum of their losses."""
         losses = [
             cross_entropy(self._parallel(paddle.to_tensor(words)), paddle.to_tensor(labels), reduction="sum")
             for words, labels in parts
         ]
         loss = paddle.add_n(losses)
-        (loss * (self._count / everywhere)).backward()  # gradients are averaged over processes, not over examples
+        (loss * (self._count / everywhere)).backward()  # Paddle averages over processes, not over examples
         self._optimizer.step()
         self._optimizer.clear_grad()
         return float(loss)

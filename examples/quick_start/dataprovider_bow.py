@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-# How Paddle v0 reads the reviews. It brings a Python 2.
+# How Paddle v0 reads the reviews. It runs Python 2.
 from paddle.trainer.PyDataProvider2 import *
 
 UNKNOWN_WORD = 0

@@ -1,6 +1,6 @@
-"""A training from beginning to end: reviews, cut into shards, trained by three nodes on this machine, checked.
+"""Run a whole training on this machine: make reviews, split them into shards, train on three nodes, show the accuracy.
 
-`make demo` runs it by a Python with Paddle 2.6 and the launcher. What it makes stays in ./demo-output.
+`make demo` runs it with a Python that has Paddle 2.6 and the launcher. Its files stay in ./demo-output.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ def main() -> int:
     job, source = volume / "quick-start", volume / "source"
     say(f"1. a data set: {EXAMPLES} reviews with labels, in {source}")
     run(sys.executable, HERE / "make_data.py", source, f"--examples={EXAMPLES}", "--seed=1")
-    say(f"2. cut into {NODES} shards, in {job}")
+    say(f"2. split into {NODES} shards, in {job}")
     made = ("--data", source / "data", "--config", source / "quick_start", "--out", job)
     run(*LAUNCHER, "shard", *made, "--count", NODES, "--anywhere")
-    say(f"3. trained by {NODES} nodes of server and trainer, {PASSES} passes; Ctrl-C ends all of it")
+    say(f"3. trained by {NODES} nodes with a server and a trainer each, {PASSES} passes; Ctrl-C ends all of it")
     told = {"JOB_NAME": job.name, "JOB_PATH": str(volume), "TRAIN_CONFIG_DIR": "quick_start"}
     program = (sys.executable, "ps.py", f"--passes={PASSES}", "--log-period=100")
     run(*LAUNCHER, "local", "--nodes", NODES, "--launcher-mode=ps", "--", *program, **told)
-    say("4. what the volume says about the job")
+    say("4. the members of the job, by the files on the volume")
     run(*LAUNCHER, "status", job)
-    say("5. what is left")
+    say("5. the files that stay")
     for path in (f"output/pass-{PASSES - 1:05d}/model.pdparams", "output/node_1/train.log", "output/node_1/server.log"):
         say(f"   {job / path}")
     log = (job / "output" / "node_0" / "train.log").read_text()
     say("6. how good it is: " + next(line for line in log.splitlines() if line.startswith("accuracy=")))
-    say("Next: examples/quick_start/README.md for the programs, docs/kubernetes.md for pods")
+    say("Next: read examples/quick_start/README.md about the programs, docs/kubernetes.md about pods")
     return 0
 
 
@@ -45,7 +45,7 @@ def say(text: str) -> None:
 
 
 def run(*command: object, **variables: str) -> None:
-    """Go on only after success; a failure has said what it is. Ctrl-C reaches the command itself, which then ends."""
+    """Run a command; end with its exit code if it fails, since it has printed why. Ctrl-C reaches the command, too."""
     with subprocess.Popen([str(word) for word in command], env={**os.environ, **variables}) as running:
         try:
             code = running.wait()

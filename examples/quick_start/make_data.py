@@ -1,7 +1,7 @@
-"""The quick start's data set, made with a seed: reviews, each with a label that says whether it praises or blames.
+"""Make the quick start's data set from a seed: reviews, each with a label that says whether it praises or blames.
 
-The training lines speak of one kind of product after another, each with its own words of praise and blame, while the
-test lines speak of all: a model that never saw one of the shards is plainly worse.
+The training lines are about one kind of product after another, each with its own words of praise and blame. The test
+lines are about all kinds. So a model that has not seen one of the shards is clearly worse.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONFIGURATION = (
 
 
 def review(dice: random.Random, kind: int) -> str:
-    """One line: the label, and words of which about a third tell it."""
+    """Return one line: the label, and words, of which about a third show the label."""
     label = dice.randrange(2)
     own, other = (PRAISE, BLAME) if label else (BLAME, PRAISE)
     words = [dice.choice(NEUTRAL) for _ in range(dice.randint(5, 9))]
@@ -45,7 +45,7 @@ def review(dice: random.Random, kind: int) -> str:
 
 
 def make(out: Path, examples: int, seed: int) -> None:
-    """Write OUT/data, which is to be cut into shards, and OUT/quick_start, the configuration, which all members get."""
+    """Write OUT/data, which is then split into shards, and OUT/quick_start, the configuration for all members."""
     dice = random.Random(seed)
     files = {
         "train.txt": "".join(review(dice, index * KINDS // examples) for index in range(examples)),
@@ -65,8 +65,8 @@ def make(out: Path, examples: int, seed: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder that gets data/ and quick_start/")
-    parser.add_argument("--examples", type=int, default=3000, help="how many to train on (default 3000)")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same data (default 1)")
+    parser.add_argument("out", type=Path, help="the folder for data/ and quick_start/")
+    parser.add_argument("--examples", type=int, default=3000, help="how many reviews to train on (default 3000)")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same data (default 1)")
     arguments = parser.parse_args()
     make(arguments.out, arguments.examples, arguments.seed)

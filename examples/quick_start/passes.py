@@ -1,12 +1,12 @@
-"""What ps.py and collective.py have in common: their flags, the lines that they print, and how they save and go on.
+"""What ps.py and collective.py have in common: their flags, the lines that they print, and how they save and resume.
 
 training pass=3 batch=40 loss=0.312345 examples/s=5120           every few batches
 Pass=3 Batch=50 samples=1000 loss=0.305678 examples/s=5087       at the end of a pass, which counts from 0
 seen trainer=1 lines=1000 least=5 most=5 sha256=0f3a...          at the end: how often each line of the shard was
 accuracy=0.917 loss=0.234567 on 600 held-out examples            at the end, by trainer 0
 
-A program that is started again goes on after the pass of LAUNCHER_RESUME_DIR, and says so first; `seen` counts what
-was learned from since then.
+A program that is started again resumes after the pass of LAUNCHER_RESUME_DIR, and first prints that. `seen` counts
+only what it has learned from since then.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from reviews import Reviews
 DATA = Path(os.environ.get("LAUNCHER_DATA_DIR", "data"))
 SAVE = Path(os.environ.get("LAUNCHER_SAVE_DIR", "output"))
 RESUME = os.environ.get("LAUNCHER_RESUME_DIR", "")  # the folder of the newest whole pass, empty at the beginning
-MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and what it has of words: a row of two numbers for each
+MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and its one table: two numbers for each word
 
 
 def flags(description: str | None) -> argparse.ArgumentParser:
-    """Who the peers are is no flag: the launcher's variables tell."""
+    """Return a parser with the flags of both programs. Peers are not among them: the variables name those."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=count, default=5, help="how often to go through the shard (default 5)")
     parser.add_argument("--batch-size", type=count, default=20, help="reviews of a shard in a batch (default 20)")
@@ -49,7 +49,7 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """Loss and speed of one pass, a line every few batches."""
+    """Print the loss and the speed of one pass, every few batches."""
 
     def __init__(self, number: int, period: int) -> None:
         self._number = number
@@ -59,7 +59,7 @@ class Progress:
         self._examples = 0
 
     def batch(self, loss: float, examples: int) -> None:
-        """A batch is done: `loss` is the mean of its examples."""
+        """Count a batch that is done. `loss` is the mean of its examples."""
         self._losses.append(loss)
         self._examples += examples
         if len(self._losses) % self._period == 0:
@@ -76,13 +76,13 @@ class Progress:
 
 
 def say_seen(trainer: int, reviews: Reviews) -> None:
-    """Whether all of the shard was used, and equally often."""
+    """Print whether all lines of the shard were used equally often."""
     least, most = reviews.times_seen.min(), reviews.times_seen.max()
     say(f"seen trainer={trainer} lines={len(reviews)} least={least} most={most} sha256={reviews.digest}")
 
 
 def say_accuracy(scores: np.ndarray, reviews: Reviews) -> None:
-    """How good the scores of the two labels are, for reviews that nobody trained on."""
+    """Print how good the scores of the two labels are, for reviews that were not trained on."""
     right = scores[np.arange(len(reviews)), reviews.labels]
     wrong = scores[np.arange(len(reviews)), 1 - reviews.labels]
     loss = np.logaddexp(0, wrong - right).mean()
@@ -90,7 +90,7 @@ def say_accuracy(scores: np.ndarray, reviews: Reviews) -> None:
 
 
 def first() -> int:
-    """The pass after the one to go on from, 0 at the beginning."""
+    """Return the pass to begin with: the one after the newest whole pass, 0 at the beginning."""
     if not RESUME:
         return 0
     found = re.fullmatch(r"pass-(\d{5,})", Path(RESUME).name)
@@ -100,17 +100,17 @@ def first() -> int:
 
 
 def left(wanted: int) -> range:
-    """The passes that are still to be trained; says so where some are there already."""
+    """Return the passes that are still to be trained. Print a line if some are there already."""
     passes = range(first(), wanted)
     if not passes:
         say(f"all {wanted} passes are there: nothing is left to train after {RESUME}")
     elif passes[0]:
-        say(f"goes on with pass {passes[0]}, from the model of {RESUME}")
+        say(f"resumes with pass {passes[0]}, from the model of {RESUME}")
     return passes
 
 
 def saved_weights() -> np.ndarray | None:
-    """Those of the pass to go on from, none at the beginning."""
+    """Return the weights of the newest whole pass, None at the beginning."""
     if first() == 0:
         return None
     weights: np.ndarray = paddle.load(str(Path(RESUME) / MODEL), return_numpy=True)[WEIGHTS]
@@ -118,7 +118,7 @@ def saved_weights() -> np.ndarray | None:
 
 
 def save(number: int, weights: np.ndarray) -> None:
-    """The model of a pass, which counts once its folder has `done`: not before all of the rest is on the disk."""
+    """Save the model of a pass. It counts once its folder has `done`, so that comes last, after all else is synced."""
     folder = SAVE / f"pass-{number:05d}"
     model, done = folder / MODEL, folder / "done"
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def save(number: int, weights: np.ndarray) -> None:
 
 
 def _sync(*paths: Path) -> None:
-    """Files, and folders with the names in them, survive a loss of power from here on."""
+    """Make files, and the names in folders, survive a loss of power."""
     for path in paths:
         opened = os.open(path, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
 """Logistic regression over a bag of words, trained through parameter servers by Paddle 2.6.
 
-The same program is a server or a trainer, as TRAINING_ROLE says. Each trainer reads a shard of its own and learns on a
-copy of the words' weights. What it learned goes to the servers every few batches, and what others learned comes back.
+The same program is a server or a trainer: TRAINING_ROLE tells which. Each trainer reads a shard of its own and learns
+on a copy of the weights. Every few batches it sends to the servers what it learned, and gets what the others learned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Network:
 
 
 class Trainer:
-    """Goes over its shard; trainer 0 also saves the model and tells how good it is."""
+    """Trains on its shard. Trainer 0 also saves the model and prints how good it is."""
 
     def __init__(self, network: Network, dictionary: Dictionary) -> None:
         self._network = network
@@ -58,7 +58,7 @@ class Trainer:
             self._weights().set(weights, paddle.CPUPlace())
 
     def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
-        """The passes that are left, to the model that all trainers made together."""
+        """Train the passes that are left, then print how good the model of all trainers is."""
         reviews = Reviews(passes.DATA / "train.txt", self._dictionary)
         if left := passes.left(wanted):
             self._train(left, reviews, batch_size, seed, log_period)
@@ -86,7 +86,7 @@ class Trainer:
         return float(loss)
 
     def _weights(self) -> core.LoDTensor:
-        """This trainer's copy."""
+        """Return this trainer's copy of the weights."""
         return paddle.static.global_scope().find_var(passes.WEIGHTS).get_tensor()
 
     def _evaluate(self) -> None:
@@ -97,10 +97,10 @@ class Trainer:
 
 
 class Meeting:
-    """Where trainers wait for each other after a pass: fleet's own barrier is for jobs with gloo.
+    """Where trainers wait for each other after a pass, since fleet's own barrier needs gloo.
 
-    Trainer 0 arrives last, once it has saved: the model of a pass has been through that pass with all of them, and
-    nobody is in the next one before it is there to go on from.
+    Trainer 0 saves when all others have arrived, and arrives after that. So the saved model has that pass of all
+    trainers, and no trainer begins the next pass before the job can resume from this one.
     """
 
     def __init__(self, rank: int, count: int) -> None:
@@ -114,7 +114,7 @@ class Meeting:
         self._meetings += 1
 
     def wait_for_others(self) -> None:
-        """By trainer 0, which has yet to arrive."""
+        """Wait for all but trainer 0, which calls this before it arrives itself."""
         self._wait_for((self._meetings + 1) * self._count - 1)
 
     def wait_for_all(self) -> None:
@@ -127,7 +127,7 @@ class Meeting:
 
 @contextmanager
 def _without_chatter() -> Iterator[None]:
-    """Paddle prints dozens of lines about its tables, and warns that gloo is off, as it should be."""
+    """Hide what Paddle prints: dozens of lines about its tables, and a warning that gloo is off, as intended."""
     warnings.filterwarnings("ignore", "gloo")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         yield
@@ -150,14 +150,14 @@ def main() -> None:
             fleet.init_server()
         else:
             trainer = Trainer(network, dictionary)
-            fleet.init_worker()  # trainer 0 gives the servers its weights, and the others take them from there
+            fleet.init_worker()  # trainer 0 sends its weights to the servers, and the others get them from there
     if fleet.is_server():
         fleet.run_server()  # does not return: the launcher ends it when all have trained
         return
     try:
         trainer.train(given.passes, given.batch_size, given.seed, given.log_period)
     finally:
-        fleet.stop_worker()  # else Paddle crashes at the exit, and its code is no longer ours
+        fleet.stop_worker()  # without it Paddle crashes at the exit, and changes the exit code
 
 
 if __name__ == "__main__":

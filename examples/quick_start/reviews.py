@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 UNKNOWN_WORD = 0
-DICTIONARY = Path(__file__).with_name("dict.txt")  # which servers need too: they get no shard
+DICTIONARY = Path(__file__).with_name("dict.txt")  # beside the programs: servers need it, too, and get no shard
 
 
 class Dictionary:
-    """The words of dict.txt. `padding` is a number that no word has, to make rows of words equally long."""
+    """The words of dict.txt. `padding` is a number that no word has: it makes all rows of words equally long."""
 
     def __init__(self) -> None:
         self._numbers = {word: number for number, word in enumerate(DICTIONARY.read_text().split())}
@@ -24,7 +24,7 @@ class Dictionary:
 
 
 class Reviews:
-    """One file of reviews, which keeps count of how often each was given out."""
+    """One file of reviews, with a count of how often each review was used."""
 
     def __init__(self, file: Path, dictionary: Dictionary) -> None:
         content = file.read_bytes()
@@ -41,7 +41,7 @@ class Reviews:
         return len(self.labels)
 
     def batches(self, count: int, seed: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Words and labels of each of `count` batches: every review once, in an order that the seed decides."""
+        """Yield the words and labels of `count` batches: each review once, in an order that depends on the seed."""
         order = np.random.RandomState(list(seed)).permutation(len(self))
         for chosen in np.array_split(order, count):
             self.times_seen[chosen] += 1

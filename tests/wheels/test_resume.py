@@ -59,7 +59,7 @@ def assert_goes_on_after_a_kill(job: Job, python: str, program: str) -> None:
     assert_models(job, PASSES)
     for rank in range(job.size):
         before, after = generations(job, rank)
-        assert f"goes on with pass 2, from the model of {job.output}/pass-00001\n" in after
+        assert f"resumes with pass 2, from the model of {job.output}/pass-00001\n" in after
         assert list(losses(after)) == [2, 3, 4]
         assert losses(after)[2] < losses(before)[1]  # not what new weights would have to begin with
         assert _SEEN.findall(after) == [("3", "3")]
