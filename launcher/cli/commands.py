@@ -50,7 +50,7 @@ COMMANDS: tuple[Command, ...] = (
             "the job's exit code.",
             "Without --, it trains with Paddle v0. Flags that do not begin with --launcher- go to `paddle train`, "
             "unchanged and in order; `paddle train --help` in the image explains those.",
-            "After --, every word belongs to your program, which trains with Paddle 2 or 3: "
+            "After --, every word belongs to your program, which trains with Paddle 2.x or 3.x: "
             "`run -- python train.py --help` prints the help of train.py.",
         ),
         (
@@ -61,8 +61,8 @@ COMMANDS: tuple[Command, ...] = (
             (int(Exit.TIMED_OUT), "the other pods did not come in time: the message says why"),
             (int(Exit.PEER_LOST), "another pod was lost: it was killed, or its node is gone"),
             _ENVIRONMENT,
-            (int(Exit.STOPPED), "told to stop, and stopped"),
-            ("other", "that of the trainer or pserver that failed; docs/exit-codes.md has all"),
+            (int(Exit.STOPPED), "this pod was told to stop, and stopped"),
+            ("other", "the code of the trainer or pserver that failed; docs/exit-codes.md has all codes"),
         ),
         (
             "paddle-launcher run --config=trainer_config.lr.py --num_passes=5",
@@ -79,8 +79,8 @@ COMMANDS: tuple[Command, ...] = (
         (
             "Show what `run` would do with these variables and arguments: rank, members, copies, and each process with "
             "its arguments. It starts nothing. Without --discover it contacts no other pod, and shows placeholders for "
-            "what only the other pods can tell.",
-            "It takes all that `run` takes: see `paddle-launcher run --help`.",
+            "values that come from other pods.",
+            "It takes all flags and arguments of `run`: see `paddle-launcher run --help`.",
         ),
         (
             (0, "the plan is printed"),
@@ -109,15 +109,15 @@ COMMANDS: tuple[Command, ...] = (
         MACHINE,
         "Run a whole job on this machine, one launcher per node",
         (
-            "Run a whole job on this machine: N launchers, each in a network of its own, by the same code as in pods. "
-            "Lines of output begin with the node's rank. It needs root or user namespaces.",
-            "It takes all that `run` takes: see `paddle-launcher run --help`.",
+            "Run a whole job on this machine: N launchers, each in a network of its own, with the same code as in "
+            "pods. Each line of output begins with the rank of its node. It needs root or user namespaces.",
+            "It takes all flags and arguments of `run`: see `paddle-launcher run --help`.",
         ),
         (
             (0, "the job is complete"),
             _USAGE,
-            (int(Exit.CONFIG), "a variable is missing or wrong, or this machine allows no networks"),
-            ("other", "that of the node that failed first"),
+            (int(Exit.CONFIG), "a variable is missing or wrong, or this machine allows no network namespaces"),
+            ("other", "the code of the node that failed first"),
         ),
         (
             "paddle-launcher local --nodes 3 --config=trainer_config.lr.py",
@@ -132,8 +132,8 @@ COMMANDS: tuple[Command, ...] = (
         MACHINE,
         "Split a data set into one folder per trainer",
         (
-            "Split a data set for N trainers: OUT/0/data, OUT/1/data and so on, each with a share of the lines, which "
-            "stay whole. Running it again changes nothing.",
+            "Split a data set for N trainers, into OUT/0/data, OUT/1/data and so on. Each trainer gets a share of the "
+            "lines; no line is cut. Running it again changes nothing.",
         ),
         (
             (0, "all shards are there"),
@@ -160,7 +160,7 @@ COMMANDS: tuple[Command, ...] = (
             (0, "rendered, perhaps with notes"),
             _USAGE,
             (int(Exit.NO_INPUT), "FILE cannot be read"),
-            (int(Exit.CONFIG), "FILE has no PaddleJob or a wrong one; with --strict also: notes"),
+            (int(Exit.CONFIG), "FILE has no PaddleJob or a wrong one; with --strict also: there are notes"),
         ),
         (
             "paddle-launcher render job.yaml | kubectl apply -f -",
@@ -172,7 +172,10 @@ COMMANDS: tuple[Command, ...] = (
         "completion",
         MACHINE,
         "Print the tab completion for bash, zsh or fish",
-        ("Print the tab completion for one shell: commands, flags and files. Each example loads it into new shells.",),
+        (
+            "Print the tab completion for one shell: commands, flags and files. Each example loads it in all "
+            "new shells.",
+        ),
         ((0, "printed"), _USAGE),
         (
             "echo 'source <(paddle-launcher completion bash)' >> ~/.bashrc",
@@ -194,8 +197,8 @@ COMMANDS: tuple[Command, ...] = (
         CLUSTER,
         "Create a PaddleJob in the cluster",
         (
-            "Create what `render` prints in the cluster, all objects or none. A job of the same name is an error. With "
-            "--watch, Ctrl-C ends the watching, and the job runs on.",
+            "Create in the cluster what `render` prints: all objects or none. A job of the same name is an error. With "
+            "--watch, Ctrl-C only ends the watching: the job continues.",
         ),
         (
             (0, "created; with --watch: the job is complete"),
@@ -204,7 +207,7 @@ COMMANDS: tuple[Command, ...] = (
             *_API[:2],
             (int(Exit.CONFIG), "FILE has no PaddleJob or a wrong one, its name is taken, or no cluster is known"),
             (_INTERRUPTED, "interrupted with Ctrl-C"),
-            ("other", "with --watch: that of the job"),
+            ("other", "with --watch: the exit code of the job"),
         ),
         (
             "paddle-launcher submit --watch job.yaml",
@@ -217,8 +220,8 @@ COMMANDS: tuple[Command, ...] = (
         CLUSTER,
         "Show the members of a job, one per line",
         (
-            "Show the members of a job, one per line. A folder on the volume tells more: the last pass, and how often "
-            "the job has started. It needs no cluster.",
+            "Show the members of a job, one per line. For a folder on the volume it also shows the last pass, and how "
+            "often the job has started. A folder needs no cluster.",
         ),
         ((0, "printed"), _USAGE, (int(Exit.NO_INPUT), "there is no such folder or job"), *_API),
         ("paddle-launcher status /volume/quick-start", "paddle-launcher status -n research wide-and-deep"),
@@ -228,7 +231,7 @@ COMMANDS: tuple[Command, ...] = (
         "logs",
         CLUSTER,
         "Print the output of one member of a job",
-        ("Print what a trainer, or a server, of a job in the cluster has printed.",),
+        ("Print the output of one trainer, or of one parameter server, of a job in the cluster.",),
         ((0, "printed"), _USAGE, (int(Exit.NO_INPUT), "there is no such job, or the member has no log"), *_API),
         ("paddle-launcher logs -f wide-and-deep 1", "paddle-launcher logs --role pserver -n research wide-and-deep"),
         flags.logs,

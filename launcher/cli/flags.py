@@ -34,7 +34,7 @@ def _explained(variable: Variable) -> str:
 
 def plan(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--discover", action="store_true", help="look for the other pods, too")
+    parser.add_argument("--discover", action="store_true", help="look for the other pods and show them, too")
 
 
 def local(parser: Parser) -> None:
@@ -62,7 +62,7 @@ def shard(parser: Parser) -> None:
         metavar="NAME",
         help="a file to split, or a pattern (default: train.txt); may be repeated. All other files go to each trainer",
     )
-    parser.add_argument("--anywhere", action="store_true", help="write even where the data is lost with the container")
+    parser.add_argument("--anywhere", action="store_true", help="write even to a place that is lost with the container")
 
 
 def status(parser: Parser) -> None:
@@ -79,14 +79,16 @@ def status(parser: Parser) -> None:
 def render(parser: Parser) -> None:
     from launcher.job.spec import INJECT_IMAGE
 
-    parser.add_argument("--strict", action="store_true", help="fail where a field of FILE cannot be honoured")
+    parser.add_argument("--strict", action="store_true", help="fail if a field of FILE cannot be honoured")
     parser.add_argument(
-        "--no-inject", action="store_true", help="bring no launcher along: the image has paddle-launcher in its PATH"
+        "--no-inject",
+        action="store_true",
+        help="add no launcher to the pods: the image has paddle-launcher in its PATH",
     )
     parser.add_argument(
         "--launcher-image", metavar="IMAGE", help=f"the image that brings the launcher (default: {INJECT_IMAGE})"
     )
-    parser.add_argument("--entrypoint", metavar="COMMAND", help="what runs where a template has no command")
+    parser.add_argument("--entrypoint", metavar="COMMAND", help="the command for templates that have none")
     parser.add_argument("file", metavar="FILE", help="YAML with a PaddleJob; - is standard input")
 
 
@@ -144,7 +146,7 @@ def _job(parser: Parser) -> None:
 
 
 def _text_or_none(text: str) -> str | None:
-    """An empty namespace, as of an unset variable of the shell, is none."""
+    """Return None for an empty namespace, as an unset variable of the shell leaves it."""
     return text or None
 
 
