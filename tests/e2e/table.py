@@ -1,4 +1,4 @@
-"""What a run of the end-to-end tests leaves to read: a row a case, with its result and its seconds."""
+"""The page with the results of a run of the end-to-end tests: one row per case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RESULTS = ("passed", "failed", "error", "skipped")
 
 
 def rows(stats: Mapping[str, Iterable[object]]) -> list[tuple[str, str, float]]:
-    """From pytest's reports of setup, call and teardown to one row a case, in the order of running."""
+    """Return one row per case: name, result, seconds of setup, call and teardown. Sorted by file and name."""
     seconds: dict[str, float] = {}
     results: dict[str, str] = {}
     for outcome in ("", *_RESULTS):
@@ -32,7 +32,7 @@ def page(found: list[tuple[str, str, float]]) -> str:
     nodes = len(json.loads(kubectl("get", "nodes", "-o", "json"))["items"])
     total = sum(seconds for _, _, seconds in found)
     lines = [
-        "# End-to-end tests: case, result, seconds",
+        "# Results of the end-to-end tests",
         "",
         f"Run on {time.strftime('%Y-%m-%d')} by `make e2e TABLE=docs/e2e.md`: Kubernetes {version}, {nodes} nodes, "
         f"{len(found)} cases in {total:.0f} s, one after another, each in a namespace of its own.",
@@ -45,7 +45,7 @@ def page(found: list[tuple[str, str, float]]) -> str:
 
 
 def _in_words(nodeid: str) -> str:
-    """tests/e2e/test_job.py::test_a_thing[x] is `job: a thing (x)`."""
+    """Return `job: a thing (x)` for tests/e2e/test_job.py::test_a_thing[x]."""
     file, _, name = nodeid.partition("::")
     name, _, parameters = name.partition("[")
     room = file.rpartition("/")[2].removeprefix("test_").removesuffix(".py")
