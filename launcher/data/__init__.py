@@ -1,1 +1,1 @@
-"""Copy folders: volume to work directory, data set to shards. Forked workers do what may block."""
+"""Copy folders: from the volume to the work directory, and from a data set to shards."""

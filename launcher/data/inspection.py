@@ -1,6 +1,6 @@
-"""What is there: folders, files, links, room. Run by workers, since all of it may block.
+"""Read what folders contain, and how much space a file system has. Workers call these functions, since each may block.
 
-Paths are bytes: names on a volume need not be UTF-8. Arguments and results are plain enough for `marshal`.
+Paths are bytes, since names on a volume need not be UTF-8. Arguments and results are of types that `marshal` knows.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import stat
 
 from launcher.base.files import cannot_read, cannot_write
 
-File = tuple[bytes, int, int, int, int, int]  # path, start and length of the part to copy, whole size, mtime, mode
-Link = tuple[bytes, bytes]  # path, where it leads
-Unlike = tuple[list[File], list[Link], int, int]  # what is to be copied, how many of it are there, and their bytes
-Look = tuple[bytes, str, int, int, int, bytes]  # path, kind, size, mtime, mode, where a link leads
+File = tuple[bytes, int, int, int, int, int]  # path, start and length of the range to copy, whole size, mtime, mode
+Link = tuple[bytes, bytes]  # path, target
+Folder = tuple[bytes, int, int, list[bytes], list[bytes]]  # path, mode, mtime, the folders in it, all other entries
+Entry = tuple[bytes, str, int, int, int, bytes]  # path, kind, size, mtime, mode, target of a link
+Differences = tuple[list[File], list[Link], int, int]  # what to copy; number and bytes of the files that it replaces
+FreeSpace = tuple[int, int, int, int, bytes]  # device, block size, free bytes, free inodes or -1, the folder asked
 
 
-def real(path: bytes) -> bytes:
-    """The path without links."""
+def resolve(path: bytes) -> bytes:
+    """Return the path with all links resolved."""
     return os.path.realpath(path)
 
 
-def exists(path: bytes) -> str:
-    """What is at the path, behind links: "folder", "something else", or nothing."""
+def kind_of(path: bytes) -> str:
+    """Return "folder" or "something else", or "" if nothing is there. Follows links."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -33,8 +35,8 @@ def exists(path: bytes) -> str:
     return "folder" if stat.S_ISDIR(mode) else "something else"
 
 
-def around(path: bytes) -> tuple[bytes, list[bytes]]:
-    """The nearest folder above that exists, and the names in it. A path that ends with a slash counts itself."""
+def nearest_folder(path: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the nearest parent that exists, and the names in it. If the path ends with a slash, it may be itself."""
     while True:
         path = os.path.dirname(path) or b"/"
         try:
@@ -45,80 +47,103 @@ def around(path: bytes) -> tuple[bytes, list[bytes]]:
             raise cannot_read(path, error) from error
 
 
-def list_folder(root: bytes, path: bytes) -> tuple[bytes, int, int, list[bytes], list[bytes]]:
-    """A folder below root: its mode and time, the folders in it, and all else in it."""
+def list_names(path: str) -> list[str]:
+    """Return the names in a folder; none if there is no folder."""
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def read_file(path: str) -> bytes:
+    """Return the content of a small file; b"" if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def scan_folder(root: bytes, path: bytes) -> Folder:
+    """Return a folder below `root` with the paths of its entries."""
     folders: list[bytes] = []
     others: list[bytes] = []
-    whole = os.path.join(root, path)
+    absolute = os.path.join(root, path)
     try:
-        about = os.stat(whole)
-        with os.scandir(whole) as entries:
+        attributes = os.stat(absolute)
+        with os.scandir(absolute) as entries:
             for entry in entries:
                 (folders if entry.is_dir(follow_symlinks=False) else others).append(os.path.join(path, entry.name))
     except OSError as error:
-        raise cannot_read(whole, error) from error
-    return path, about.st_mode, about.st_mtime_ns, folders, others
+        raise cannot_read(absolute, error) from error
+    return path, attributes.st_mode, attributes.st_mtime_ns, folders, others
 
 
-def look_at(root: bytes, paths: list[bytes]) -> list[Look]:
-    """Files, links and the rest, as they are to be copied.
+def examine(root: bytes, paths: list[bytes]) -> list[Entry]:
+    """Return how each path is to be copied.
 
-    A link that stays inside root is copied as a link. One that leads out of it to a file is copied as that file, one
-    that leads to a folder outside as a link to where that folder is now.
+    A link to a path inside `root` is copied as a link. A link to a file outside is copied as that file. A link to a
+    folder outside is copied as a link to the folder's absolute path.
     """
-    return [_look_at(root, path) for path in paths]
+    return [_examine(root, path) for path in paths]
 
 
-def _look_at(root: bytes, path: bytes) -> Look:
-    whole = b"%b/%b" % (root, path)
+def _examine(root: bytes, path: bytes) -> Entry:
+    absolute = b"%b/%b" % (root, path)
     try:
-        about = os.lstat(whole)
-        if stat.S_ISLNK(about.st_mode):
-            return _look_at_link(root, path, about)
+        attributes = os.lstat(absolute)
+        if stat.S_ISLNK(attributes.st_mode):
+            return _examine_link(root, path, attributes)
     except OSError as error:
-        raise cannot_read(whole, error) from error
-    kind = "file" if stat.S_ISREG(about.st_mode) else "special"
-    return path, kind, about.st_size, about.st_mtime_ns, about.st_mode, b""
+        raise cannot_read(absolute, error) from error
+    kind = "file" if stat.S_ISREG(attributes.st_mode) else "special"
+    return path, kind, attributes.st_size, attributes.st_mtime_ns, attributes.st_mode, b""
 
 
-def _look_at_link(root: bytes, path: bytes, about: os.stat_result) -> Look:
-    whole = os.path.join(root, path)
-    leads = os.readlink(whole)
-    there = os.path.normpath(os.path.join(os.path.dirname(whole), leads))
+def _examine_link(root: bytes, path: bytes, attributes: os.stat_result) -> Entry:
+    absolute = os.path.join(root, path)
+    target = os.readlink(absolute)
+    target_path = os.path.normpath(os.path.join(os.path.dirname(absolute), target))
     kind = "link"
     try:
-        behind = os.stat(whole)
+        of_target = os.stat(absolute)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             raise
         kind = "dangling"
     else:
-        if not there.startswith(root.rstrip(b"/") + b"/"):
-            if stat.S_ISREG(behind.st_mode):
-                return path, "file", behind.st_size, behind.st_mtime_ns, behind.st_mode, b""
-            kind, leads = "outside", there
-    return path, kind, 0, about.st_mtime_ns, about.st_mode, leads
+        if not target_path.startswith(root.rstrip(b"/") + b"/"):
+            if stat.S_ISREG(of_target.st_mode):
+                return path, "file", of_target.st_size, of_target.st_mtime_ns, of_target.st_mode, b""
+            kind, target = "outside", target_path
+    return path, kind, 0, attributes.st_mtime_ns, attributes.st_mode, target
 
 
-def differing(root: bytes, files: list[File], links: list[Link], trusted: bool) -> Unlike:
-    """What of these is to be copied to root.
+def find_differences(root: bytes, files: list[File], links: list[Link], ours: bool) -> Differences:
+    """Return which of these files and links must be copied to `root`.
 
-    Where we put the same file earlier (`trusted`) and its size and time still agree, it is not copied again.
+    With `ours` an earlier run copied these files: those that still have the same size and time are skipped.
     """
-    there = freed = 0
-    unlike = []
+    replaced = freed = 0
+    different = []
     for file in files:
-        about = _lstat(os.path.join(root, file[0]))
-        if trusted and about and _alike(about, file):
+        attributes = _lstat(os.path.join(root, file[0]))
+        if ours and attributes and _is_same(attributes, file):
             continue
-        unlike.append(file)
-        if about:
-            there, freed = there + 1, freed + about.st_size
-    return unlike, [link for link in links if _leads(os.path.join(root, link[0])) != link[1]], there, freed
+        different.append(file)
+        if attributes:
+            replaced, freed = replaced + 1, freed + attributes.st_size
+    different_links = [link for link in links if _target(os.path.join(root, link[0])) != link[1]]
+    return different, different_links, replaced, freed
 
 
-def _alike(about: os.stat_result, file: File) -> bool:
-    return stat.S_ISREG(about.st_mode) and (about.st_size, about.st_mtime_ns) == (file[2], file[4])
+def _is_same(attributes: os.stat_result, file: File) -> bool:
+    same = (attributes.st_size, attributes.st_mtime_ns) == (file[2], file[4])
+    return stat.S_ISREG(attributes.st_mode) and same
 
 
 def _lstat(path: bytes) -> os.stat_result | None:
@@ -130,23 +155,21 @@ def _lstat(path: bytes) -> os.stat_result | None:
         raise cannot_write(path, error) from error
 
 
-def _leads(path: bytes) -> bytes | None:
+def _target(path: bytes) -> bytes | None:
     try:
         return os.readlink(path)
     except OSError:
         return None
 
 
-def room(path: bytes) -> tuple[int, int, int, int, bytes]:
-    """Of the file system that would hold the path: its number, its block size, free bytes, free inodes, and where.
-
-    Free inodes are -1 where the file system makes them as needed.
-    """
+def free_space(path: bytes) -> FreeSpace:
+    """Return the free space of the file system that will hold the path. Some file systems do not limit inodes: -1."""
     while not os.path.isdir(path):
         path = os.path.dirname(path.rstrip(b"/")) or b"/"
     try:
-        about = os.statvfs(path)
+        system = os.statvfs(path)
         device = os.stat(path).st_dev
     except OSError as error:
         raise cannot_write(path, error) from error
-    return device, about.f_frsize, about.f_bavail * about.f_frsize, about.f_favail if about.f_files else -1, path
+    free_inodes = system.f_favail if system.f_files else -1
+    return device, system.f_frsize, system.f_bavail * system.f_frsize, free_inodes, path

@@ -1,6 +1,6 @@
-"""Keeps two runs from writing to one folder, from whichever pods, without the file locks that many volumes lack.
+"""A lock on a folder, for processes of any pod. It needs no file locks, which many volumes do not have.
 
-The lock is a file with its holder's token, touched all the time. One that nobody touches for a while was left behind.
+The lock is a file with its holder's token. The holder touches it every 2 s. A lock that is not touched is stale.
 """
 
 from __future__ import annotations
@@ -10,63 +10,102 @@ import os
 import socket
 import time
 
-from launcher.base.files import shown
-from launcher.data import notes
+from launcher.base.files import cannot_read, cannot_write, create_once, make_folder, shown
+from launcher.data.inspection import read_file
 from launcher.errors import Exit, Failure
 
 log = logging.getLogger(__name__)
 
-BEAT = 2.0  # seconds between touches
-PATIENCE = 10.0  # seconds without a touch, as seen here, until a lock counts as left behind
+HEARTBEAT = 2.0  # seconds between touches
+STALE_AFTER = 10.0  # seconds without a touch, by the clock of the process that waits
 _POLL = 0.25
 
 
 class Lock:
-    """Held inside a `with`. Call `beat` about every second."""
+    """A context manager that holds the lock. Call `renew` about every second."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._token = f"process {os.getpid()} on {socket.gethostname()}, {os.urandom(8).hex()}".encode()
-        self._next_beat = 0.0
+        self._next_touch = 0.0
 
     def __enter__(self) -> Lock:
-        holder, touched = notes.claim(self._path, self._token)
+        holder, touched = _claim(self._path, self._token)
         if holder != self._token:
             self._take_over(holder, touched)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if notes.read_file(self._path) == self._token:
+        if read_file(self._path) == self._token:
             os.unlink(self._path)
 
-    def beat(self) -> None:
-        """Show that the holder lives, and find out if the lock was lost."""
-        if time.monotonic() < self._next_beat:
+    def renew(self) -> None:
+        """Touch the lock if a touch is due. Raises Failure if another process has taken it."""
+        if time.monotonic() < self._next_touch:
             return
-        if notes.read_file(self._path) != self._token:
+        if read_file(self._path) != self._token:
             raise self._busy("has taken over")
-        notes.touch(self._path)
-        self._next_beat = time.monotonic() + BEAT
+        _touch(self._path)
+        self._next_touch = time.monotonic() + HEARTBEAT
 
     def _take_over(self, holder: bytes, touched: int) -> None:
-        """Wait until the lock is clearly left behind, then make it ours."""
-        log.info(f"{shown(self._path)} is held by {_name(holder)}: waiting {PATIENCE:.0f} s to see if that still runs")
-        deadline = time.monotonic() + PATIENCE
+        """Wait until the lock is stale, then take it. Raises Failure if its holder is alive."""
+        log.info(
+            f"{shown(self._path)} is held by {_name(holder)}: waiting {STALE_AFTER:.0f} s to see if that still runs"
+        )
+        deadline = time.monotonic() + STALE_AFTER
         while time.monotonic() < deadline:
             time.sleep(_POLL)
-            now = notes.claim(self._path, self._token)
+            now = _claim(self._path, self._token)
             if now[0] == self._token:
                 return
             if now != (holder, touched):
                 raise self._busy("is at work there", now[0])
-        if not notes.take_away(self._path, holder) or notes.claim(self._path, self._token)[0] != self._token:
-            raise self._busy("was faster")
+        if not _remove_stale(self._path, holder) or _claim(self._path, self._token)[0] != self._token:
+            raise self._busy("has taken the lock first")
 
     def _busy(self, does: str, holder: bytes = b"") -> Failure:
         who = f" ({_name(holder)})" if holder else ""
         where = shown(os.path.dirname(self._path))
-        return Failure(Exit.CANNOT_WRITE, f"another `paddle-launcher shard`{who} {does}: {where}: let it end first")
+        return Failure(Exit.CANNOT_WRITE, f"another `paddle-launcher shard`{who} {does}: {where}: wait until it ends")
 
 
 def _name(token: bytes) -> str:
     return shown(token.rsplit(b",", 1)[0])
+
+
+def _claim(path: str, token: bytes) -> tuple[bytes, int]:
+    """Create the file unless it exists. Return the token in it, and when it was last touched."""
+    make_folder(os.path.dirname(path))
+    holder = create_once(path, token)
+    try:
+        with open(path, "rb") as file:  # opening makes an NFS client ask the server; a plain stat may be out of date
+            return holder, os.fstat(file.fileno()).st_mtime_ns
+    except FileNotFoundError:
+        return b"", 0
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def _touch(path: str) -> None:
+    """Set the file's time to now, by the clock of the volume's server."""
+    try:
+        os.utime(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _remove_stale(path: str, token: bytes) -> bool:
+    """Remove the file if it still has this token. Return False if another process has it by now."""
+    aside = f"{path}.{os.urandom(8).hex()}"
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    is_stale = read_file(aside) == token
+    if not is_stale:
+        create_once(path, read_file(aside))  # the lock of a faster process: put it back
+    os.unlink(aside)
+    return is_stale

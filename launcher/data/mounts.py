@@ -1,4 +1,4 @@
-"""Whether a path outlives the container, told from the text of /proc/self/mountinfo."""
+"""Which mounts of a container are volumes, read from the text of /proc/self/mountinfo."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _NOT_VOLUMES = {
     *("hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "securityfs", "sysfs", "tmpfs", "tracefs"),
     *_CONTAINER_ROOTS,
 }
-_SYSTEM = ("/dev/", "/etc/", "/proc/", "/sys/")  # bind mounts of single files, in every container
+_SYSTEM = ("/dev/", "/etc/", "/proc/", "/sys/")  # each container has bind mounts of single files there
 _EMPTY_DIR = "/kubernetes.io~empty-dir/"
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount: where, of which type, and which folder of its file system it shows."""
+    """One mount: its mount point, its type, and the folder of the file system that is mounted."""
 
     point: str
     type: str
@@ -26,7 +26,7 @@ class Mount:
 
 
 def parse(mountinfo: str) -> list[Mount]:
-    """The mounts, in the order in which they were made."""
+    """Return the mounts in the order in which they were made."""
     mounts = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -35,8 +35,11 @@ def parse(mountinfo: str) -> list[Mount]:
     return mounts
 
 
-def goes_with_container(mounts: Sequence[Mount], path: str, in_container: bool) -> str:
-    """Why what is written to an absolute path would not outlive the pod, or nothing. Root in layers: a container."""
+def ephemeral_storage(mounts: Sequence[Mount], path: str, in_container: bool) -> str:
+    """Describe the storage below an absolute path if its data is lost with the pod. Return "" if the data is kept.
+
+    A root of layers also shows that this is a container.
+    """
     if not in_container and _mount_of(mounts, "/").type not in _CONTAINER_ROOTS:
         return ""
     mount = _mount_of(mounts, path)
@@ -49,8 +52,8 @@ def goes_with_container(mounts: Sequence[Mount], path: str, in_container: bool) 
     return ""
 
 
-def volumes(mounts: Sequence[Mount]) -> list[str]:
-    """The mounts that may be volumes, for people: "/mnt (nfs4)"."""
+def describe_volumes(mounts: Sequence[Mount]) -> list[str]:
+    """Return the mounts that may be volumes, in the form "/mnt (nfs4)"."""
     return [
         f"{mount.point} ({mount.type})"
         for mount in mounts
@@ -62,12 +65,12 @@ def volumes(mounts: Sequence[Mount]) -> list[str]:
 
 
 def _mount_of(mounts: Sequence[Mount], path: str) -> Mount:
-    """The longest mount point above the path; of several mounts on one point the last is seen."""
-    found = Mount("/", "", "/")
+    """Return the mount with the longest mount point above the path. Of several on one point the last one counts."""
+    longest = Mount("/", "", "/")
     for mount in mounts:
-        if (path + "/").startswith(mount.point.rstrip("/") + "/") and len(mount.point) >= len(found.point):
-            found = mount
-    return found
+        if (path + "/").startswith(mount.point.rstrip("/") + "/") and len(mount.point) >= len(longest.point):
+            longest = mount
+    return longest
 
 
 def _unescape(field: str) -> str:

@@ -1,8 +1,8 @@
-"""Forked workers for file work that may block. The process that holds the pool only hands out tasks.
+"""Forked workers for file operations that may block. The process that holds the pool only distributes tasks.
 
-A task is a function of one of our modules and its arguments; its result comes back. Workers are few at first. While
-they spend most of their time waiting (a network volume: a round trip an operation) more are started; where they
-compete for the processors (a local disk) there are never more than those need.
+A task is a function of an imported module with its arguments. At first there are few workers. More are started while
+the workers mostly wait, as on a network volume with a round trip per operation. On a local disk, where they compete
+for the processors, no more are started.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from launcher.data import byte_counter
+from launcher.data import progress
 from launcher.errors import Exit, Failure
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
 
-MOST = byte_counter.SLOTS  # workers: enough to hide a slow volume's answers, few enough for N pods not to drown it
-_WAITING = 0.25  # a worker that computes, or wants to, for less than this part of its time waits for a file system
-_TICK = 1.0  # seconds between calls of the holder's `tick`
+MAX_WORKERS = progress.SLOTS  # enough to hide a volume's latency, few enough that N pods do not overload it
+_WAITING = 0.25  # a worker that computes, or waits for a processor, for less of its time waits for the file system
+_TICK = 1.0  # seconds between calls of `on_tick`
+_CLOSE_TIMEOUT = 1.0
 _PR_SET_PDEATHSIG = 1
 _LENGTH = struct.Struct("!I")
 
 
 class Pool:
-    """Use as a context manager. `tick` is called about every second while tasks are done.
+    """A context manager. Calls `on_tick` about every second while tasks run.
 
-    `watch` is a pipe's writing end: when its reader is gone, nobody wants the work any more and this process ends.
+    `output` is the writing end of a pipe. When its reader closes it, this process exits: the result is not needed.
     """
 
-    def __init__(self, watch: int | None = None) -> None:
-        self.tick: Callable[[], None] = lambda: None
+    def __init__(self, output: int | None = None) -> None:
+        self.on_tick: Callable[[], None] = lambda: None
         self._next_tick = time.monotonic() + _TICK
-        self._watch = watch
-        self._workers: dict[int, _Worker] = {}  # by the descriptor of its results
+        self._output = output
+        self._workers: dict[int, _Worker] = {}  # by the descriptor of their results
         self._idle: list[_Worker] = []
-        self._first = max(2, len(os.sched_getaffinity(0)))
-        self.waits = False  # whether the last task that was done mostly waited for a file system
-        self._wall = self._busy = 0.0
-        self._before = byte_counter.total()
+        self._min_workers = max(2, len(os.sched_getaffinity(0)))
+        self.last_task_waited = False  # whether it mostly waited for the file system
+        self._wall = self._busy = 0.0  # seconds of the tasks since the last worker was started
+        self._copied_before = progress.copied_bytes()
         self._poll = select.poll()
-        if watch is not None:
-            self._poll.register(watch, 0)
+        if output is not None:
+            self._poll.register(output, 0)
 
     def __enter__(self) -> Pool:
         return self
@@ -59,18 +60,18 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, tasks: Iterable[Task], done: Callable[[Any], Iterable[Task]] = lambda _: ()) -> None:
-        """Do all tasks, and those that `done` makes of each result. Raises the Failure of the first that fails."""
+    def run(self, tasks: Iterable[Task], on_result: Callable[[Any], Iterable[Task]] = lambda _: ()) -> None:
+        """Run all tasks, and those that `on_result` returns for each result. Raises the first Failure of a task."""
         queue = deque(tasks)
         while queue or len(self._idle) < len(self._workers):
-            while queue and (worker := self._free()):
+            while queue and (worker := self._free_worker()):
                 function, *arguments = queue.popleft()
                 _send(worker.tasks, (function.__module__, function.__name__, *arguments))
             for worker in self._ready():
-                queue.extend(done(self._result(worker)))
+                queue.extend(on_result(self._result(worker)))
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Do one task and give its result."""
+        """Run one task and return its result."""
         results: list[T] = []
 
         def keep(result: T) -> Iterable[Task]:
@@ -81,56 +82,57 @@ class Pool:
         return results[0]
 
     def copied(self) -> int:
-        """Bytes copied so far, by all workers of this pool."""
-        return byte_counter.total() - self._before
+        """Return how many bytes the workers of this pool have copied."""
+        return progress.copied_bytes() - self._copied_before
 
     def close(self) -> None:
-        """Kill the workers. One that a stalled volume holds ends when the volume lets go."""
+        """Kill the workers. One that waits for a stalled volume ends when the volume answers."""
         for worker in self._workers.values():
             os.kill(worker.pid, signal.SIGKILL)
             self._poll.unregister(worker.results)
             os.close(worker.results)
             os.close(worker.tasks)
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + _CLOSE_TIMEOUT
         for worker in self._workers.values():
             while os.waitpid(worker.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
                 time.sleep(0.005)
         self._workers.clear()
         self._idle.clear()
 
-    def _free(self) -> _Worker | None:
+    def _free_worker(self) -> _Worker | None:
+        """Return an idle worker or a new one, or None if there are enough."""
         if self._idle:
             return self._idle.pop()
         count = len(self._workers)
-        if count < self._first or (count < MOST and self._busy < _WAITING * self._wall):
-            self._busy = self._wall = 0.0  # the next one only after another result shows the need
+        if count < self._min_workers or (count < MAX_WORKERS and self._busy < _WAITING * self._wall):
+            self._busy = self._wall = 0.0  # start the next one only after another result
             return self._fork()
         return None
 
     def _ready(self) -> list[_Worker]:
-        """Wait for results, or until the next tick."""
+        """Wait for results or for the next tick. Return the workers with results."""
         pause = max(0.0, self._next_tick - time.monotonic())
         ready = self._poll.poll(pause * 1000)
         if time.monotonic() >= self._next_tick:
             self._next_tick = time.monotonic() + _TICK
-            self.tick()
-        if any(fd == self._watch for fd, _ in ready):
-            os._exit(1)  # the workers go with this process
+            self.on_tick()
+        if any(fd == self._output for fd, _ in ready):
+            os._exit(1)  # the kernel then kills the workers
         return [self._workers[fd] for fd, _ in ready]
 
     def _result(self, worker: _Worker) -> Any:
         answer = _receive(worker.results)
         if answer is None:
-            raise self._lost(worker)
+            raise self._explain_death(worker)
         self._idle.append(worker)
         value, failure, wall, busy = answer
         if failure:
             raise Failure(Exit(failure[0]), failure[1])
         self._wall, self._busy = self._wall + wall, self._busy + busy
-        self.waits = busy < _WAITING * wall
+        self.last_task_waited = busy < _WAITING * wall
         return value
 
-    def _lost(self, worker: _Worker) -> Failure:
+    def _explain_death(self, worker: _Worker) -> Failure:
         del self._workers[worker.results]
         self._poll.unregister(worker.results)
         _, status = os.waitpid(worker.pid, 0)
@@ -154,17 +156,17 @@ class Pool:
         return worker
 
     def _serve(self, tasks: int, results: int, slot: int, parent: int) -> NoReturn:
-        """The whole life of a worker. It holds none of the holder's output open, and does not outlive it."""
+        """Run a worker. It keeps no output of its parent open, and does not outlive its parent."""
         try:
-            _die_with(parent)
+            _end_with_parent(parent)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            gc.disable()  # it would touch, and so copy, memory shared with the holder
+            gc.disable()  # a collection would write to, and so copy, memory shared with the parent
             os.umask(0)
             os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-            byte_counter.use(slot)
+            progress.use_slot(slot)
             while (task := _receive(tasks)) is not None:
-                _send(results, _do(task))
+                _send(results, _run_task(task))
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
@@ -179,38 +181,38 @@ class _Worker:
 
 
 def batches(items: Sequence[T], size: Callable[[T], int] = lambda _: 0) -> Iterator[list[T]]:
-    """Cut items into batches: small enough for all workers to have their share, large enough not to count."""
-    most = max(1, min(64, len(items) // (4 * MOST)))
+    """Cut items into batches: small enough to keep all workers busy, large enough that their number costs little."""
+    limit = max(1, min(64, len(items) // (4 * MAX_WORKERS)))
     batch: list[T] = []
     weight = 0
     for item in items:
         batch.append(item)
         weight += size(item)
-        if len(batch) >= most or weight >= 8 * 1024 * 1024:
+        if len(batch) >= limit or weight >= 8 * 1024 * 1024:
             yield batch
             batch, weight = [], 0
     if batch:
         yield batch
 
 
-def _do(task: tuple[Any, ...]) -> tuple[Any, tuple[int, str] | None, float, float]:
+def _run_task(task: tuple[Any, ...]) -> tuple[Any, tuple[int, str] | None, float, float]:
     module, name, *arguments = task
-    wall, busy = time.perf_counter(), _busy()
+    wall, busy = time.perf_counter(), _busy_seconds()
     value = failure = None
     try:
         value = getattr(sys.modules[module], name)(*arguments)
-    except Failure as found:
-        failure = (int(found.code), found.message)
-    return value, failure, time.perf_counter() - wall, _busy() - busy
+    except Failure as error:
+        failure = (int(error.code), error.message)
+    return value, failure, time.perf_counter() - wall, _busy_seconds() - busy
 
 
-def _busy() -> float:
-    """Seconds that this process has computed or waited for a processor: on a busy node no file system is to blame."""
+def _busy_seconds() -> float:
+    """Return for how long this process has computed or waited for a processor, so not for a file system."""
     try:
         with open("/proc/self/schedstat", "rb") as file:
             queued = int(file.read().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
-        queued = 0.0  # a kernel that does not count it
+        queued = 0.0  # this kernel does not count it
     return time.process_time() + queued
 
 
@@ -221,16 +223,16 @@ def _send(pipe: int, message: Any) -> None:
         while rest:
             rest = rest[os.write(pipe, rest) :]
     except BrokenPipeError:
-        pass  # the other side is dead, and reading from it will tell
+        pass  # the other process is dead: the next read shows that
 
 
 def _receive(pipe: int) -> Any:
-    head = _exactly(pipe, _LENGTH.size)
-    data = head and _exactly(pipe, _LENGTH.unpack(head)[0])
+    head = _read_exactly(pipe, _LENGTH.size)
+    data = head and _read_exactly(pipe, _LENGTH.unpack(head)[0])
     return marshal.loads(data) if data else None
 
 
-def _exactly(pipe: int, count: int) -> bytes | None:
+def _read_exactly(pipe: int, count: int) -> bytes | None:
     data = bytearray()
     while len(data) < count:
         more = os.read(pipe, min(count - len(data), 1 << 20))
@@ -240,8 +242,8 @@ def _exactly(pipe: int, count: int) -> bytes | None:
     return bytes(data)
 
 
-def _die_with(parent: int) -> None:
-    """SIGKILL when the parent dies, also if it died before this was asked for."""
+def _end_with_parent(parent: int) -> None:
+    """Get SIGKILL when the parent dies, even if it is already dead."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

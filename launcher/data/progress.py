@@ -1,8 +1,13 @@
-"""What is said of a copy while it runs: names, sizes, rates."""
+"""The progress of a copy: bytes counted by all workers, and log messages with names, sizes and rates.
+
+The counts are in memory that the workers share with the process that forked them. So reading them never waits.
+"""
 
 from __future__ import annotations
 
 import logging
+import mmap
+import struct
 import time
 from collections.abc import Callable, Iterable
 
@@ -10,18 +15,39 @@ from launcher.base.files import shown
 
 log = logging.getLogger(__name__)
 
-_FIRST, _EVERY = 2.0, 10.0  # seconds until the first word of progress, and between later ones
+SLOTS = 32  # one per worker
+_COUNT = struct.Struct("@q")
+_counts = mmap.mmap(-1, _COUNT.size * SLOTS)
+_slot = 0
+
+_FIRST, _INTERVAL = 2.0, 10.0  # seconds until the first message, and between later ones
 
 
-def names(paths: Iterable[bytes], most: int = 20) -> str:
-    """Some names for a message, in the order that people expect: 2 before 10."""
+def use_slot(slot: int) -> None:
+    """Count in this slot from now on. Each live worker must have its own."""
+    global _slot
+    _slot = slot * _COUNT.size
+
+
+def count_bytes(count: int) -> None:
+    """Add copied bytes to the count of this worker."""
+    _COUNT.pack_into(_counts, _slot, _COUNT.unpack_from(_counts, _slot)[0] + count)
+
+
+def copied_bytes() -> int:
+    """Return the bytes copied by all workers of this process, including those of earlier pools."""
+    return sum(count for (count,) in _COUNT.iter_unpack(_counts[:]))
+
+
+def format_names(paths: Iterable[bytes], limit: int = 20) -> str:
+    """Return some of the names for a message, in natural order: 2 before 10."""
     ordered = sorted(paths, key=lambda name: (len(name), name) if name.isdigit() else (1 << 20, name))
-    text = ", ".join(shown(name) for name in ordered[:most])
-    return text + (f" and {len(ordered) - most} more" if len(ordered) > most else "")
+    text = ", ".join(shown(name) for name in ordered[:limit])
+    return text + (f" and {len(ordered) - limit} more" if len(ordered) > limit else "")
 
 
-def size(count: float) -> str:
-    """Bytes for people: 3.1 GiB."""
+def format_size(count: float) -> str:
+    """Return a number of bytes for a message: "3.1 GiB"."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -29,45 +55,46 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def files(count: int) -> str:
-    """A number of files for people: 10,000 files."""
+def format_files(count: int) -> str:
+    """Return a number of files for a message: "10,000 files"."""
     return "1 file" if count == 1 else f"{count:,} files"
 
 
 class Progress:
-    """Says how far something is: first after 2 s, then every 10 s, so short work says nothing."""
+    """Logs the progress of one task: first after 2 s, then every 10 s. A short task logs nothing."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.begin("")
 
-    def begin(self, what: str, total: int = 0) -> None:
-        """From now on it is about this."""
-        self._what, self._total = what, total
-        self._last = self._moved = self._start = self._clock()
-        self._before = 0
-        self._due = self._start + _FIRST
+    def begin(self, task: str, total: int = 0) -> None:
+        """Begin another task, which `total` bytes belong to. Without a total, files are counted."""
+        self._task, self._total = task, total
+        self._logged_at = self._changed_at = self._began_at = self._clock()
+        self._logged = 0
+        self._due = self._began_at + _FIRST
 
-    def at(self, done: int) -> None:
-        """So much is done now: bytes of the total, or files found where there is no total yet."""
+    def update(self, done: int) -> None:
+        """Log the progress if a message is due. `done` counts bytes, or files without a total."""
         now = self._clock()
         if now < self._due:
             return
-        if done != self._before:
-            self._moved = now
-        log.info(f"{self._what}: {self._line(done, now)}")
-        self._last, self._before, self._due = now, done, now + _EVERY
+        if done != self._logged:
+            self._changed_at = now
+        log.info(f"{self._task}: {self._describe(done, now)}")
+        self._logged_at, self._logged, self._due = now, done, now + _INTERVAL
 
     def seconds(self) -> float:
-        """Since it began."""
-        return self._clock() - self._start
+        """Return how long the task has taken so far."""
+        return self._clock() - self._began_at
 
-    def _line(self, done: int, now: float) -> str:
-        so_far = f"{size(done)} of {size(self._total)}" if self._total else f"{files(done)} found so far"
-        if done == self._before and now - self._moved >= _EVERY:
-            return f"{so_far}, nothing for {now - self._moved:.0f} s: is a volume stalled?"
-        if not self._total or not done:
+    def _describe(self, done: int, now: float) -> str:
+        total = self._total
+        so_far = f"{format_size(done)} of {format_size(total)}" if total else f"{format_files(done)} found so far"
+        if done == self._logged and now - self._changed_at >= _INTERVAL:
+            return f"{so_far}, nothing for {now - self._changed_at:.0f} s: is a volume stalled?"
+        if not total or not done:
             return so_far
-        rate = (done - self._before) / (now - self._last)
-        left = (self._total - done) / (done / (now - self._start))
-        return f"{so_far}, {size(rate)}/s, about {left:.0f} s left"
+        rate = (done - self._logged) / (now - self._logged_at)
+        left = (total - done) / (done / (now - self._began_at))
+        return f"{so_far}, {format_size(rate)}/s, about {left:.0f} s left"

@@ -1,4 +1,4 @@
-"""Whether there is room for what is to be copied, before the first byte is."""
+"""Check before a copy that the file systems have enough free space."""
 
 from __future__ import annotations
 
@@ -8,46 +8,47 @@ from launcher.base.files import shown
 from launcher.data import inspection
 from launcher.data.inspection import File
 from launcher.data.pool import Pool
-from launcher.data.progress import size
+from launcher.data.progress import format_size
 from launcher.errors import Exit, Failure
 
 
 class Need:
-    """What one copy needs below `place`: room for files, and inodes. `freed`: bytes that it replaces on the way."""
+    """What one copy needs below `path`: bytes for files, and inodes. `freed`: the bytes of files that it replaces."""
 
-    def __init__(self, what: str, place: bytes, files: Sequence[File], inodes: int, freed: int = 0) -> None:
+    def __init__(self, what: str, path: bytes, files: Sequence[File], inodes: int, freed: int = 0) -> None:
         self.what = what
-        self.place = place
+        self.path = path
         self.files = files
         self.inodes = inodes
         self.freed = freed
 
 
 def check(pool: Pool, needs: Iterable[Need]) -> None:
-    """CANNOT_WRITE with the numbers when a file system has not enough bytes or inodes for all that goes to it."""
+    """Raise Failure (CANNOT_WRITE) if a file system lacks bytes or inodes for all copies that go to it."""
     by_device: dict[int, list[Need]] = {}
-    rooms: dict[int, tuple[int, int, int, bytes]] = {}
+    spaces: dict[int, tuple[int, int, int, bytes]] = {}
     for need in needs:
-        device, block, free, inodes, where = pool.call(inspection.room, need.place)
+        device, block, free, free_inodes, folder = pool.call(inspection.free_space, need.path)
         by_device.setdefault(device, []).append(need)
-        rooms[device] = block, free, inodes, where
-    for device, those in by_device.items():
-        _check(those, *rooms[device])
+        spaces[device] = block, free, free_inodes, folder
+    for device, needs_of_device in by_device.items():
+        _check(needs_of_device, *spaces[device])
 
 
-def _check(needs: list[Need], block: int, free: int, inodes: int, where: bytes) -> None:
+def _check(needs: list[Need], block: int, free: int, free_inodes: int, folder: bytes) -> None:
     what = " and ".join(need.what for need in needs)
     needed = sum(_bytes(need, block) for need in needs)
     if needed > free:
-        text = f"no room for {what} below {shown(where)}: {size(needed)} are needed, {size(free)} are free"
-        raise Failure(Exit.CANNOT_WRITE, f"{text}: free some space there, or give it more")
-    entries = sum(need.inodes for need in needs)
-    if 0 <= inodes < entries:
-        text = f"no room for {what} below {shown(where)}: {entries:,} inodes are needed, {inodes:,} are free"
+        sizes = f"{format_size(needed)} are needed, {format_size(free)} are free"
+        text = f"no room for {what} below {shown(folder)}: {sizes}"
+        raise Failure(Exit.CANNOT_WRITE, f"{text}: free some space there, or use a larger volume")
+    inodes = sum(need.inodes for need in needs)
+    if 0 <= free_inodes < inodes:
+        text = f"no room for {what} below {shown(folder)}: {inodes:,} inodes are needed, {free_inodes:,} are free"
         raise Failure(Exit.CANNOT_WRITE, f"{text}: it holds too many files; remove some, or use another file system")
 
 
 def _bytes(need: Need, block: int) -> int:
-    """In whole blocks. What is replaced makes room as the copy goes, but the new file comes before the old one goes."""
+    """Return the bytes in whole blocks. At least the largest file: it is complete before the old one is removed."""
     sizes = [-(-file[2] // block) * block for file in need.files]
     return max(sum(sizes) - need.freed, max(sizes, default=0))

@@ -1,7 +1,7 @@
-"""A data set split: a folder of files for each trainer, with its own share of the lines of some of them.
+"""Split a data set: one folder per trainer, with its share of the lines of some files and a copy of all others.
 
-Everything new is made beside first and renamed at the end, so a trainer sees an old folder or a new one, whole. Each
-folder that this makes has a hidden mark in it; folders without one belong to somebody else and are never replaced.
+Each folder is made under a temporary name and renamed at the end, so a trainer sees the old folder or the new one.
+Each has a hidden file, its mark. A folder without the mark was made by another program and is never replaced.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from launcher.base.files import make_folder, shown
-from launcher.data import creation, inspection, lines, notes, space, tree
-from launcher.data.creation import PART
+from launcher.data import files, inspection, line_bounds, space, tree
+from launcher.data.files import PART
 from launcher.data.inspection import File
 from launcher.data.pool import Pool
-from launcher.data.progress import Progress, files, names, size
+from launcher.data.progress import Progress, format_files, format_names, format_size
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
 
@@ -30,187 +30,188 @@ MARK = ".paddle-launcher-shard.json"
 
 @dataclass
 class _Target:
-    """One folder to make: all of `tree` but with these files."""
+    """One folder to make: the folders and links of `tree`, and these files."""
 
     what: str
-    place: str
+    path: str
     tree: Tree
     files: list[File]
 
-    def beside(self, word: str) -> bytes:
-        """A hidden name next to it."""
-        folder, name = os.path.split(os.fsencode(self.place))
+    def temporary_path(self, word: str) -> bytes:
+        """Return a hidden name in the same folder."""
+        folder, name = os.path.split(os.fsencode(self.path))
         return os.path.join(folder, PART + word.encode() + b"-" + name)
 
     def mark(self) -> bytes:
-        """What the mark says: it changes with everything that this is made from."""
+        """Return the content of the mark. It changes with everything that the folder is made from."""
         digest = hashlib.sha256(repr((self.files, self.tree.links, self.tree.folders)).encode()).hexdigest()
         return json.dumps({"version": 1, "what": self.what, "of": digest}).encode()
 
 
-class Split:
-    """One run of the command, once its arguments are known to be good."""
+class Splitter:
+    """One run of the command, after its arguments were checked. Calls `renew_lock` while it works."""
 
-    def __init__(self, pool: Pool, out: str, beat: Callable[[], None]) -> None:
+    def __init__(self, pool: Pool, out: str, renew_lock: Callable[[], None]) -> None:
         self._pool = pool
         self._out = out
-        self._beat = beat
+        self._renew_lock = renew_lock
         self._progress = Progress()
 
     def run(self, data: str, config: str | None, count: int, patterns: Sequence[str]) -> None:
-        """Make the shards and the configuration folder, and remove shards that are too many."""
-        targets = self._shards(self._walk("data set", data), count, patterns)
+        """Make the shards and the configuration folder. Remove shards of an earlier split for more trainers."""
+        targets = self._shards(self._scan("data set", data), count, patterns)
         if config is not None:
             targets += self._configuration(config)
         surplus = self._surplus(count)
-        self._refuse_others([target.place for target in targets] + surplus)
-        todo = [target for target in targets if not self._is_there(target)]
+        self._refuse_foreign([target.path for target in targets] + surplus)
+        outdated = [target for target in targets if not self._is_current(target)]
         for target in targets:
-            self._clean(target)
-        space.check(self._pool, [self._need(target) for target in todo])
-        self._make(todo)
-        for target in todo:
-            self._swap(target)
-        for place in surplus:
-            self._remove(place)
+            self._remove_leftovers(target)
+        space.check(self._pool, [self._need(target) for target in outdated])
+        self._make(outdated)
+        for target in outdated:
+            self._publish(target)
+        for path in surplus:
+            self._remove(path)
         make_folder(os.path.join(self._out, "output"))
-        self._tell(targets, todo)
+        self._log_results(targets, outdated)
 
-    def _walk(self, what: str, folder: str) -> Tree:
+    def _scan(self, what: str, folder: str) -> Tree:
         root = os.fsencode(folder)
-        state = self._pool.call(inspection.exists, root)
-        if state != "folder":
-            above, found = self._pool.call(inspection.around, root)
-            is_not = "is not a folder" if state else "does not exist"
-            holds = f"{shown(above)} holds: {names(found) or 'nothing'}"
-            raise Failure(Exit.NO_INPUT, f"{what}: {shown(root)} {is_not}; {holds}")
-        found_tree = Tree(root)
+        kind = self._pool.call(inspection.kind_of, root)
+        if kind != "folder":
+            above, found = self._pool.call(inspection.nearest_folder, root)
+            problem = "is not a folder" if kind else "does not exist"
+            holds = f"{shown(above)} holds: {format_names(found) or 'nothing'}"
+            raise Failure(Exit.NO_INPUT, f"{what}: {shown(root)} {problem}; {holds}")
+        scanned = Tree(root)
         self._progress.begin(f"{what}: looking through {shown(root)}")
-        self._pool.tick = lambda: self._tick(len(found_tree.files))
-        tree.walk(self._pool, found_tree)
-        if not found_tree.files:
+        self._pool.on_tick = lambda: self._tick(len(scanned.files))
+        tree.scan(self._pool, scanned)
+        if not scanned.files:
             raise Failure(Exit.NO_INPUT, f"{what}: {shown(root)} has no files in it")
-        for path in found_tree.special:
-            log.info(f"{what}: not copied, being neither file, folder nor link: {shown(path)}")
-        return found_tree
+        for path in scanned.special:
+            log.info(f"{what}: not copied, since it is no file, folder or link: {shown(path)}")
+        return scanned
 
     def _shards(self, data: Tree, count: int, patterns: Sequence[str]) -> list[_Target]:
-        bounds = {file[0]: self._bounds(data, file, count) for file in _matching(data, patterns)}
+        bounds = {file[0]: self._line_bounds(data, file, count) for file in _matching(data, patterns)}
         targets = []
         for rank in range(count):
-            own = [_share(file, bounds[file[0]], rank) if file[0] in bounds else file for file in data.files]
-            place = os.path.join(self._out, str(rank), "data")
-            targets.append(_Target(f"shard of rank {rank} of {count}", place, data, own))
+            parts = [_part(file, bounds[file[0]], rank) if file[0] in bounds else file for file in data.files]
+            path = os.path.join(self._out, str(rank), "data")
+            targets.append(_Target(f"shard of rank {rank} of {count}", path, data, parts))
         return targets
 
-    def _bounds(self, data: Tree, file: File, count: int) -> list[int]:
+    def _line_bounds(self, data: Tree, file: File, count: int) -> list[int]:
         path = os.path.join(data.root, file[0])
-        bounds = self._pool.call(lines.line_bounds, path, count)
+        bounds = self._pool.call(line_bounds.find_line_bounds, path, count)
         if len(bounds) <= count or bounds[-1] != file[2]:
-            found = f"{shown(path)} has fewer lines than SPLIT_COUNT={count}"
-            raise Failure(Exit.NO_INPUT, f"{found}: a trainer would get none; split for fewer trainers")
+            problem = f"{shown(path)} has fewer lines than SPLIT_COUNT={count}"
+            raise Failure(Exit.NO_INPUT, f"{problem}: a trainer would get none; split for fewer trainers")
         return bounds
 
     def _configuration(self, config: str) -> list[_Target]:
         name = os.path.basename(os.path.normpath(config))
         if name.isdigit() or name == "output":
             raise Failure(Exit.CONFIG, f"--config {shown(config)}: {name} is the name of another folder of the job")
-        place = os.path.join(self._out, name)
-        if os.path.realpath(place) == os.path.realpath(config):
-            return []  # it is where it should be
-        found = self._walk("configuration", config)
-        return [_Target("configuration", place, found, found.files)]
+        path = os.path.join(self._out, name)
+        if os.path.realpath(path) == os.path.realpath(config):
+            return []  # it is already in its place
+        scanned = self._scan("configuration", config)
+        return [_Target("configuration", path, scanned, scanned.files)]
 
     def _surplus(self, count: int) -> list[str]:
-        """Shards of an earlier split for more trainers."""
-        numbers = (int(name) for name in self._pool.call(notes.list_folder, self._out) if name.isdigit())
-        places = (os.path.join(self._out, str(number), "data") for number in sorted(numbers) if number >= count)
-        return [place for place in places if self._pool.call(inspection.exists, os.fsencode(place))]
+        """Return the shards of an earlier split for more trainers."""
+        numbers = (int(name) for name in self._pool.call(inspection.list_names, self._out) if name.isdigit())
+        paths = (os.path.join(self._out, str(number), "data") for number in sorted(numbers) if number >= count)
+        return [path for path in paths if self._pool.call(inspection.kind_of, os.fsencode(path))]
 
-    def _refuse_others(self, places: Iterable[str]) -> None:
-        others = [place for place in places if self._is_foreign(place)]
-        if others:
-            text = f"not made by this command, and in its way: {', '.join(map(shown, others))}"
+    def _refuse_foreign(self, paths: Iterable[str]) -> None:
+        foreign = [path for path in paths if self._is_foreign(path)]
+        if foreign:
+            text = f"not made by this command, and in its way: {', '.join(map(shown, foreign))}"
             raise Failure(Exit.CONFIG, f"{text}: remove or rename them, or choose another OUT_DIR")
 
-    def _is_foreign(self, place: str) -> bool:
-        state = self._pool.call(inspection.exists, os.fsencode(place))
-        if state != "folder":
-            return bool(state)
-        found = self._pool.call(notes.list_folder, place)
-        return bool(found) and MARK not in found
+    def _is_foreign(self, path: str) -> bool:
+        kind = self._pool.call(inspection.kind_of, os.fsencode(path))
+        if kind != "folder":
+            return bool(kind)
+        names = self._pool.call(inspection.list_names, path)
+        return bool(names) and MARK not in names
 
-    def _is_there(self, target: _Target) -> bool:
-        """Whether an earlier run has made just this, and nobody has changed it since."""
-        if self._pool.call(notes.read_file, os.path.join(target.place, MARK)) != target.mark():
+    def _is_current(self, target: _Target) -> bool:
+        """Return whether an earlier run has made exactly this folder, and it is unchanged."""
+        if self._pool.call(inspection.read_file, os.path.join(target.path, MARK)) != target.mark():
             return False
         ours = {file[0] for file in target.files}
-        unlike = tree.compare(self._pool, target.files, target.tree.links, os.fsencode(target.place), ours)
-        return not (unlike[0] or unlike[1])
+        different = tree.compare(self._pool, target.files, target.tree.links, os.fsencode(target.path), ours)
+        return not (different[0] or different[1])
 
     def _need(self, target: _Target) -> space.Need:
-        entries = len(target.files) + len(target.tree.links) + len(target.tree.folders)
-        return space.Need(target.what, os.fsencode(target.place), target.files, entries)
+        inodes = len(target.files) + len(target.tree.links) + len(target.tree.folders)
+        return space.Need(target.what, os.fsencode(target.path), target.files, inodes)
 
-    def _make(self, todo: list[_Target]) -> None:
+    def _make(self, targets: list[_Target]) -> None:
         before = self._pool.copied()
-        total = sum(file[2] for target in todo for file in target.files)
-        self._progress.begin(f"making {len(todo)} folders", total)
-        self._pool.tick = lambda: self._tick(self._pool.copied() - before)
-        for target in todo:
-            part = target.beside("new")
-            make_folder(os.path.dirname(target.place))
-            self._pool.call(creation.make_all_folders, part)
-            tree.put(self._pool, target.tree, target.files, target.tree.links, part, fresh=True)
-            self._pool.call(notes.write_file, os.path.join(os.fsdecode(part), MARK), target.mark())
-        if todo:
-            self._pool.call(creation.sync, os.fsencode(self._out))
-
-    def _swap(self, target: _Target) -> None:
-        place = os.fsencode(target.place)
-        if self._pool.call(inspection.exists, place):
-            self._pool.call(creation.rename, place, target.beside("old"))
-        self._pool.call(creation.rename, target.beside("new"), place)
-        tree.clear(self._pool, target.beside("old"))
-
-    def _clean(self, target: _Target) -> None:
-        """Remove what a run left behind that died."""
-        tree.clear(self._pool, target.beside("new"))
-        tree.clear(self._pool, target.beside("old"))
-
-    def _remove(self, place: str) -> None:
-        target = _Target("", place, Tree(b""), [])
-        self._clean(target)
-        self._pool.call(creation.rename, os.fsencode(place), target.beside("old"))
-        tree.clear(self._pool, target.beside("old"))
-        tree.remove(self._pool, os.fsencode(os.path.dirname(place)), [b"/"])
-        log.info(f"removed {shown(place)}: it is from an earlier split for more trainers")
-
-    def _tell(self, targets: list[_Target], todo: list[_Target]) -> None:
+        total = sum(file[2] for target in targets for file in target.files)
+        self._progress.begin(f"making {len(targets)} folders", total)
+        self._pool.on_tick = lambda: self._tick(self._pool.copied() - before)
         for target in targets:
-            done = "made" if target in todo else "there already"
-            total = size(sum(file[2] for file in target.files))
-            log.info(f"{target.what}: {files(len(target.files))}, {total}, {done}: {shown(target.place)}")
+            new = target.temporary_path("new")
+            make_folder(os.path.dirname(target.path))
+            self._pool.call(files.make_with_parents, new)
+            tree.copy(self._pool, target.tree, target.files, target.tree.links, new, new_root=True)
+            self._pool.call(files.write_file, os.path.join(os.fsdecode(new), MARK), target.mark())
+        if targets:
+            self._pool.call(files.sync, os.fsencode(self._out))
+
+    def _publish(self, target: _Target) -> None:
+        """Replace the old folder by the new one."""
+        path = os.fsencode(target.path)
+        if self._pool.call(inspection.kind_of, path):
+            self._pool.call(files.rename, path, target.temporary_path("old"))
+        self._pool.call(files.rename, target.temporary_path("new"), path)
+        tree.remove_folder(self._pool, target.temporary_path("old"))
+
+    def _remove_leftovers(self, target: _Target) -> None:
+        """Remove the temporary folders of a run that was killed."""
+        tree.remove_folder(self._pool, target.temporary_path("new"))
+        tree.remove_folder(self._pool, target.temporary_path("old"))
+
+    def _remove(self, path: str) -> None:
+        target = _Target("", path, Tree(b""), [])
+        self._remove_leftovers(target)
+        self._pool.call(files.rename, os.fsencode(path), target.temporary_path("old"))
+        tree.remove_folder(self._pool, target.temporary_path("old"))
+        tree.remove_names(self._pool, os.fsencode(os.path.dirname(path)), [b"/"])
+        log.info(f"removed {shown(path)}: it is from an earlier split for more trainers")
+
+    def _log_results(self, targets: list[_Target], made: list[_Target]) -> None:
+        for target in targets:
+            result = "made" if target in made else "there already"
+            total = format_size(sum(file[2] for file in target.files))
+            log.info(f"{target.what}: {format_files(len(target.files))}, {total}, {result}: {shown(target.path)}")
 
     def _tick(self, done: int) -> None:
-        self._beat()
-        self._progress.at(done)
+        self._renew_lock()
+        self._progress.update(done)
 
 
 def _matching(data: Tree, patterns: Sequence[str]) -> list[File]:
-    """The files to split by lines: each pattern, a path in the data set or with wildcards, has to match one."""
-    found: dict[bytes, File] = {}
+    """Return the files to split by lines. Raises Failure if a pattern, a path or with wildcards, matches no file."""
+    matching: dict[bytes, File] = {}
     for pattern in patterns:
-        matching = [file for file in data.files if fnmatchcase(os.fsdecode(file[0]), pattern)]
-        if not matching:
-            holds = f"{shown(data.root)} holds: {names(file[0] for file in data.files)}"
+        of_pattern = [file for file in data.files if fnmatchcase(os.fsdecode(file[0]), pattern)]
+        if not of_pattern:
+            holds = f"{shown(data.root)} holds: {format_names(file[0] for file in data.files)}"
             raise Failure(
                 Exit.NO_INPUT, f"no {pattern} to split into lines; {holds}: name the right files with --lines"
             )
-        found.update((file[0], file) for file in matching)
-    return list(found.values())
+        matching.update((file[0], file) for file in of_pattern)
+    return list(matching.values())
 
 
-def _share(file: File, bounds: list[int], rank: int) -> File:
-    path, _, _, whole, mtime, mode = file
-    return path, bounds[rank], bounds[rank + 1] - bounds[rank], whole, mtime, mode
+def _part(file: File, bounds: list[int], rank: int) -> File:
+    path, _, _, size, mtime, mode = file
+    return path, bounds[rank], bounds[rank + 1] - bounds[rank], size, mtime, mode

@@ -1,8 +1,8 @@
-"""The child that stages: one request as a line of JSON on standard input, and lines of JSON on standard output.
+"""The child process that stages. It reads a request as a line of JSON, and answers in lines of JSON.
 
-Answers: {"say": text} any number of times, then {"complete": true} or {"failure": [exit code, message]}. This process
-never waits for a volume, its workers do, so it ends when nobody reads its answers any more. It has one thread, because
-it forks.
+Answers: {"say": text} any number of times, then {"complete": true} or {"failure": [exit code, message]}.
+Only its workers wait for volumes, so it can always end when the launcher closes the pipe. It forks, so it must have
+one thread only.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Any
 
 from launcher.base.helper_child import request
 from launcher.base.log import TextHandler, shown_by
+from launcher.data.copier import Copier
 from launcher.data.pool import Pool
-from launcher.data.stage import Stage
 from launcher.errors import Failure
 
-_CLEANING = 5  # seconds for removing what is half made; the next start removes the rest
+_CLEANING = 5  # seconds for removing incomplete copies; the next start removes the rest
 
 
 def main() -> None:
-    """Do what the request says."""
-    with shown_by(TextHandler(lambda text: _tell({"say": text}))), Pool(watch=1) as pool:
-        staging = Stage(request(), pool)
+    """Do the copies of the request."""
+    with shown_by(TextHandler(lambda text: _answer({"say": text}))), Pool(output=1) as pool:
+        copier = Copier(request(), pool)
         try:
-            staging.run()
+            copier.run()
         except Failure as failure:
-            _tell({"failure": [int(failure.code), failure.message]})
+            _answer({"failure": [int(failure.code), failure.message]})
             pool.close()
             signal.alarm(_CLEANING)
-            staging.clean()
+            copier.clean()
         else:
-            _tell({"complete": True})
+            _answer({"complete": True})
 
 
-def _tell(message: dict[str, Any]) -> None:
+def _answer(message: dict[str, Any]) -> None:
     try:
         os.write(1, json.dumps(message).encode() + b"\n")
     except BrokenPipeError:
-        os._exit(1)  # nobody waits any more
+        os._exit(1)  # the launcher has ended
 
 
 if __name__ == "__main__":

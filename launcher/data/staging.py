@@ -1,4 +1,4 @@
-"""Volume to container: the configuration and this rank's shard. A child (launcher.data.stage_child) copies."""
+"""The launcher's side of staging: the configuration and this rank's shard, copied by the child `stage_child`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RECORD = ".paddle-launcher-staged.json"
 
 @dataclass(frozen=True)
 class Copy:
-    """One folder to copy: all of `source` but what is hidden at its top goes into `destination`.
+    """A folder to copy: the content of `source`, except what is hidden at its top, goes into `destination`.
 
-    `job` (the job's folder on the volume) and `trainers` (of a shard: how many there are) make a failure say more.
+    `job` is the job's folder on the volume, `trainers` the expected number of shards. Both are for messages only.
     """
 
     source: str
@@ -30,16 +30,16 @@ class Copy:
 
 
 class Staging:
-    """The copies of one member, in order. `close()` is always due and may come at any time."""
+    """The copies of one member, done in order by a helper. Always call `close`, at any time."""
 
     def __init__(self, copies: Sequence[Copy], workdir: str, env: Mapping[str, str]) -> None:
         request = {"copies": [asdict(copy) for copy in copies], "record": os.path.join(workdir, _RECORD)}
-        self._worker = Helper("launcher.data.stage_child", request, env)
+        self._helper = Helper("launcher.data.stage_child", request, env)
 
     async def run(self) -> None:
-        """Returns when everything is there; else the Failure says what is missing or what went wrong."""
+        """Wait until all is copied. Raises Failure if something is missing or a copy fails."""
         complete, failure = False, None
-        async for message in self._worker.messages():
+        async for message in self._helper.messages():
             if "say" in message:
                 log.info(message["say"])
             elif "failure" in message:
@@ -48,10 +48,10 @@ class Staging:
         if failure is not None:
             raise failure
         if not complete:
-            hint = "was it out of memory?" if self._worker.code == 137 else self._worker.last_words()
-            how = f"ended with code {self._worker.code} before all was there: {hint}"
+            hint = "was it out of memory?" if self._helper.code == 137 else self._helper.last_words()
+            how = f"ended with code {self._helper.code} before all was copied: {hint}"
             raise Failure(Exit.IO_FAILED, f"the process that copies from the volume {how}")
 
     async def close(self) -> None:
-        """Kill the child and its workers, whatever the volume does."""
-        await self._worker.close()
+        """Kill the child and its workers. Returns even if the volume is stalled."""
+        await self._helper.close()

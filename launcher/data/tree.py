@@ -1,60 +1,60 @@
-"""Whole folders, by handing out tasks: finding all that is in one, making another like it, removing one."""
+"""Whole folders: find what is in one, copy it, remove it. The pool's workers do the tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 
-from launcher.data import creation, inspection, removal
-from launcher.data.inspection import File, Link, Unlike
+from launcher.data import files, inspection
+from launcher.data.inspection import Differences, Entry, File, Folder, Link
 from launcher.data.pool import Pool, Task, batches
 
 _RANGE = 64 * 1024 * 1024  # larger files are copied by ranges
 
 
 class Tree:
-    """All that is to be copied from a folder, and what is to be said about it. Paths are relative to `root`."""
+    """The content of a folder that is to be copied. Paths are relative to `root`."""
 
     def __init__(self, root: bytes) -> None:
         self.root = root
-        self.folders: dict[bytes, tuple[int, int]] = {}  # mode and time; the root's own at b""
+        self.folders: dict[bytes, tuple[int, int]] = {}  # mode and mtime; those of root itself at b""
         self.files: list[File] = []
         self.links: list[Link] = []
-        self.special: list[bytes] = []
-        self.dangling: list[bytes] = []
-        self.outside: list[bytes] = []
+        self.special: list[bytes] = []  # neither file, folder nor link: not copied
+        self.dangling: list[bytes] = []  # links without a target
+        self.outside: list[bytes] = []  # links to folders outside of root
 
     def size(self) -> int:
-        """The size of all files."""
+        """Return the size of all files."""
         return sum(file[2] for file in self.files)
 
     def names(self) -> set[bytes]:
-        """Everything that copying this makes; folders end with a slash."""
+        """Return the paths of all that a copy makes. Those of folders end with a slash."""
         folders = {path + b"/" for path in self.folders if path}
         return folders | {file[0] for file in self.files} | {link[0] for link in self.links}
 
 
-def walk(pool: Pool, tree: Tree) -> None:
-    """Find everything below a folder but what is hidden at its top, as the `*` of a shell does (.snapshot, .git)."""
+def scan(pool: Pool, tree: Tree) -> None:
+    """Find all content of the tree's root, except what is hidden at its top, such as .snapshot and .git."""
 
-    def found(result: tuple[bytes, int, int, list[bytes], list[bytes]]) -> Iterator[Task]:
-        path, mode, mtime, folders, others = result
+    def add_folder(folder: Folder) -> Iterator[Task]:
+        path, mode, mtime, folders, others = folder
         tree.folders[path] = mode, mtime
         if not path:
             folders, others = _visible(folders), _visible(others)
-        for folder in folders:
-            yield inspection.list_folder, tree.root, folder
+        for below in folders:
+            yield inspection.scan_folder, tree.root, below
         for batch in batches(others):
-            yield inspection.look_at, tree.root, batch
+            yield inspection.examine, tree.root, batch
 
-    def done(result: tuple[bytes, int, int, list[bytes], list[bytes]] | list[inspection.Look]) -> Iterable[Task]:
+    def add(result: Folder | list[Entry]) -> Iterable[Task]:
         if isinstance(result, tuple):
-            return found(result)
-        for look in result:
-            _take(tree, look)
+            return add_folder(result)
+        for entry in result:
+            _add_entry(tree, entry)
         return ()
 
-    pool.run([(inspection.list_folder, tree.root, b"")], done)
+    pool.run([(inspection.scan_folder, tree.root, b"")], add)
     tree.files.sort()
     tree.links.sort()
 
@@ -63,105 +63,105 @@ def _visible(paths: list[bytes]) -> list[bytes]:
     return [path for path in paths if not path.startswith(b".")]
 
 
-def _take(tree: Tree, look: inspection.Look) -> None:
-    path, kind, size, mtime, mode, leads = look
+def _add_entry(tree: Tree, entry: Entry) -> None:
+    path, kind, size, mtime, mode, target = entry
     if kind == "file":
         tree.files.append((path, 0, size, size, mtime, mode))
         return
     if kind != "link":
         {"special": tree.special, "dangling": tree.dangling, "outside": tree.outside}[kind].append(path)
     if kind != "special":
-        tree.links.append((path, leads))
+        tree.links.append((path, target))
 
 
 def compare(
     pool: Pool, wanted: Sequence[File], wanted_links: Sequence[Link], root: bytes, ours: Container[bytes]
-) -> Unlike:
-    """What of these files and links is to be copied to root, where we have put `ours` before."""
-    files: list[File] = []
-    links: list[Link] = []
-    there = freed = 0
+) -> Differences:
+    """Return which of these files and links must be copied to `root`. `ours`: the paths that an earlier run copied."""
+    different: list[File] = []
+    different_links: list[Link] = []
+    replaced = freed = 0
 
-    def done(result: Unlike) -> Iterable[Task]:
-        nonlocal there, freed
-        files.extend(result[0])
-        links.extend(result[1])
-        there, freed = there + result[2], freed + result[3]
+    def add(result: Differences) -> Iterable[Task]:
+        nonlocal replaced, freed
+        different.extend(result[0])
+        different_links.extend(result[1])
+        replaced, freed = replaced + result[2], freed + result[3]
         return ()
 
-    tasks: list[Task] = [(inspection.differing, root, [], batch, True) for batch in batches(wanted_links)]
-    for trusted in (True, False):
-        those = [file for file in wanted if (file[0] in ours) is trusted]
-        tasks += [(inspection.differing, root, batch, [], trusted) for batch in batches(those)]
-    pool.run(tasks, done)
-    return files, links, there, freed
+    tasks: list[Task] = [(inspection.find_differences, root, [], batch, True) for batch in batches(wanted_links)]
+    for is_ours in (True, False):
+        selected = [file for file in wanted if (file[0] in ours) is is_ours]
+        tasks += [(inspection.find_differences, root, batch, [], is_ours) for batch in batches(selected)]
+    pool.run(tasks, add)
+    return different, different_links, replaced, freed
 
 
-def put(pool: Pool, tree: Tree, files: list[File], links: list[Link], root: bytes, fresh: bool) -> None:
-    """Copy these files and links of a tree, and make all of its folders, below root.
+def copy(pool: Pool, tree: Tree, wanted: list[File], links: list[Link], root: bytes, new_root: bool) -> None:
+    """Make all folders of the tree below `root`, and copy these of its files and links.
 
-    `fresh`: nothing else is in root, and it gets its name once it is complete. Otherwise each file does.
+    With `new_root` only this copy uses `root`, which is renamed when complete. Otherwise each file is renamed.
     """
-    made = {b""} if fresh else set()
+    made = {b""} if new_root else set()
 
-    def done(result: list[bytes]) -> Iterable[Task]:
+    def note_made(result: list[bytes]) -> Iterable[Task]:
         made.update(result)
         return ()
 
     for level in _levels(path for path in tree.folders if path):
-        pool.run([(creation.make_folders, root, batch) for batch in batches(level)], done)
-    numbered = list(enumerate(files))
+        pool.run([(files.make_folders, root, batch) for batch in batches(level)], note_made)
+    numbered = list(enumerate(wanted))
     large = [item for item in numbered if item[1][2] > 2 * _RANGE]
     small = [item for item in numbered if item[1][2] <= 2 * _RANGE]
-    ranges = {number: _ranges(tree, root, number, file, fresh) for number, file in large}
+    ranges = {number: _ranges(tree, root, number, file, new_root) for number, file in large}
 
-    def more(number: int | None) -> Iterable[Task]:
-        """A range that is done brings the next, and one more if a disk is what we wait for.
+    def next_ranges(number: int | None) -> Iterable[Task]:
+        """Return the next range of the same file, or the next two if copying mostly waits for the file system.
 
-        On a local disk writers of one file only get into each other's way.
+        Several writers of one file are slower than one on a local disk, and faster on a network volume.
         """
-        return () if number is None else islice(ranges[number], 1 + pool.waits)
+        return () if number is None else islice(ranges[number], 1 + pool.last_task_waited)
 
-    tasks: list[Task] = [task for those in ranges.values() for task in islice(those, 1)]
-    tasks += [(creation.copy_files, tree.root, root, batch, fresh) for batch in batches(small, lambda item: item[1][2])]
-    tasks += [(creation.make_links, root, batch) for batch in batches(list(enumerate(links, len(files))))]
-    pool.run(tasks, more)
-    pool.run([(creation.finish_file, tree.root, root, number, file, fresh) for number, file in large])
-    dresses = [(path, *dress) for path, dress in tree.folders.items() if path in made]
-    pool.run([(creation.dress_folders, root, batch) for batch in batches(dresses)])
+    tasks: list[Task] = [task for ranges_of_file in ranges.values() for task in islice(ranges_of_file, 1)]
+    tasks += [(files.copy_files, tree.root, root, batch, new_root) for batch in batches(small, lambda item: item[1][2])]
+    tasks += [(files.make_links, root, batch) for batch in batches(list(enumerate(links, len(wanted))))]
+    pool.run(tasks, next_ranges)
+    pool.run([(files.finish_file, tree.root, root, number, file, new_root) for number, file in large])
+    attributes = [(path, *mode_and_time) for path, mode_and_time in tree.folders.items() if path in made]
+    pool.run([(files.set_folder_attributes, root, batch) for batch in batches(attributes)])
 
 
-def _ranges(tree: Tree, root: bytes, number: int, file: File, fresh: bool) -> Iterator[Task]:
+def _ranges(tree: Tree, root: bytes, number: int, file: File, new_root: bool) -> Iterator[Task]:
     for start in range(0, file[2], _RANGE):
-        yield creation.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), fresh
+        yield files.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), new_root
 
 
-def remove(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
-    """Remove these below root; folders (they end with a slash) only where nothing else is in them."""
+def remove_names(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
+    """Remove these paths below `root`. Folders, whose names end with a slash, are removed only if they are empty."""
     names = list(names)
-    pool.run([(removal.remove_files, root, batch) for batch in batches([n for n in names if not n.endswith(b"/")])])
+    pool.run([(files.remove_files, root, batch) for batch in batches([n for n in names if not n.endswith(b"/")])])
     for level in reversed(list(_levels(n[:-1] for n in names if n.endswith(b"/")))):
-        pool.run([(removal.remove_folders, root, batch) for batch in batches(level)])
+        pool.run([(files.remove_empty_folders, root, batch) for batch in batches(level)])
 
 
-def clear(pool: Pool, root: bytes) -> None:
-    """Remove a folder with all that is in it, hidden or not. None there is fine."""
-    if not pool.call(inspection.exists, root):
+def remove_folder(pool: Pool, root: bytes) -> None:
+    """Remove a folder with all its content, hidden files included. Does nothing if there is no folder."""
+    if not pool.call(inspection.kind_of, root):
         return
     names: list[bytes] = [b"/"]
 
-    def done(result: tuple[bytes, int, int, list[bytes], list[bytes]]) -> Iterator[Task]:
-        names.extend(folder + b"/" for folder in result[3])
-        names.extend(result[4])
-        for folder in result[3]:
-            yield inspection.list_folder, root, folder
+    def add(folder: Folder) -> Iterator[Task]:
+        names.extend(below + b"/" for below in folder[3])
+        names.extend(folder[4])
+        for below in folder[3]:
+            yield inspection.scan_folder, root, below
 
-    pool.run([(inspection.list_folder, root, b"")], done)
-    remove(pool, root, names)
+    pool.run([(inspection.scan_folder, root, b"")], add)
+    remove_names(pool, root, names)
 
 
 def _levels(folders: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Folders by depth, those above first: those of one level can be made at the same time."""
+    """Group folders by depth, top first. Those of one level can be made at the same time."""
     by_depth: dict[int, list[bytes]] = {}
     for path in folders:
         by_depth.setdefault(path.count(b"/") + bool(path), []).append(path)

@@ -1,4 +1,4 @@
-"""`paddle-launcher shard`: whole lines, every file, whole folders, on a volume that outlives the pod."""
+"""`paddle-launcher shard`: each shard has whole lines and all other files, and is written to a volume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.data import lines, lock, mounts
+from launcher.data import line_bounds, lock, mounts
 from launcher.data import shard as command
 from launcher.data.lock import Lock
 from launcher.data.shard import shard
@@ -25,7 +25,7 @@ from tests.support.supervising import needs_root
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The data set of the seeds: lines to split, lines for all, and the lists that name both."""
+    """A data set as in the 2016 examples: a file to split by lines, a file for all trainers, and a list of files."""
     folder = tmp_path / "dataset"
     (folder / "sub").mkdir(parents=True)
     (folder / "train.txt").write_bytes(b"".join(b"line %d\r\n" % number for number in range(1000)) + b"the last")
@@ -52,9 +52,9 @@ def out(tmp_path: Path) -> Path:
 def split(
     data: Path, out: Path, count: int, *, config: Path | None = None, line_files: list[str] | None = None
 ) -> list[str]:
-    with logged() as said:
+    with logged() as messages:
         shard(str(data), None if config is None else str(config), str(out), count, line_files=line_files)
-    return said
+    return messages
 
 
 def launcher(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -100,18 +100,18 @@ def test_other_files_can_be_named_for_splitting(data: Path, out: Path) -> None:
 def test_shares_are_whole_lines_never_empty_and_about_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(lines, "_WINDOW", 7)  # lines go across many windows
-    chance = random.Random(seed)
-    count = chance.randint(1, 9)
-    longest = chance.choice([1, 5, 300])
-    content = [b"x" * chance.randint(0, longest) + b"\n" for _ in range(chance.randint(count, 60))]
-    if chance.random() < 0.5:
-        content[chance.choice([0, len(content) // 2, -1])] = b"y" * 5000 + b"\n"  # one giant line
-    if chance.random() < 0.5:
+    monkeypatch.setattr(line_bounds, "_WINDOW", 7)  # so that lines are longer than a window
+    dice = random.Random(seed)
+    count = dice.randint(1, 9)
+    longest = dice.choice([1, 5, 300])
+    content = [b"x" * dice.randint(0, longest) + b"\n" for _ in range(dice.randint(count, 60))]
+    if dice.random() < 0.5:
+        content[dice.choice([0, len(content) // 2, -1])] = b"y" * 5000 + b"\n"  # one giant line
+    if dice.random() < 0.5:
         content[-1] = content[-1].rstrip(b"\n") or b"z"
     whole = b"".join(content)
     (tmp_path / "lines").write_bytes(whole)
-    bounds = lines.line_bounds(os.fsencode(tmp_path / "lines"), count)
+    bounds = line_bounds.find_line_bounds(os.fsencode(tmp_path / "lines"), count)
     parts = [whole[start:end] for start, end in pairwise(bounds)]
     assert len(parts) == count
     assert b"".join(parts) == whole
@@ -120,7 +120,7 @@ def test_shares_are_whole_lines_never_empty_and_about_equal(
     assert max(map(len, parts)) <= len(whole) / count + max(map(len, content)) + longest
 
 
-def test_fewer_lines_than_trainers_is_told_before_anything_is_replaced(data: Path, out: Path) -> None:
+def test_fewer_lines_than_trainers_are_reported_before_anything_is_replaced(data: Path, out: Path) -> None:
     split(data, out, 2)
     before = shares(out, 2)
     (data / "train.txt").write_text("one\ntwo\n")
@@ -131,7 +131,7 @@ def test_fewer_lines_than_trainers_is_told_before_anything_is_replaced(data: Pat
     assert not (out / "2").exists()
 
 
-def test_an_empty_or_missing_data_set_is_told(tmp_path: Path, out: Path) -> None:
+def test_an_empty_or_missing_data_set_is_reported(tmp_path: Path, out: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name, words in (("empty", "no files"), ("missing", "does not exist")):
         with pytest.raises(Failure, match=words) as failed:
@@ -145,9 +145,9 @@ def test_an_empty_or_missing_data_set_is_told(tmp_path: Path, out: Path) -> None
 def test_running_it_twice_changes_nothing(data: Path, config: Path, out: Path) -> None:
     split(data, out, 2, config=config)
     before = _inodes(out)
-    said = split(data, out, 2, config=config)
+    messages = split(data, out, 2, config=config)
     assert _inodes(out) == before
-    assert all("there already" in line for line in said)
+    assert all("there already" in line for line in messages)
 
 
 def test_a_changed_data_set_or_a_damaged_share_is_made_again(data: Path, out: Path) -> None:
@@ -162,14 +162,14 @@ def test_a_changed_data_set_or_a_damaged_share_is_made_again(data: Path, out: Pa
 
 def test_shards_of_an_earlier_split_for_more_trainers_are_removed(data: Path, out: Path) -> None:
     split(data, out, 4)
-    said = split(data, out, 2)
+    messages = split(data, out, 2)
     assert sorted(os.listdir(out)) == ["0", "1", "output"]
     assert b"".join(shares(out, 2)) == (data / "train.txt").read_bytes()
-    assert any(f"removed {out}/3/data" in line for line in said)
+    assert any(f"removed {out}/3/data" in line for line in messages)
 
 
 @pytest.mark.parametrize("place", ["1/data", "2/data", "quick_start"])
-def test_folders_that_somebody_else_made_are_named_and_left(data: Path, config: Path, out: Path, place: str) -> None:
+def test_folders_of_another_program_are_named_and_kept(data: Path, config: Path, out: Path, place: str) -> None:
     (out / place).mkdir(parents=True)
     (out / place / "precious").write_text("x")
     with pytest.raises(Failure, match=f"in its way: {out}/{place}:") as failed:
@@ -179,15 +179,15 @@ def test_folders_that_somebody_else_made_are_named_and_left(data: Path, config: 
     assert not (out / "0").exists()
 
 
-def test_what_a_run_left_behind_that_died_is_cleaned_up(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "PATIENCE", 0.5)
+def test_leftovers_of_a_killed_run_are_removed(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "STALE_AFTER", 0.5)
     (out / "0" / ".paddle-part-new-data" / "sub").mkdir(parents=True)
     (out / "0" / ".paddle-part-new-data" / "train.txt").write_text("half a li")
     (out / "0" / ".paddle-part-new-data" / "stray").write_text("x")
     (out / "0" / ".paddle-part-old-data").mkdir()
     (out / command._LOCK).write_text("process 1 on a pod that is gone, 0123")
-    said = split(data, out, 2)
-    assert "held by process 1 on a pod that is gone" in said[0]
+    messages = split(data, out, 2)
+    assert "held by process 1 on a pod that is gone" in messages[0]
     assert sorted(os.listdir(out / "0")) == ["data"]
     assert sorted(os.listdir(out)) == ["0", "1", "output"]
     assert not (out / "0" / "data" / "stray").exists()
@@ -195,40 +195,40 @@ def test_what_a_run_left_behind_that_died_is_cleaned_up(data: Path, out: Path, m
 
 
 def test_a_second_run_at_the_same_time_is_refused(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "BEAT", 0.1)
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.1)
     over = threading.Event()
     with Lock(str(out / command._LOCK)) as first:
 
-        def beat() -> None:
+        def renew() -> None:
             while not over.wait(0.05):
-                first.beat()
+                first.renew()
 
-        beating = threading.Thread(target=beat)
-        beating.start()
+        renewing = threading.Thread(target=renew)
+        renewing.start()
         try:
             with pytest.raises(Failure, match=r"another `paddle-launcher shard` \(process \d+ on .*at work") as failed:
                 Lock(str(out / command._LOCK)).__enter__()
         finally:
             over.set()
-            beating.join()
+            renewing.join()
         assert failed.value.code == Exit.CANNOT_WRITE
-    split(data, out, 2)  # the lock went with its holder
+    split(data, out, 2)  # its holder has removed the lock
 
 
 def test_a_run_that_lost_its_lock_stops(out: Path) -> None:
     with Lock(str(out / command._LOCK)) as first:
-        first.beat()
+        first.renew()
         (out / command._LOCK).write_text("process 7 on another pod, 0123")
-        first._next_beat = 0
+        first._next_touch = 0
         with pytest.raises(Failure, match="has taken over"):
-            first.beat()
-    assert (out / command._LOCK).exists()  # it is the other's now
+            first.renew()
+    assert (out / command._LOCK).exists()  # another process holds it
 
 
 # The command
 
 
-def test_the_environment_stands_in_for_what_is_not_given(data: Path, out: Path) -> None:
+def test_the_environment_replaces_missing_arguments(data: Path, out: Path) -> None:
     ended = launcher("--data", str(data), "--anywhere", OUT_DIR=str(out), SPLIT_COUNT="2")
     assert ended.returncode == 0, ended.stderr
     assert len(shares(out, 2)) == 2
@@ -284,25 +284,27 @@ MACHINE = """
         ("/scratch/job", "emptyDir"),
     ],
 )
-def test_in_a_container_only_volumes_will_do(path: str, why: str) -> None:
-    found = mounts.goes_with_container(mounts.parse(POD), path, in_container=False)
-    assert why in found
-    assert bool(why) == bool(found)
+def test_in_a_container_only_volumes_are_accepted(path: str, why: str) -> None:
+    storage = mounts.ephemeral_storage(mounts.parse(POD), path, in_container=False)
+    assert why in storage
+    assert bool(why) == bool(storage)
 
 
 def test_the_volumes_are_named() -> None:
-    assert mounts.volumes(mounts.parse(POD)) == ["/mnt (nfs4)", "/data sets (xfs)"]
+    assert mounts.describe_volumes(mounts.parse(POD)) == ["/mnt (nfs4)", "/data sets (xfs)"]
 
 
-def test_on_a_machine_of_ones_own_every_place_will_do_unless_it_is_known_to_be_a_container() -> None:
-    found = mounts.parse(MACHINE)
-    assert mounts.goes_with_container(found, "/home/me", in_container=False) == ""
-    assert mounts.goes_with_container(found, "/tmp/job", in_container=False) == ""
-    assert mounts.goes_with_container(found, "/home/me", in_container=True) != ""
+def test_outside_of_a_container_every_folder_is_accepted() -> None:
+    machine = mounts.parse(MACHINE)
+    assert mounts.ephemeral_storage(machine, "/home/me", in_container=False) == ""
+    assert mounts.ephemeral_storage(machine, "/tmp/job", in_container=False) == ""
+    assert mounts.ephemeral_storage(machine, "/home/me", in_container=True) != ""
 
 
 @needs_root
-def test_in_a_real_container_the_slip_is_refused_and_the_volume_taken(data: Path, tmp_path: Path) -> None:
+def test_in_a_real_container_its_own_file_system_is_refused_and_a_volume_is_accepted(
+    data: Path, tmp_path: Path
+) -> None:
     layers = tmp_path / "layers"
     for name in ("", "upper", "work", "root"):
         (layers / name).mkdir()
@@ -323,14 +325,14 @@ def test_in_a_real_container_the_slip_is_refused_and_the_volume_taken(data: Path
             [*argv, "--data", str(data), "--out", where], capture_output=True, text=True, env=env, timeout=30
         )
 
-    slip = run("/home/work/mfs/paddle-cluster-job")
-    if re.search("^(mount|unshare):", slip.stderr, re.MULTILINE):
-        pytest.skip(f"cannot mount: {slip.stderr}")
-    assert slip.returncode == Exit.CONFIG, slip.stderr
-    assert "would be gone with the pod" in slip.stderr
-    assert "/mnt (" in slip.stderr
-    right = run("/mnt/paddle-cluster-job")
-    assert right.returncode == 0, right.stdout + right.stderr
+    refused = run("/home/work/mfs/paddle-cluster-job")
+    if re.search("^(mount|unshare):", refused.stderr, re.MULTILINE):
+        pytest.skip(f"cannot mount: {refused.stderr}")
+    assert refused.returncode == Exit.CONFIG, refused.stderr
+    assert "would be lost with the pod" in refused.stderr
+    assert "/mnt (" in refused.stderr
+    accepted = run("/mnt/paddle-cluster-job")
+    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
     assert len(shares(tmp_path / "nfs" / "paddle-cluster-job", 2)) == 2
 
 

@@ -1,4 +1,4 @@
-"""Staging: the shard and the configuration are in the container whole or not at all, whatever the volumes do."""
+"""Staging: the shard and the configuration are copied completely or not at all, even if volumes fail or stall."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import NoReturn
 
 import pytest
 
-from launcher.data import content, space, tree
+from launcher.data import files, progress, space, tree
+from launcher.data.copier import Copier
 from launcher.data.pool import Pool
 from launcher.data.progress import Progress
-from launcher.data.stage import Stage as ChildStaging
 from launcher.data.staging import Copy, Staging
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
@@ -33,7 +33,7 @@ ENV = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """A job's folder on the volume: two shards and a configuration, with an empty work directory beside."""
+    """A job's folder on the volume: two shards and a configuration, and an empty work directory next to the volume."""
     folder = tmp_path / "volume" / "job"
     for rank in (0, 1):
         (folder / str(rank) / "data").mkdir(parents=True)
@@ -58,7 +58,7 @@ def work(job: Path) -> Path:
 
 
 def stage(job: Path, *copies: Copy) -> list[str]:
-    """Run the copies as the launcher does; gives what it said."""
+    """Run the copies as the launcher does. Return the messages."""
 
     async def run() -> None:
         staging = Staging(copies, str(work(job)), ENV)
@@ -67,9 +67,9 @@ def stage(job: Path, *copies: Copy) -> list[str]:
         finally:
             await staging.close()
 
-    with logged() as said:
+    with logged() as messages:
         asyncio.run(run())
-    return said
+    return messages
 
 
 def failing(job: Path, *copies: Copy) -> Failure:
@@ -85,15 +85,15 @@ def until(condition: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.02)
 
 
-# What arrives
+# The copy
 
 
-def test_configuration_and_shard_arrive_in_their_places(job: Path) -> None:
-    said = stage(job, configuration(job), shard(job, 1))
+def test_configuration_and_shard_are_copied_to_their_destinations(job: Path) -> None:
+    messages = stage(job, configuration(job), shard(job, 1))
     assert (work(job) / "trainer_config.py").read_text() == "settings()\n"
     assert (work(job) / "data" / "train.txt").read_text() == "lines of 1\n"
-    assert [line.split(":")[0] for line in said] == ["configuration", "shard of rank 1"]
-    assert "1 file, 11 bytes copied" in said[1]
+    assert [line.split(":")[0] for line in messages] == ["configuration", "shard of rank 1"]
+    assert "1 file, 11 bytes copied" in messages[1]
 
 
 def test_names_modes_times_and_empty_folders_are_kept(job: Path) -> None:
@@ -116,7 +116,7 @@ def test_names_modes_times_and_empty_folders_are_kept(job: Path) -> None:
         assert os.stat(target + path).st_mtime_ns == 1_234_567_890_123_456_789
 
 
-def test_links_arrive_so_that_they_still_lead_somewhere(job: Path) -> None:
+def test_links_still_have_a_target_after_the_copy(job: Path) -> None:
     source = job / "0" / "data"
     (job / "pool").mkdir()
     (job / "pool" / "part").write_text("shared part")
@@ -124,15 +124,15 @@ def test_links_arrive_so_that_they_still_lead_somewhere(job: Path) -> None:
     os.symlink("../../pool/part", source / "outside")
     os.symlink("../../pool", source / "folder")
     os.symlink("nowhere", source / "dangling")
-    said = stage(job, shard(job, 0))
+    messages = stage(job, shard(job, 0))
     target = work(job) / "data"
     assert os.readlink(target / "inside") == "train.txt"
     assert not (target / "outside").is_symlink()
     assert (target / "outside").read_text() == "shared part"
     assert (target / "folder" / "part").read_text() == "shared part"
     assert os.readlink(target / "dangling") == "nowhere"
-    assert any("lead nowhere: dangling" in line for line in said)
-    assert any("folders outside of the source: folder" in line for line in said)
+    assert any("lead nowhere: dangling" in line for line in messages)
+    assert any("folders outside of the source: folder" in line for line in messages)
 
 
 def test_a_source_that_is_itself_a_link_is_followed(job: Path) -> None:
@@ -142,17 +142,17 @@ def test_a_source_that_is_itself_a_link_is_followed(job: Path) -> None:
     assert (work(job) / "data" / "train.txt").read_text() == "lines of 0\n"
 
 
-def test_what_is_no_file_is_left_out_with_a_word_and_hidden_names_only_at_the_top(job: Path) -> None:
+def test_a_fifo_is_left_out_and_named_and_hidden_names_are_left_out_only_at_the_top(job: Path) -> None:
     source = job / "0" / "data"
     os.mkfifo(source / "pipe")
     (source / ".snapshot").mkdir()
     (source / ".snapshot" / "old").write_text("x")
     (source / "sub").mkdir()
     (source / "sub" / ".keep").write_text("x")
-    said = stage(job, shard(job, 0))
+    messages = stage(job, shard(job, 0))
     assert sorted(os.listdir(work(job) / "data")) == ["sub", "train.txt"]
     assert os.listdir(work(job) / "data" / "sub") == [".keep"]
-    assert any("pipe" in line for line in said)
+    assert any("pipe" in line for line in messages)
 
 
 def test_many_files_in_deep_and_wide_folders_all_arrive(job: Path) -> None:
@@ -171,12 +171,12 @@ def test_a_large_file_copied_by_ranges_arrives_whole(job: Path, monkeypatch: pyt
     source = job / "0" / "data"
     (source / "large").write_bytes(data)
     os.utime(source / "large", ns=(1, 5))
-    for fresh in (True, False):
-        target = work(job) / str(fresh)
+    for new_root in (True, False):
+        target = work(job) / str(new_root)
         target.mkdir()
         with Pool() as pool:
             found = _walked(pool, source)
-            tree.put(pool, found, found.files, found.links, os.fsencode(target), fresh)
+            tree.copy(pool, found, found.files, found.links, os.fsencode(target), new_root)
             assert pool.copied() == found.size()
         assert (target / "large").read_bytes() == data
         assert (target / "large").stat().st_mtime_ns == 5
@@ -188,44 +188,44 @@ def test_a_large_file_copied_by_ranges_arrives_whole(job: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("refused", [(), ("copy_file_range",), ("copy_file_range", "sendfile")], ids=str)
 @pytest.mark.parametrize("how", ["error", "nothing"])
-def test_each_way_of_copying_gives_the_same_bytes(
+def test_each_method_of_copying_copies_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Sequence[str], how: str
 ) -> None:
     for name in refused:
         monkeypatch.setattr(os, name, _raising(errno.EXDEV) if how == "error" else lambda *_: 0)
     data = os.urandom(3 * 1024 * 1024 + 17)
     (tmp_path / "a").write_bytes(data)
-    counted: list[int] = []
+    before = progress.copied_bytes()
     with open(tmp_path / "a", "rb") as source, open(tmp_path / "b", "wb") as target:
-        copied = content.move(source.fileno(), target.fileno(), 5, len(data) - 5, 3, counted.append)
-    assert copied == sum(counted) == len(data) - 5
+        copied = files.copy_bytes(source.fileno(), target.fileno(), 5, len(data) - 5, 3)
+    assert copied == progress.copied_bytes() - before == len(data) - 5
     assert (tmp_path / "b").read_bytes() == b"\0\0\0" + data[5:]
 
 
-def test_short_answers_of_the_kernel_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copying_continues_after_a_short_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.copy_file_range
     monkeypatch.setattr(os, "copy_file_range", lambda a, b, count, *at: real(a, b, min(count, 70_001), *at))
     data = os.urandom(1024 * 1024)
     (tmp_path / "a").write_bytes(data)
     with open(tmp_path / "a", "rb") as source, open(tmp_path / "b", "wb") as target:
-        content.move(source.fileno(), target.fileno(), 0, len(data), 0, lambda _: None)
+        files.copy_bytes(source.fileno(), target.fileno(), 0, len(data), 0)
     assert (tmp_path / "b").read_bytes() == data
 
 
-# What is missing or in the way
+# Missing or conflicting files
 
 
-def test_a_missing_shard_is_told_with_what_is_there_and_what_to_do(job: Path) -> None:
+def test_a_missing_shard_is_reported_with_what_is_there_and_what_to_do(job: Path) -> None:
     failure = failing(job, configuration(job), shard(job, 2))
     assert failure.code == Exit.NO_INPUT
     assert failure.message == (
         f"shard of rank 2: {job}/2/data does not exist; {job} holds: 0, 1, quick_start: "
         "was the data set split for 2 trainers? Run `paddle-launcher shard` with SPLIT_COUNT=3"
     )
-    assert os.listdir(work(job)) == []  # nothing was copied, the configuration neither
+    assert os.listdir(work(job)) == []  # nothing was copied, not even the configuration
 
 
-def test_an_empty_shard_and_a_file_in_its_place_are_told(job: Path) -> None:
+def test_an_empty_shard_and_a_file_in_its_place_are_reported(job: Path) -> None:
     (job / "0" / "data" / "train.txt").unlink()
     empty = failing(job, shard(job, 0))
     (job / "2").mkdir()
@@ -261,19 +261,19 @@ def test_a_file_where_the_data_should_go_is_named(job: Path) -> None:
     assert str(work(job) / "data") in failure.message
 
 
-# What is there already
+# Later starts
 
 
 def test_a_second_start_uses_what_is_there_and_copies_only_what_changed(job: Path) -> None:
     stage(job, configuration(job), shard(job, 0))
     first = (work(job) / "data" / "train.txt").stat().st_ino
-    said = stage(job, configuration(job), shard(job, 0))
-    assert all("all there already" in line for line in said)
+    messages = stage(job, configuration(job), shard(job, 0))
+    assert all("all there already" in line for line in messages)
     assert (work(job) / "data" / "train.txt").stat().st_ino == first
     (job / "0" / "data" / "test.txt").write_text("new")
     (work(job) / "trainer_config.py").write_text("changed by hand, in the container")
-    said = stage(job, configuration(job), shard(job, 0))
-    assert "1 file more there already" in said[1]
+    messages = stage(job, configuration(job), shard(job, 0))
+    assert "1 file more there already" in messages[1]
     assert (work(job) / "data" / "train.txt").stat().st_ino == first
     assert (work(job) / "data" / "test.txt").read_text() == "new"
     assert (work(job) / "trainer_config.py").read_text() == "settings()\n"
@@ -293,11 +293,11 @@ def test_another_rank_replaces_the_shard_and_leaves_the_users_own_files(job: Pat
     assert os.listdir(work(job) / "data" / "turns") == ["file"]
 
 
-def test_files_of_the_image_stay_and_are_never_taken_for_ours(job: Path) -> None:
+def test_files_of_the_image_are_kept_and_never_mistaken_for_ours(job: Path) -> None:
     (work(job) / "data").mkdir()
     (work(job) / "data" / "vocabulary").write_text("of the image")
     (work(job) / "data" / "train.txt").write_text("LINES OF 0\n")  # the same size and time
-    (work(job) / "data" / ".paddle-part-0").write_text("left by a start that nobody remembers")
+    (work(job) / "data" / ".paddle-part-0").write_text("left by an earlier start")
     for folder in (work(job) / "data", job / "0" / "data"):
         os.utime(folder / "train.txt", ns=(0, 0))
     stage(job, shard(job, 0))
@@ -306,13 +306,13 @@ def test_files_of_the_image_stay_and_are_never_taken_for_ours(job: Path) -> None
     assert sorted(os.listdir(work(job) / "data")) == ["train.txt", "vocabulary"]
 
 
-def test_an_unreadable_record_only_means_that_all_is_copied_again(job: Path) -> None:
+def test_with_an_unreadable_record_all_is_copied_again(job: Path) -> None:
     stage(job, shard(job, 0))
     (work(job) / ".paddle-launcher-staged.json").write_text('{"version": 1, "destin')
     assert "copied" in stage(job, shard(job, 0))[0]
 
 
-def test_what_a_killed_start_left_half_made_is_removed(job: Path) -> None:
+def test_leftovers_of_a_killed_start_are_removed(job: Path) -> None:
     (work(job) / ".paddle-part-data" / "sub").mkdir(parents=True)
     (work(job) / ".paddle-part-data" / "sub" / ".half").write_text("x")
     stage(job, shard(job, 0))
@@ -324,7 +324,7 @@ def test_what_a_killed_start_left_half_made_is_removed(job: Path) -> None:
     assert os.listdir(work(job) / "data") == ["train.txt"]
 
 
-# While it is copied
+# During the copy
 
 
 @pytest.mark.parametrize("what", ["grows", "is-touched", "vanishes"])
@@ -339,14 +339,14 @@ def test_a_file_that_changes_while_it_is_copied_is_named(job: Path, what: str) -
         else:
             (source / "train.txt").unlink()
         with pytest.raises(Failure) as failed:
-            tree.put(pool, found, found.files, found.links, os.fsencode(work(job)), fresh=True)
+            tree.copy(pool, found, found.files, found.links, os.fsencode(work(job)), new_root=True)
     assert failed.value.code == Exit.IO_FAILED
     assert str(source / "train.txt") in failed.value.message
 
 
 @needs_root
 @pytest.mark.parametrize(("options", "count", "size"), [("size=1m", 2, 800_000), ("nr_inodes=20", 40, 10)])
-def test_too_little_room_is_told_with_numbers_before_a_byte_is_copied(
+def test_too_little_space_is_reported_with_numbers_before_anything_is_copied(
     job: Path, options: str, count: int, size: int
 ) -> None:
     for number in range(count):
@@ -361,25 +361,27 @@ def test_too_little_room_is_told_with_numbers_before_a_byte_is_copied(
 
 
 @needs_root
-def test_a_file_system_that_fills_up_in_the_middle_leaves_nothing(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_when_the_file_system_becomes_full_during_a_copy(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(space, "check", lambda *_: None)
     (job / "0" / "data" / "large").write_bytes(b"x" * 3_000_000)
     copy = shard(job, 0).__dict__
     with mounted("-t", "tmpfs", "-o", "size=2m", "none", work(job)):
         request = {"copies": [copy], "record": str(work(job) / ".paddle-launcher-staged.json")}
         with Pool() as pool:
-            staging = ChildStaging(request, pool)
+            copier = Copier(request, pool)
             with pytest.raises(Failure) as failed:
-                staging.run()
+                copier.run()
             pool.close()
-            staging.clean()
+            copier.clean()
         assert failed.value.code == Exit.CANNOT_WRITE
         assert "No space left" in failed.value.message
         assert os.listdir(work(job)) == [".paddle-launcher-staged.json"]
 
 
 @needs_root
-def test_a_read_only_work_directory_is_told(job: Path) -> None:
+def test_a_read_only_work_directory_is_reported(job: Path) -> None:
     with mounted("-t", "tmpfs", "-o", "ro", "none", work(job)):
         failure = failing(job, shard(job, 0))
     assert failure.code == Exit.CANNOT_WRITE
@@ -387,7 +389,9 @@ def test_a_read_only_work_directory_is_told(job: Path) -> None:
 
 
 @needs_root
-def test_close_returns_though_the_disk_stalls_and_half_a_shard_never_has_its_name(job: Path, tmp_path: Path) -> None:
+def test_close_returns_though_the_disk_stalls_and_an_incomplete_shard_is_never_renamed(
+    job: Path, tmp_path: Path
+) -> None:
     with frozen(job, tmp_path) as target:
 
         async def run() -> float:
@@ -405,7 +409,7 @@ def test_close_returns_though_the_disk_stalls_and_half_a_shard_never_has_its_nam
 
 
 @needs_root
-def test_the_childs_death_is_heard_though_the_disk_holds_its_workers(job: Path, tmp_path: Path) -> None:
+def test_the_childs_death_is_noticed_though_its_workers_wait_for_a_stalled_disk(job: Path, tmp_path: Path) -> None:
     with frozen(job, tmp_path) as target:
         env = {**ENV, "STUCK_IN": str(target)}
 
@@ -436,7 +440,7 @@ def test_the_child_ends_with_its_reader_though_the_disk_stalls(job: Path, tmp_pa
         request = {"copies": [shard(job, 0, target / "data").__dict__], "record": str(target / "record")}
         child.stdin.write(json.dumps(request).encode() + b"\n")
         child.stdin.close()
-        assert b"looking through" in child.stdout.readline()  # the next word would come in 10 s
+        assert b"looking through" in child.stdout.readline()  # the next message would come 10 s later
         assert _stuck(target)
         child.stdout.close()
         child.wait(5)
@@ -447,7 +451,7 @@ def test_workers_do_not_outlive_the_child() -> None:
         "import time\n"
         "from launcher.data.pool import Pool\n"
         "with Pool() as pool:\n"
-        "    pool.tick = lambda: print(*(worker.pid for worker in pool._workers.values()), flush=True)\n"
+        "    pool.on_tick = lambda: print(*(worker.pid for worker in pool._workers.values()), flush=True)\n"
         "    pool.run([(time.sleep, 60), (time.sleep, 60)])\n"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=ENV, text=True)
@@ -459,7 +463,7 @@ def test_workers_do_not_outlive_the_child() -> None:
     until(lambda: not any(_alive(pid) for pid in workers))
 
 
-def test_a_worker_that_is_killed_is_a_failure_and_not_a_silence() -> None:
+def test_a_killed_worker_is_a_failure() -> None:
     with Pool() as pool:
         pool.call(time.sleep, 0)
         os.kill(next(iter(pool._workers.values())).pid, signal.SIGKILL)
@@ -467,7 +471,7 @@ def test_a_worker_that_is_killed_is_a_failure_and_not_a_silence() -> None:
             pool.call(time.sleep, 5)
 
 
-def test_workers_become_many_when_they_wait_and_stay_few_when_they_compute() -> None:
+def test_there_are_many_workers_when_they_wait_and_few_when_they_compute() -> None:
     with Pool() as waiting:
         waiting.run([(time.sleep, 0.05)] * 300)  # long, so that a busy machine does not make it look like computing
         assert len(waiting._workers) > 16
@@ -476,16 +480,16 @@ def test_workers_become_many_when_they_wait_and_stay_few_when_they_compute() -> 
         assert len(computing._workers) < 16
 
 
-# What is said
+# Progress
 
 
-def test_progress_is_said_after_two_seconds_and_then_every_ten(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_after_two_seconds_and_then_every_ten(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    progress = Progress(clock=lambda: now[0])
-    progress.begin("shard of rank 1", 10 * 2**30)
+    reports = Progress(clock=lambda: now[0])
+    reports.begin("shard of rank 1", 10 * 2**30)
     for second in range(1, 41):
         now[0] = second
-        progress.at(min(second, 12) * 2**28)
+        reports.update(min(second, 12) * 2**28)
     assert caplog.messages == [
         "shard of rank 1: 512.0 MiB of 10.0 GiB, 256.0 MiB/s, about 38 s left",
         "shard of rank 1: 3.0 GiB of 10.0 GiB, 256.0 MiB/s, about 28 s left",
@@ -500,7 +504,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 def _walked(pool: Pool, source: Path) -> Tree:
     found = Tree(os.fsencode(source))
-    tree.walk(pool, found)
+    tree.scan(pool, found)
     return found
 
 
@@ -519,7 +523,7 @@ def _alive(pid: int) -> bool:
 
 
 def _stuck(folder: Path) -> list[str]:
-    """Processes that were started for this folder and wait for a disk."""
+    """Return the processes that were started for this folder and wait for a disk."""
     return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if _waits_for_disk(pid, os.fsencode(folder))]
 
 
@@ -548,7 +552,7 @@ def mounted(*arguments: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def frozen(job: Path, tmp_path: Path) -> Iterator[Path]:
-    """A destination on a disk that takes no writes and answers none, as a stalled volume does."""
+    """Yield a destination on a disk where writes never return, as on a stalled volume."""
     image, target = tmp_path / "image", tmp_path / "frozen"
     target.mkdir()
     with open(image, "wb") as file:

@@ -51,7 +51,7 @@ def test_the_manifest_of_seed_001_runs_unchanged_but_for_image_and_volume(cluste
 def test_the_data_job_of_seed_001_makes_shards_on_the_volume(cluster: Cluster, tmp_path: Path) -> None:
     manifest = seed("data-001.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path)
     mount = manifest["spec"]["template"]["spec"]["containers"][0]["volumeMounts"][0]
-    mount["mountPath"] = "/home/work/mfs"  # the seed mounts /mnt, so that its shards would be gone with the pod
+    mount["mountPath"] = "/home/work/mfs"  # the seed mounts /mnt, so that its shards would be lost with the pod
     apply(cluster, manifest)
     cluster.until_complete("paddle-data")
     made = tmp_path / "paddle-cluster-job"

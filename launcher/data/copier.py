@@ -1,0 +1,186 @@
+"""Copy folders of the volume to their destinations. Runs in the child `stage_child`.
+
+A destination that does not exist is copied to a temporary folder and renamed. In an existing one (the work directory, a
+mount, or a data folder of the image) each file is copied to a temporary file and renamed. Other files there are kept.
+Files of an earlier start are removed if the source has no such file, and reused if size and time are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.base.files import shown
+from launcher.data import files, inspection, space, tree
+from launcher.data.files import PART
+from launcher.data.inspection import File, Link
+from launcher.data.pool import Pool
+from launcher.data.progress import Progress, format_files, format_names, format_size
+from launcher.data.stage_record import StageRecord
+from launcher.data.tree import Tree
+from launcher.errors import Exit, Failure
+
+log = logging.getLogger(__name__)
+
+
+class _PlannedCopy:
+    """A `Copy` of the request, with what there is to do for it."""
+
+    def __init__(self, source: str, destination: str, what: str, job: str, trainers: int | None) -> None:
+        self.source = source
+        self.destination = destination
+        self.what = what
+        self.job = job
+        self.trainers = trainers
+        self.tree = Tree(os.fsencode(source))
+        self.path = b""  # the destination with all links resolved, once it is known
+        self.is_new = False  # the destination does not exist yet
+        self.files: list[File] = []
+        self.links: list[Link] = []
+
+    @property
+    def temporary_folder(self) -> bytes:
+        return os.path.join(os.path.dirname(self.path), PART + os.path.basename(self.path))
+
+    def has_nothing_to_copy(self) -> bool:
+        return not (self.is_new or self.files or self.links)
+
+
+class Copier:
+    """Does all copies of one request."""
+
+    def __init__(self, request: Mapping[str, Any], pool: Pool) -> None:
+        self._copies = [_PlannedCopy(**copy) for copy in request["copies"]]
+        self._record_path = request["record"]
+        self._pool = pool
+        self._progress = Progress()
+
+    def run(self) -> None:
+        """Copy what is missing or has changed. Raises Failure."""
+        for copy in self._copies:
+            self._check_source(copy)
+        self._pool.call(files.make_with_parents, os.fsencode(os.path.dirname(self._record_path)))
+        record = StageRecord(self._pool, self._record_path)
+        space.check(self._pool, [self._plan(copy, record) for copy in self._copies])
+        for copy in self._copies:
+            self._update(copy, record)
+
+    def clean(self) -> None:
+        """Remove incomplete copies after a failure, so that they do not fill the disk."""
+        for copy in self._copies:
+            if copy.path:
+                self._clean(copy)
+
+    def _check_source(self, copy: _PlannedCopy) -> None:
+        source = os.fsencode(copy.source)
+        kind = self._pool.call(inspection.kind_of, source)
+        if kind != "folder":
+            raise self._missing(copy, "is not a folder" if kind else "does not exist", source)
+        self._progress.begin(f"{copy.what}: looking through {shown(source)}")
+        self._pool.on_tick = lambda: self._progress.update(len(copy.tree.files))
+        tree.scan(self._pool, copy.tree)
+        if not copy.tree.files and not copy.tree.links:
+            raise self._missing(copy, "is empty", os.fsencode(os.path.join(copy.job, "")))
+        self._log_special_entries(copy)
+        self._warn_of_unused_shards(copy)
+        copy.path = self._pool.call(inspection.resolve, os.fsencode(copy.destination))
+        self._refuse_nested(copy)
+
+    def _missing(self, copy: _PlannedCopy, problem: str, path: bytes) -> Failure:
+        above, found = self._pool.call(inspection.nearest_folder, path)
+        holds = f"{shown(above)} holds: {format_names(found) or 'nothing'}"
+        advice = _advice(copy, os.fsdecode(above), found)
+        return Failure(Exit.NO_INPUT, f"{copy.what}: {shown(copy.source)} {problem}; {holds}: {advice}")
+
+    def _log_special_entries(self, copy: _PlannedCopy) -> None:
+        for paths, text in (
+            (copy.tree.special, "not copied, since they are no files, folders or links"),
+            (copy.tree.dangling, "copied as links that lead nowhere"),
+            (copy.tree.outside, "copied as links to folders outside of the source"),
+        ):
+            if paths:
+                log.info(f"{copy.what}: {text}: {format_names(paths, 5)}")
+
+    def _warn_of_unused_shards(self, copy: _PlannedCopy) -> None:
+        """Warn if there are more shards than trainers: the job trains on a part of the data only."""
+        unused = os.path.join(copy.job, str(copy.trainers), "data")
+        if copy.trainers is not None and self._pool.call(inspection.kind_of, os.fsencode(unused)):
+            log.warning(
+                f"{shown(unused)} is a shard that no trainer of this job reads: the data set was split for "
+                f"more than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
+            )
+
+    def _refuse_nested(self, copy: _PlannedCopy) -> None:
+        source = self._pool.call(inspection.resolve, os.fsencode(copy.source))
+        first = os.path.relpath(source, copy.path).split(b"/")[0]
+        onto_source = first != b".." and any(path.split(b"/")[0] == first for path in copy.tree.folders if path)
+        if (copy.path + b"/").startswith(source + b"/") or onto_source:
+            text = f"{copy.what}: {shown(copy.source)} would be copied into itself, to {shown(copy.destination)}"
+            raise Failure(Exit.CONFIG, f"{text}: set LAUNCHER_WORKDIR to a folder outside of the job's folder")
+
+    def _plan(self, copy: _PlannedCopy, record: StageRecord) -> space.Need:
+        """Find what to copy. Return the space that this needs."""
+        kind = self._pool.call(inspection.kind_of, copy.path)
+        if kind == "something else":
+            raise Failure(Exit.CANNOT_WRITE, f"{shown(copy.destination)} is not a folder: remove it or rename it")
+        copy.is_new = not kind
+        is_complete = record.is_complete(copy.destination)
+        if not is_complete and (copy.is_new or record.is_known(copy.destination)):
+            self._clean(copy)
+        if copy.is_new:
+            copy.files, copy.links, replaced, freed = copy.tree.files, copy.tree.links, 0, 0
+        else:
+            ours = record.names(copy.destination) if is_complete else set()
+            copy.files, copy.links, replaced, freed = tree.compare(
+                self._pool, copy.tree.files, copy.tree.links, copy.path, ours
+            )
+        inodes = len(copy.files) + len(copy.links) - replaced + (len(copy.tree.folders) if copy.is_new else 0)
+        return space.Need(copy.what, copy.path, copy.files, inodes, freed)
+
+    def _update(self, copy: _PlannedCopy, record: StageRecord) -> None:
+        """Bring a destination up to date, and its record."""
+        wanted, ours = copy.tree.names(), record.names(copy.destination)
+        if copy.has_nothing_to_copy() and wanted == ours and record.is_complete(copy.destination):
+            total = format_size(copy.tree.size())
+            log.info(f"{copy.what}: {format_files(len(copy.tree.files))}, {total}, all there already")
+            return
+        record.write(copy.destination, copy.source, ours | wanted, complete=False)
+        tree.remove_names(self._pool, copy.path, ours - wanted)
+        self._copy(copy)
+        record.write(copy.destination, copy.source, wanted, complete=True)
+
+    def _copy(self, copy: _PlannedCopy) -> None:
+        total, before = sum(file[2] for file in copy.files), self._pool.copied()
+        self._progress.begin(copy.what, total)
+        self._pool.on_tick = lambda: self._progress.update(self._pool.copied() - before)
+        if copy.is_new:
+            self._pool.call(files.make_with_parents, copy.temporary_folder)
+            tree.copy(self._pool, copy.tree, copy.files, copy.links, copy.temporary_folder, new_root=True)
+            self._pool.call(files.rename, copy.temporary_folder, copy.path)
+        else:
+            tree.copy(self._pool, copy.tree, copy.files, copy.links, copy.path, new_root=False)
+        seconds = self._progress.seconds()
+        text = f"{copy.what}: {format_files(len(copy.files))}, {format_size(total)} copied in {seconds:.1f} s"
+        kept = len(copy.tree.files) - len(copy.files)
+        rest = f"; {format_files(kept)} more there already" if kept else ""
+        log.info(f"{text}, {format_size(total / max(seconds, 0.001))}/s{rest}")
+
+    def _clean(self, copy: _PlannedCopy) -> None:
+        tree.remove_folder(self._pool, copy.temporary_folder)
+        self._pool.call(files.remove_leftovers, copy.path, list(copy.tree.folders))
+
+
+def _advice(copy: _PlannedCopy, above: str, found: list[bytes]) -> str:
+    """Return what to do about a missing or empty source. `above` is the nearest folder above it, `found` its names."""
+    job = os.path.normpath(copy.job)
+    if os.path.commonpath([job, above]) != job:
+        return "check JOB_PATH and JOB_NAME, and that the volume is mounted there"
+    if copy.trainers is None:
+        return "check TRAIN_CONFIG_DIR"
+    shards = sum(name.isdigit() for name in found) if os.path.normpath(above) == job else 0
+    question = "was the data set split"
+    if shards:
+        question += f" for {shards} trainer{'' if shards == 1 else 's'}"
+    return f"{question}? Run `paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"

@@ -1,0 +1,257 @@
+"""Create, copy and remove files, folders and links. Workers call these functions, since each of them may block.
+
+Paths are bytes, since names on a volume need not be UTF-8. Arguments and results are of types that `marshal` knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+from launcher.base.files import cannot_read, cannot_write, shown
+from launcher.data import progress
+from launcher.data.inspection import File, Link
+from launcher.errors import Exit, Failure
+
+PART = b".paddle-part-"  # the name of an incomplete file or folder begins with this
+
+_SMALL = 256 * 1024  # up to this size, one read and one write are faster than copying inside the kernel
+_CHUNK = 8 * 1024 * 1024  # bytes per system call: progress is counted after each
+_BUFFER = 1024 * 1024
+
+
+# Create
+
+
+def make_with_parents(path: bytes) -> None:
+    """Make a folder and its missing parents. Succeeds if it exists."""
+    try:
+        os.makedirs(path, 0o777, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
+    """Make the folders that do not exist. Return the paths of the new ones."""
+    made = []
+    for path in paths:
+        absolute = _below(root, path)
+        try:
+            os.mkdir(absolute, 0o777)
+            made.append(path)
+        except OSError as error:
+            if error.errno != errno.EEXIST or not os.path.isdir(absolute):
+                raise cannot_write(absolute, error) from error
+    return made
+
+
+def set_folder_attributes(root: bytes, folders: list[tuple[bytes, int, int]]) -> None:
+    """Set mode and time of folders. Call it last: each new entry changes the time of its folder."""
+    for path, mode, mtime in folders:
+        absolute = _below(root, path)
+        try:
+            os.chmod(absolute, mode & 0o777 | 0o700)
+            os.utime(absolute, ns=(mtime, mtime))
+        except OSError as error:
+            raise cannot_write(absolute, error) from error
+
+
+def make_links(root: bytes, links: list[tuple[int, Link]]) -> None:
+    """Make symbolic links. Each replaces a file or link of its name."""
+    for number, (path, target) in links:
+        absolute = _below(root, path)
+        temporary = _temporary_path(root, number, path, False)
+        try:
+            os.symlink(target, temporary)
+            os.rename(temporary, absolute)
+        except OSError as error:
+            raise cannot_write(absolute, error) from error
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a small file atomically. Not synced: that would wait until the disk has taken all copied data."""
+    temporary = f"{path}.new"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.rename(temporary, path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def rename(old: bytes, new: bytes) -> None:
+    try:
+        os.rename(old, new)
+    except OSError as error:
+        raise cannot_write(new, error) from error
+
+
+def sync(path: bytes) -> None:
+    """Write all data of the file system at `path` to its disk. Raises Failure if the disk reports an error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if libc.syncfs(fd):
+                raise OSError(ctypes.get_errno(), "syncfs")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+# Copy
+
+
+def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], new_root: bool) -> None:
+    """Copy files below `source` to the same paths below `root`.
+
+    With `new_root` no other process uses `root` yet, and files are written in place. Otherwise each file is first
+    written to a temporary file in the same folder, whose name contains the file's number, and renamed at the end.
+    """
+    for number, file in files:
+        _copy(source, root, number, file, 0, file[2], new_root, last=True)
+
+
+def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, new_root: bool) -> int:
+    """Copy one range of a large file. Return the file's number. Call `finish_file` after all ranges."""
+    _copy(source, root, number, file, start, length, new_root, last=False)
+    return number
+
+
+def finish_file(source: bytes, root: bytes, number: int, file: File, new_root: bool) -> None:
+    """Set the time and the name of a file that was copied by ranges. Raises Failure if its source has changed."""
+    _copy(source, root, number, file, 0, 0, new_root, last=True)
+
+
+def copy_bytes(source: int, target: int, start: int, length: int, at: int) -> int:
+    """Copy `length` bytes at offset `start` of one open file to offset `at` of another. Return how many were copied.
+
+    The kernel copies where both file systems allow it. File systems refuse that with many different errors, or by
+    copying 0 bytes. So each problem leads to the next method, and only reading and writing raises OSError.
+    """
+    done = 0
+    if length > _SMALL:
+        os.posix_fadvise(source, start, length, os.POSIX_FADV_SEQUENTIAL)  # read ahead further: fewer round trips
+    for method in (_read_and_write,) if length <= _SMALL else (_copy_file_range, _sendfile, _read_and_write):
+        try:
+            while done < length:
+                count = method(source, target, start + done, at + done, min(_CHUNK, length - done))
+                if count == 0:
+                    break
+                done += count
+                progress.count_bytes(count)
+        except OSError:
+            if method is _read_and_write:
+                raise
+    return done
+
+
+def _copy(
+    source: bytes, root: bytes, number: int, file: File, start: int, length: int, new_root: bool, *, last: bool
+) -> None:
+    path, offset, full, size, mtime, mode = file
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if length == full else 0)
+    origin, target, written = _below(source, path), _below(root, path), _temporary_path(root, number, path, new_root)
+    try:
+        reading = os.open(origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not block if it is a FIFO by now
+    except OSError as error:
+        raise cannot_read(origin, error) from error
+    try:
+        writing = os.open(written, flags, mode & 0o777 | 0o600)
+        try:
+            copied = copy_bytes(reading, writing, offset + start, length, start)
+            stat = os.fstat(reading)
+            if copied < length or (stat.st_size, stat.st_mtime_ns) != (size, mtime):
+                raise _changed(origin)
+            if last:
+                if length < full:
+                    os.ftruncate(writing, full)  # an earlier run may have left a longer file
+                os.utime(writing, ns=(mtime, mtime))
+        finally:
+            os.close(writing)  # a network file system may report only here that it is full
+        if last and not new_root:
+            os.rename(written, target)
+    except OSError as error:
+        raise _copy_failed(origin, target, error) from error
+    finally:
+        os.close(reading)
+
+
+def _temporary_path(root: bytes, number: int, path: bytes, new_root: bool) -> bytes:
+    name = path if new_root else os.path.join(os.path.dirname(path), PART + b"%d" % number)
+    return _below(root, name)
+
+
+def _below(root: bytes, path: bytes) -> bytes:
+    return b"%b/%b" % (root, path)
+
+
+def _copy_file_range(source: int, target: int, start: int, at: int, length: int) -> int:
+    return os.copy_file_range(source, target, length, start, at)
+
+
+def _sendfile(source: int, target: int, start: int, at: int, length: int) -> int:
+    os.lseek(target, at, os.SEEK_SET)
+    return os.sendfile(target, source, start, length)
+
+
+def _read_and_write(source: int, target: int, start: int, at: int, length: int) -> int:
+    data = os.pread(source, min(length, _BUFFER), start)
+    return os.pwrite(target, data, at) if data else 0  # after a short write, the rest is read again
+
+
+def _copy_failed(origin: bytes, target: bytes, error: OSError) -> Failure:
+    """Explain an error that either of the two files may have caused."""
+    refused = cannot_write(target, error)
+    if refused.code == Exit.CANNOT_WRITE or error.filename is not None:
+        return refused
+    return Failure(
+        Exit.IO_FAILED, f"copying {shown(origin)} to {shown(target)} failed: {error.strerror}: check both volumes"
+    )
+
+
+def _changed(origin: bytes) -> Failure:
+    return Failure(
+        Exit.IO_FAILED, f"{shown(origin)} changed while it was copied: start again when nothing writes to it any more"
+    )
+
+
+# Remove
+
+
+def remove_files(root: bytes, paths: list[bytes]) -> None:
+    """Remove files and links. Missing ones are ignored."""
+    for path in paths:
+        absolute = os.path.join(root, path)
+        try:
+            os.unlink(absolute)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise cannot_write(absolute, error) from error
+
+
+def remove_empty_folders(root: bytes, paths: list[bytes]) -> None:
+    """Remove those of the folders that are empty."""
+    for path in paths:
+        absolute = os.path.join(root, path)
+        try:
+            os.rmdir(absolute)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
+                raise cannot_write(absolute, error) from error
+
+
+def remove_leftovers(root: bytes, folders: list[bytes]) -> None:
+    """Remove the temporary files that a killed run has left in these folders."""
+    for path in folders:
+        absolute = os.path.join(root, path)
+        try:
+            names = [name for name in os.listdir(absolute) if name.startswith(PART)]
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise cannot_write(absolute, error) from error
+        remove_files(absolute, names)
