@@ -1,1 +1,1 @@
-"""The processes of one member: started, watched, ended, and their output kept. Knows neither Paddle nor the gang."""
+"""Start, watch and end the processes of one member, and keep their output. Knows neither Paddle nor the gang."""

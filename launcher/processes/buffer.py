@@ -1,4 +1,4 @@
-"""What a child has written and not every place has taken yet: bounded, in order, taken at each place's own pace."""
+"""A bounded buffer between one writer and several readers. Each reader takes all bytes in order, at its own speed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import deque
 
 CHUNK = 256 * 1024
 
-_USUAL = 1024 * 1024  # enough while places take what comes; only for one that takes nothing more is kept
-_PATIENCE = 0.05  # seconds without progress, after which a place takes nothing
+_SOFT_LIMIT = 1024 * 1024  # more is kept only for a reader that is stuck
+_STUCK_AFTER = 0.05  # seconds without progress
 
 
 class _Chunk:
-    """A piece of memory that is filled once from its beginning; `start` counts from the first byte of all."""
+    """Memory that is filled once, from its beginning. `start` is the offset of its first byte in the whole stream."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -22,37 +22,38 @@ class _Chunk:
 
 
 class Cursor:
-    """How far one place has come."""
+    """The position of one reader."""
 
     def __init__(self) -> None:
         self.position = 0
-        self.left = False  # it takes no more, and nobody waits for it
+        self.closed = False  # it takes no more bytes, and the writer does not wait for it
 
 
 class Buffer:
-    """One thread puts bytes in (`room`, `added`), one thread a cursor takes them out (`take`, `took`)."""
+    """The writer's thread calls `reserve` and `commit`, each reader's thread calls `next_bytes` and `advance`."""
 
     def __init__(self, limit: int, spare: int) -> None:
-        """`spare` of the `limit` is for the last words of a dead child: nobody could make that one wait."""
+        """`spare` of the `limit` is only used after the child's death: a dead child cannot be made to wait."""
         self._limit = limit
         self._spare = spare
         self._changed = threading.Condition()
         self._chunks = deque([_Chunk(0)])
         self._cursors: list[Cursor] = []
         self._end = 0
-        self._progress = time.monotonic()  # when the slowest place last took something
+        self._progress_at = time.monotonic()  # when the slowest reader last took something
         self._finished = False
 
     def cursor(self) -> Cursor:
-        """A place that takes everything from the first byte. All are made before the first byte comes."""
+        """Return a new reader's position, at the first byte. Make all of them before the first byte is written."""
         cursor = Cursor()
         self._cursors.append(cursor)
         return cursor
 
-    def room(self, stop: threading.Event, dead: threading.Event) -> memoryview | None:
-        """Where the next bytes go, once there is room for them. None: told to stop (then `wake` was called).
+    def reserve(self, stop: threading.Event, dead: threading.Event) -> memoryview | None:
+        """Wait for free memory and return it, for the next bytes. Return None once `stop` is set.
 
-        Once the writer is `dead`, the spare room is used and nobody waits: None when that is full, too.
+        Once the child is `dead`, use the spare memory and do not wait: return None when that is full.
+        Call `wake` after setting one of the events.
         """
         with self._changed:
             while not self._may_grow(self._limit - self._spare):
@@ -63,78 +64,80 @@ class Buffer:
                 if stop.is_set():
                     return None
                 self._changed.wait()
-            self._changed.wait_for(lambda: self._may_grow(_USUAL) or self._is_stuck() or dead.is_set(), _PATIENCE)
+            self._changed.wait_for(
+                lambda: self._may_grow(_SOFT_LIMIT) or self._is_stuck() or dead.is_set(), _STUCK_AFTER
+            )
             chunk = self._chunks[-1]
             if chunk.filled == CHUNK:
                 chunk = _Chunk(self._end)
                 self._chunks.append(chunk)
             return memoryview(chunk.data)[chunk.filled :]
 
-    def added(self, count: int) -> tuple[bytearray, int, int]:
-        """So many bytes were put into the room. Gives where they are: valid until the next call of `room`."""
+    def commit(self, count: int) -> tuple[bytearray, int, int]:
+        """Add the first bytes of the reserved memory. Return where they are: valid until the next `reserve`."""
         with self._changed:
             chunk = self._chunks[-1]
             begin = chunk.filled
             chunk.filled += count
             self._end += count
-            self._free()
+            self._free_chunks()
             return chunk.data, begin, chunk.filled
 
-    def take(self, cursor: Cursor, at_most: int) -> memoryview | None:
-        """The next bytes for this place, once there are any. None: there will be no more, or it has left."""
+    def next_bytes(self, cursor: Cursor, limit: int) -> memoryview | None:
+        """Wait for bytes and return the next ones. Return None if the cursor is closed, or at the end."""
         with self._changed:
-            while cursor.position == self._end and not self._finished and not cursor.left:
+            while cursor.position == self._end and not self._finished and not cursor.closed:
                 self._changed.wait()
-            if cursor.left or cursor.position == self._end:
+            if cursor.closed or cursor.position == self._end:
                 return None
             chunk = next(c for c in self._chunks if cursor.position < c.start + c.filled)
             begin = cursor.position - chunk.start
-            return memoryview(chunk.data)[begin : min(chunk.filled, begin + at_most)]
+            return memoryview(chunk.data)[begin : min(chunk.filled, begin + limit)]
 
-    def took(self, cursor: Cursor, count: int) -> None:
-        """This place has so many bytes more."""
+    def advance(self, cursor: Cursor, count: int) -> None:
+        """Move a cursor forward, past bytes that its reader has taken."""
         with self._changed:
             if count and cursor.position <= self._chunks[0].start + self._chunks[0].filled:
-                self._progress = time.monotonic()
+                self._progress_at = time.monotonic()
             cursor.position += count
-            self._free()
+            self._free_chunks()
 
-    def leave(self, cursor: Cursor) -> None:
-        """This place takes no more."""
+    def close(self, cursor: Cursor) -> None:
+        """Let this reader take no more bytes."""
         with self._changed:
-            cursor.left = True
-            self._free()
+            cursor.closed = True
+            self._free_chunks()
 
-    def rest(self, cursor: Cursor, seconds: float) -> None:
-        """Wait before the next attempt, unless this place is told to leave."""
+    def pause(self, cursor: Cursor, seconds: float) -> None:
+        """Wait before the next attempt, or until the cursor is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: cursor.left, seconds)
+            self._changed.wait_for(lambda: cursor.closed, seconds)
 
     def finish(self) -> None:
-        """No more bytes will come."""
+        """Mark the end: no more bytes will be written."""
         with self._changed:
             self._finished = True
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Something that `room` looks at has changed."""
+        """Make a waiting `reserve` check its events again."""
         with self._changed:
             self._changed.notify_all()
 
-    def waiting(self, cursor: Cursor) -> int:
-        """The number of bytes that this place has not taken."""
+    def pending(self, cursor: Cursor) -> int:
+        """Return how many bytes this reader has not taken yet."""
         with self._changed:
-            return 0 if cursor.left else self._end - cursor.position
+            return 0 if cursor.closed else self._end - cursor.position
 
     def _may_grow(self, limit: int) -> bool:
         return self._chunks[-1].filled < CHUNK or (len(self._chunks) + 1) * CHUNK <= limit
 
     def _is_stuck(self) -> bool:
-        return time.monotonic() - self._progress > _PATIENCE
+        return time.monotonic() - self._progress_at > _STUCK_AFTER
 
-    def _free(self) -> None:
-        """Let go of what every place has taken."""
-        taken = min((c.position for c in self._cursors if not c.left), default=self._end)
+    def _free_chunks(self) -> None:
+        """Drop the chunks that all readers have taken."""
+        taken = min((c.position for c in self._cursors if not c.closed), default=self._end)
         while len(self._chunks) > 1 and self._chunks[0].start + self._chunks[0].filled <= taken:
             self._chunks.popleft()
         self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""One process of the plan and everything in its process group: started, known dead at once, ended for certain."""
+"""Start and end one process of the plan, with its whole process group."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from dataclasses import dataclass
 from launcher.base.aio import off_loop
 from launcher.base.spawn import ended, spawn
 from launcher.model import Process
-from launcher.processes.proc import group_lives
+from launcher.processes.proc import group_is_alive
 
-KILL_WAIT = 1.0  # after SIGKILL: a healthy kernel needs milliseconds, one that waits for a stalled volume has no end
+KILL_WAIT = 1.0  # seconds after SIGKILL: usually milliseconds are enough; on a stalled volume a process may never end
 
-_NOT_FOUND = 127  # as a shell says it
+_NOT_FOUND = 127  # the exit codes of a shell
 _CANNOT_RUN = 126
 _POLL = 0.01
-_LOOK = 0.2  # between looks at a group that exists: zombies that nobody reaps keep it in being
+_GROUP_POLL = 0.2  # seconds between searches for live processes: a group may consist of zombies only
 
 
 @dataclass(frozen=True)
 class Death:
-    """The exit code as a shell shows it, and when it happened by the monotonic clock."""
+    """The exit code, 128 + n for signal n, and the monotonic time of the death."""
 
     code: int
     at: float
 
 
 class StartFailed(Exception):
-    """The program could not be run; the code is the one that a shell would give."""
+    """The program could not be run. `code` is the exit code that a shell would return."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -42,60 +42,63 @@ class StartFailed(Exception):
 
 
 class Child:
-    """Start it once; `end` and `kill` may come at any time after that, also while the program is still loading."""
+    """Call `start` once. After that, call `end` and `kill` at any time, even during a slow start."""
 
-    def __init__(self, process: Process, env: Mapping[str, str], forked: Callable[[int], None]) -> None:
-        self.pid: int | None = None  # known from the fork on; the process group has the same number
+    def __init__(self, process: Process, env: Mapping[str, str], on_fork: Callable[[int], None]) -> None:
+        self.pid: int | None = None  # set at the fork; the process group has the same number
         self._process = process
         self._env = env
-        self._tell_forked = forked
+        self._on_fork = on_fork
         self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
         self._death: asyncio.Task[Death] | None = None
-        self._asked = False  # by a SIGTERM: many take a second one for more than they take the first
+        self._sigterm_sent = False  # send it once: many programs end at once on the second
         self._killed_at: float | None = None
-        self._next_look = 0.0
-        self._gone = False  # its end was seen: the number may be somebody else's now, and is never signalled again
+        self._next_group_poll = 0.0
+        self._group_ended = False  # another process may have its number now: never send a signal again
 
     async def start(self, output: int) -> None:
-        """Run the program with its output going to this descriptor, which is closed here. Raises StartFailed."""
+        """Run the program. Its output goes to this descriptor, which is closed here. Raises StartFailed."""
         self._starting = off_loop(self._spawn, output)
         try:
             popen = await self._starting
         except OSError as error:
-            self._gone = True
+            self._group_ended = True
             raise self._explain(error) from None
         self._death = asyncio.ensure_future(self._wait(popen))
         if self._killed_at is not None:
             self._signal(signal.SIGKILL)
 
     async def death(self) -> Death:
-        """Wait for the death of the process itself; others of its group may live on."""
+        """Wait for the death of the process itself. Others of its group may still live."""
         assert self._death is not None
         return await asyncio.shield(self._death)
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the process itself has started and not died."""
         return self._death is not None and not self._death.done()
 
     async def end(self, grace: float) -> bool:
-        """SIGTERM to the group, SIGKILL at the end of the grace. False: something was left, held by the kernel."""
+        """Send SIGTERM to the group, and SIGKILL after `grace` seconds.
+
+        Return False if SIGKILL does not end all of it: the kernel holds a process, as on a stalled volume.
+        """
         deadline = time.monotonic() + grace
-        while await self._lives():
+        while await self._group_is_alive():
             now = time.monotonic()
             if self._killed_at is not None and now >= self._killed_at + KILL_WAIT:
                 return False
             if now >= deadline:
                 self.kill()
-            elif self._death is not None and not self._asked:
-                self._asked = True
+            elif self._death is not None and not self._sigterm_sent:
+                self._sigterm_sent = True
                 self._signal(signal.SIGTERM)
-                self._signal(signal.SIGCONT)  # a stopped one hears the first only with the second
+                self._signal(signal.SIGCONT)  # a stopped process gets SIGTERM only after SIGCONT
             await asyncio.sleep(_POLL)
         return True
 
     def kill(self) -> None:
-        """SIGKILL to the group, now."""
+        """Send SIGKILL to the group now."""
         if self._killed_at is None:
             self._killed_at = time.monotonic()
         self._signal(signal.SIGKILL)
@@ -106,7 +109,7 @@ class Child:
                 self._process.argv,
                 env=self._env,
                 cwd=self._process.cwd,
-                forked=self._forked,
+                forked=self._note_fork,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -114,38 +117,38 @@ class Child:
         finally:
             os.close(output)
 
-    def _forked(self, pid: int) -> None:
+    def _note_fork(self, pid: int) -> None:
         self.pid = pid
-        self._tell_forked(pid)
+        self._on_fork(pid)
 
     async def _wait(self, popen: subprocess.Popen[bytes]) -> Death:
         code = await ended(popen)
         return Death(code, time.monotonic())
 
     def _signal(self, number: int) -> None:
-        if self.pid is None or self._gone:
+        if self.pid is None or self._group_ended:
             return
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            self._signal_before_its_session(number)
+            self._signal_process(number)
         except PermissionError:
-            pass  # all of the group run as somebody else by now: `end` reports that they live
+            pass  # the whole group has changed its user: `end` returns False
 
-    def _signal_before_its_session(self, number: int) -> None:
-        """The group is not there: it has ended, or its first process has not come as far as to lead it."""
+    def _signal_process(self, number: int) -> None:
+        """Send a signal when there is no such group: it has ended, or its first process has not created it yet."""
         assert self.pid is not None
         if self._death is not None:
-            self._gone = self._death.done()
+            self._group_ended = self._death.done()
             return
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
             pass
 
-    async def _lives(self) -> bool:
-        """Whether the start is under way, or anybody of the group is more than a zombie."""
-        if self._gone:
+    async def _group_is_alive(self) -> bool:
+        """Return whether the program is being started, or a process of the group is alive and no zombie."""
+        if self._group_ended:
             return False
         if self._death is None:
             return self._starting is not None
@@ -153,15 +156,15 @@ class Child:
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
-            self._gone = self._death.done()
-            return not self._gone
+            self._group_ended = self._death.done()
+            return not self._group_ended
         except PermissionError:
             return True
         now = time.monotonic()
-        if not self._death.done() or now < self._next_look:
+        if not self._death.done() or now < self._next_group_poll:
             return True
-        self._next_look = now + _LOOK
-        return await off_loop(group_lives, self.pid)
+        self._next_group_poll = now + _GROUP_POLL
+        return await off_loop(group_is_alive, self.pid)
 
     def _explain(self, error: OSError) -> StartFailed:
         role, program, cwd = self._process.role, self._process.argv[0], self._process.cwd

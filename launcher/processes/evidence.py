@@ -1,6 +1,6 @@
-"""What the processes below a child are doing, in words: for somebody who asks why nothing happens any more.
+"""Describe what the processes of a stalled job do.
 
-What a process was told is left out, environment and arguments, since it may hold secrets.
+Environment and arguments of the processes are left out, since they may contain secrets.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import psutil
 from launcher.base.aio import bounded, off_loop
 from launcher.base.host import host_port
 from launcher.processes import stacks
-from launcher.processes.proc import program, tree
+from launcher.processes.proc import process_tree, program
 
 T = TypeVar("T")
 
 _LINES = 50
-_MOST = 200  # processes: more would tell nothing new
-_MOST_CONNECTIONS = 40
+_MAX_PROCESSES = 200
+_MAX_CONNECTIONS = 40
 _FRAME = re.compile(r"^\[<.*>\] |\+0x.*$")
-_ENTRY = ("entry_SYSCALL", "do_syscall", "el0", "invoke_syscall")  # into the kernel, the same for all
+_ENTRY = ("entry_SYSCALL", "do_syscall", "el0", "invoke_syscall")  # the entry into the kernel, the same for all threads
 _STATES = {
     "R": "runs",
     "S": "sleeps",
@@ -40,70 +40,72 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A child, as its supervisor knows it."""
+    """A child to gather evidence about."""
 
     role: str
     log: str
     pid: int
-    lines: Sequence[str]  # the last ones that it has printed
+    lines: Sequence[str]  # its last output
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The text, and how many processes it is about."""
+    """The text, and the number of processes that it describes."""
 
     text: str
     processes: int
 
 
 async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: float) -> Evidence:
-    """Of all these and everything below them. What does not answer within the bound is named.
+    """Describe the subjects and all their descendants, within so many seconds.
 
-    `peers` are the names of members by address.
+    A process that does not answer in time is named without details. `peers`: the names of the members by address.
     """
     deadline = time.monotonic() + within
-    below = [sorted(await _answer(off_loop(tree, subject.pid), deadline) or {subject.pid}) for subject in subjects]
+    below = [
+        sorted(await _answer(off_loop(process_tree, subject.pid), deadline) or {subject.pid}) for subject in subjects
+    ]
     pids = [pid for pids in below for pid in pids]
-    looked_at = pids[:_MOST]
+    examined = pids[:_MAX_PROCESSES]
     dumps: dict[int, str] = {}
-    looking = time.monotonic() + within / 2
-    texts = await asyncio.gather(*(_answer(off_loop(_facts, pid, peers), looking) for pid in looked_at))
-    facts = dict(zip(looked_at, texts, strict=True))
-    await _answer(off_loop(_ask_all, looked_at, dumps, deadline), deadline)  # later, since it disturbs what waits
+    facts_deadline = time.monotonic() + within / 2
+    texts = await asyncio.gather(*(_answer(off_loop(_facts, pid, peers), facts_deadline) for pid in examined))
+    facts = dict(zip(examined, texts, strict=True))
+    await _answer(off_loop(_dump_all, examined, dumps, deadline), deadline)  # last, since it interrupts system calls
     parts = [
         "\n\n".join([_head(subject), *(_process(pid, facts[pid], dumps.get(pid)) for pid in own if pid in facts)])
         for subject, own in zip(subjects, below, strict=True)
     ]
-    if len(pids) > _MOST:
-        parts.append(f"{len(pids) - _MOST} more processes are not shown")
+    if len(pids) > _MAX_PROCESSES:
+        parts.append(f"{len(pids) - _MAX_PROCESSES} more processes are not shown")
     return Evidence("\n\n\n".join(parts) or "no process of the job runs here", len(pids))
 
 
-async def _answer(asked: asyncio.Future[T], deadline: float) -> T | None:
-    """None where it has gone, or the kernel gave no answer in time."""
+async def _answer(future: asyncio.Future[T], deadline: float) -> T | None:
+    """Return the result, or None if the process has ended or the kernel does not answer in time."""
     try:
-        return await bounded(asked, max(deadline - time.monotonic(), 0))
-    except Exception:  # whatever one process or its /proc is like, the rest is still worth to know
+        return await bounded(future, max(deadline - time.monotonic(), 0))
+    except Exception:  # an unexpected /proc of one process must not hide the evidence of all others
         return None
 
 
-def _ask_all(pids: Sequence[int], dumps: dict[int, str], deadline: float) -> None:
-    """One after the other. What is known by the end is in `dumps`."""
+def _dump_all(pids: Sequence[int], dumps: dict[int, str], deadline: float) -> None:
+    """Get the stacks of one process after the other until the deadline. Add them to `dumps`."""
     for pid in pids:
         if time.monotonic() < deadline:
-            dumps[pid] = stacks.ask(pid)
+            dumps[pid] = stacks.dump(pid)
 
 
 def _head(subject: Subject) -> str:
     lines = subject.lines[-_LINES:]
-    said = f"its last lines ({subject.log}):" if lines else f"it has printed nothing ({subject.log})"
-    return "\n".join([f"======== {subject.role}, process {subject.pid}", said, *(f"    {line}" for line in lines)])
+    title = f"its last lines ({subject.log}):" if lines else f"it has printed nothing ({subject.log})"
+    return "\n".join([f"======== {subject.role}, process {subject.pid}", title, *(f"    {line}" for line in lines)])
 
 
 def _process(pid: int, facts: str | None, dump: str | None) -> str:
-    head, *known = (facts or f"process {pid}: it has ended, or the kernel did not tell in time").splitlines()
-    told = _indented(dump or "none: there was no time left to ask for them")
-    return "\n".join([f"-------- {head}", f"  Python stacks:{told}", *known])
+    head, *known = (facts or f"process {pid}: it has ended, or the kernel did not answer in time").splitlines()
+    stack = _indented(dump or "none: there was no time left to ask for them")
+    return "\n".join([f"-------- {head}", f"  Python stacks:{stack}", *known])
 
 
 def _indented(text: str) -> str:
@@ -112,7 +114,7 @@ def _indented(text: str) -> str:
 
 
 def _facts(pid: int, peers: Mapping[str, str]) -> str:
-    """Of one process. Blocks as long as the kernel does."""
+    """Describe one process. Blocks as long as the kernel does."""
     argv = [word.decode(errors="replace") for word in _read(pid, "cmdline").rstrip(b"\0").split(b"\0")]
     status = _status(pid)
     state = status.get("State", "?")[:1]
@@ -137,14 +139,14 @@ def _memory(status: Mapping[str, str]) -> str:
 
 
 def _threads(pid: int) -> list[str]:
-    """Those that do the same together: a Paddle has dozens that wait for work."""
-    alike: Counter[str] = Counter()
+    """Describe the threads, one line for all that do the same: Paddle has dozens that wait for work."""
+    counts: Counter[str] = Counter()
     for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
         try:
-            alike[_thread(pid, thread)] += 1
+            counts[_thread(pid, thread)] += 1
         except OSError:
             continue  # it has ended
-    return [f"  {f'{count} threads' if count > 1 else 'thread'} {words}" for words, count in alike.items()]
+    return [f"  {f'{count} threads' if count > 1 else 'thread'} {text}" for text, count in counts.items()]
 
 
 def _thread(pid: int, thread: int) -> str:
@@ -157,29 +159,29 @@ def _thread(pid: int, thread: int) -> str:
 
 
 def _in_kernel(pid: int, folder: str) -> str:
-    """Where it waits: the way there for root, else the place, where that may be seen."""
+    """Describe where a thread waits in the kernel: its kernel stack if readable (as root), else the function."""
     frames = [_FRAME.sub("", line) for line in _optional(pid, f"{folder}/stack").splitlines()]
-    way = " < ".join(frame for frame in frames if not frame.startswith(_ENTRY)) or _optional(pid, f"{folder}/wchan")
-    return f" in {way}" if way not in ("", "0") else ""
+    where = " < ".join(frame for frame in frames if not frame.startswith(_ENTRY)) or _optional(pid, f"{folder}/wchan")
+    return f" in {where}" if where not in ("", "0") else ""
 
 
 def _connections(pid: int, peers: Mapping[str, str]) -> list[str]:
-    """To members of the gang. Others are nobody's business here."""
+    """Describe the connections to members of the gang."""
     try:
-        found = [each for each in psutil.Process(pid).net_connections("tcp") if each.raddr]
+        connections = [each for each in psutil.Process(pid).net_connections("tcp") if each.raddr]
     except psutil.Error:
-        return ["  connections: not to be seen by this user"]
+        return ["  connections: this user has no permission to see them"]
     shown = []
-    for each in found:
+    for each in connections:
         if peer := peers.get(each.raddr.ip.removeprefix("::ffff:")):
             own, other = host_port(*each.laddr), host_port(*each.raddr)
             shown.append(f"  connection {own} to {other}, {peer}: {each.status}")
-    more = len(shown) - _MOST_CONNECTIONS
-    return shown[:_MOST_CONNECTIONS] + ([f"  and {more} more connections"] if more > 0 else [])
+    more = len(shown) - _MAX_CONNECTIONS
+    return shown[:_MAX_CONNECTIONS] + ([f"  and {more} more connections"] if more > 0 else [])
 
 
 def _optional(pid: int, name: str) -> str:
-    """What not everybody may read."""
+    """Read a file that may need privileges. Return "" without them."""
     try:
         return _read(pid, name).decode(errors="replace").strip()
     except OSError:

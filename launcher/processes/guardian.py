@@ -1,7 +1,7 @@
-"""Ends what a launcher started when the launcher itself is killed. Process 1 needs none: the kernel does it there.
+"""End the children when the launcher is killed. Process 1 needs no guardian: when it dies, the kernel kills all others.
 
-It is a fork made early, which shares the launcher's memory, lives in a session of its own and reads a pipe: lines
-`+<group>` and `-<group>` for process groups that came and went, `bye` when the launcher ends in order.
+The guardian is an early fork that shares the launcher's memory, has its own session, and reads lines from a pipe:
+`+<group>` when a process group was started, `-<group>` when it has ended, `bye` when the launcher ends normally.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable
 
 from launcher.base.spawn import adopt
-from launcher.processes.proc import read_entry, tagged
+from launcher.processes.proc import find_tagged, read_entry
 
-_LOOK = 1.0  # seconds between looks at the launcher: a thread on a stalled volume keeps a dead launcher's pipe open
-_SWEEP = 5.0  # seconds for which killed processes are looked for again: what hangs on a volume dies when that lets go
+_POLL = 1.0  # seconds between checks of the launcher: a thread on a stalled volume keeps the pipe open after its death
+_SWEEP = 5.0  # seconds to kill tagged processes again and again: one that waits for a volume cannot die at once
 
 
 class Guardian:
-    """The launcher's end of the pipe. Make it before there are threads or a loop."""
+    """The launcher's end of the pipe. Create it before any thread and the event loop."""
 
     def __init__(self, tag: str) -> None:
         launcher = os.getpid()
@@ -37,49 +37,49 @@ class Guardian:
         adopt(self.pid)
 
     def watch(self, group: int) -> None:
-        """Kill this process group, too, when the launcher dies."""
-        self._tell(b"+%d\n" % group)
+        """Kill this process group when the launcher dies."""
+        self._send(b"+%d\n" % group)
 
     def forget(self, group: int) -> None:
-        """This process group has ended; its number may be somebody else's next."""
-        self._tell(b"-%d\n" % group)
+        """Do not kill this process group: it has ended, and another may get its number."""
+        self._send(b"-%d\n" % group)
 
     def goodbye(self) -> None:
-        """The launcher ends in order: the guardian ends now and kills nobody."""
-        self._tell(b"bye\n")
+        """End the guardian without killing anything. The launcher ends normally."""
+        self._send(b"bye\n")
         os.close(self._pipe)
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         try:
             os.write(self._pipe, line)
         except OSError:
-            pass  # it was killed or stopped: the launcher must go on without it
+            pass  # the guardian was killed or stopped: the launcher continues without it
 
 
 def _guard(pipe: int, launcher: int, tag: str) -> None:
-    gc.disable()  # a collection would touch, and so copy, the memory shared with the launcher
-    pipe = _leave_everything(pipe)
+    gc.disable()  # a collection would write to, and so copy, memory shared with the launcher
+    pipe = _detach_from_launcher(pipe)
     groups: set[int] = set()
-    if _launcher_left_in_order(pipe, launcher, groups):
+    if _ended_normally(pipe, launcher, groups):
         return
     for group in groups:
         _kill(os.killpg, group)
-        _kill(os.kill, group)  # it may not have got as far as to lead a group
+        _kill(os.kill, group)  # its first process may not have created the group yet
     deadline = time.monotonic() + _SWEEP
-    while (pids := tagged(tag)) and time.monotonic() < deadline:
+    while (pids := find_tagged(tag)) and time.monotonic() < deadline:
         for pid in pids:
             _kill(os.kill, pid)
         time.sleep(0.01)
 
 
-def _leave_everything(pipe: int) -> int:
-    """Hold nothing of the launcher's but the pipe: no session, folder, output or socket. Gives the pipe's number."""
+def _detach_from_launcher(pipe: int) -> int:
+    """Leave the launcher's session and folder, and close all its files except the pipe. Return the pipe's number."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
-    pipe = os.dup2(pipe, max(pipe, null, 2) + 1)  # clear of the numbers that follow
+    pipe = os.dup2(pipe, max(pipe, null, 2) + 1)  # higher than the descriptors that are replaced below
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.dup2(pipe, 3)
@@ -89,13 +89,13 @@ def _leave_everything(pipe: int) -> int:
     return 3
 
 
-def _launcher_left_in_order(pipe: int, launcher: int, groups: set[int]) -> bool:
-    """Keep the books until the launcher says goodbye (True) or has died."""
+def _ended_normally(pipe: int, launcher: int, groups: set[int]) -> bool:
+    """Wait for the end of the launcher, and keep `groups` up to date. Return whether it ended normally."""
     poller = select.poll()
     poller.register(pipe, select.POLLIN)
     rest = b""
     while True:
-        if poller.poll(_LOOK * 1000):
+        if poller.poll(_POLL * 1000):
             data = os.read(pipe, 65536)
             if not data:
                 return False
@@ -110,11 +110,11 @@ def _launcher_left_in_order(pipe: int, launcher: int, groups: set[int]) -> bool:
 
 def _has_died(launcher: int) -> bool:
     entry = read_entry(launcher)
-    return os.getppid() != launcher or entry is None or entry.dead
+    return os.getppid() != launcher or entry is None or entry.is_dead
 
 
-def _kill(how: Callable[[int, int], None], whom: int) -> None:
+def _kill(send: Callable[[int, int], None], number: int) -> None:
     try:
-        how(whom, signal.SIGKILL)
+        send(number, signal.SIGKILL)
     except OSError:
-        pass  # gone already, or another user's
+        pass  # it has ended, or belongs to another user

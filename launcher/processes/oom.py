@@ -1,6 +1,6 @@
-"""Whether the kernel killed a process of this container for want of memory: its control group counts that.
+"""Find out whether the kernel killed a process of this container because memory ran out, from its control group.
 
-Files of the kernel's own, which always answer at once: they may be read on the loop.
+The kernel answers reads of these files at once, so they may be read on the event loop.
 """
 
 from __future__ import annotations
@@ -9,31 +9,35 @@ import os
 from collections.abc import Callable
 
 _CGROUPS = "/sys/fs/cgroup"  # in a container this is the container's own group
-_VERSIONS = (  # who counts the kills, and who holds the limit: of version 2, then of version 1
+_VERSIONS = (  # the files with the count of kills and with the limit: of cgroup version 2, then of version 1
     ("memory.events", "memory.max"),
     ("memory/memory.oom_control", "memory/memory.limit_in_bytes"),
 )
-_NO_LIMIT = 1 << 60  # version 1 shows the largest number there is
+_NO_LIMIT = 1 << 60  # version 1 shows a very large number
 
 
 def watch(cgroups: str = _CGROUPS) -> Callable[[], str]:
-    """From now on: gives what to say of a death, empty as long as the kernel has killed nobody here."""
+    """Return a function that describes a kill since now. It returns "" while there was none."""
     before = _kills(cgroups)
 
-    def said() -> str:
-        return _words(cgroups) if _kills(cgroups) > before else ""
+    def describe_kill() -> str:
+        return _describe(cgroups) if _kills(cgroups) > before else ""
 
-    return said
+    return describe_kill
 
 
-def _words(cgroups: str) -> str:
+def _describe(cgroups: str) -> str:
     limit = _limit(cgroups)
-    why = f"the container's limit is {limit >> 20} MiB" if limit else "the container has no limit: its node has no more"
+    why = (
+        f"the container's limit is {limit >> 20} MiB"
+        if limit
+        else "the container has no limit, its node ran out of memory"
+    )
     return f"out of memory, the kernel killed a process of this container: {why}"
 
 
 def _kills(cgroups: str) -> int:
-    """How many processes of the container the kernel has killed so far; 0 where nobody counts them."""
+    """Return how many processes of the container the kernel has killed so far. 0 if it does not count them."""
     for events, _ in _VERSIONS:
         for line in _read(cgroups, events).splitlines():
             name, _, count = line.partition(" ")
@@ -43,7 +47,7 @@ def _kills(cgroups: str) -> int:
 
 
 def _limit(cgroups: str) -> int | None:
-    """The container's limit in bytes, where it has one."""
+    """Return the container's memory limit in bytes, or None."""
     for _, limit in _VERSIONS:
         text = _read(cgroups, limit).strip()
         if text.isdigit() and int(text) < _NO_LIMIT:

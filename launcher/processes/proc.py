@@ -1,4 +1,4 @@
-"""What /proc says about processes: who belongs to whom, who carries a launcher's tag, and what runs in one."""
+"""Read /proc: parents, groups and sessions of processes, the tags of launchers, and command lines."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import NamedTuple
 
 _SHORT_FLAG = re.compile("-[A-Za-z]{1,3}")
 
-TAG = "LAUNCHER_TAG"  # in the environment of everything that a launcher starts, so that nothing escapes its end
+TAG = "LAUNCHER_TAG"  # in the environment of all that a launcher starts, so that it finds them all at its end
 
 
 class ProcEntry(NamedTuple):
-    """One process: its parent, its process group, its session, and whether it is only a zombie."""
+    """One process. A zombie is dead."""
 
     parent: int
     group: int
     session: int
-    dead: bool
+    is_dead: bool
 
 
 def tagged_environment(env: Mapping[str, str], tag: str) -> dict[str, str]:
-    """The environment with the tag added to those of launchers further up, which look for theirs."""
+    """Return the environment with the tag appended to the tags of the launchers that started this one."""
     return {**env, TAG: f"{env[TAG]}:{tag}" if env.get(TAG) else tag}
 
 
 def read_entry(pid: int) -> ProcEntry | None:
-    """The entry of one process, or None when there is none."""
+    """Return the entry of one process, or None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read(1024).rpartition(b")")[2].split()  # the name before it may hold anything
+            fields = file.read(1024).rpartition(b")")[2].split()  # the name before it may contain spaces
     except OSError:
         return None
     if len(fields) < 4:
@@ -38,45 +38,45 @@ def read_entry(pid: int) -> ProcEntry | None:
     return ProcEntry(int(fields[1]), int(fields[2]), int(fields[3]), fields[0] in b"ZX")
 
 
-def table() -> dict[int, ProcEntry]:
-    """All processes that can be seen here."""
+def all_processes() -> dict[int, ProcEntry]:
+    """Return all visible processes by their number."""
     return {pid: entry for pid in _pids() if (entry := read_entry(pid)) is not None}
 
 
-def group_lives(group: int) -> bool:
-    """Whether anybody in this process group is more than a zombie."""
-    return any(entry.group == group and not entry.dead for entry in table().values())
+def group_is_alive(group: int) -> bool:
+    """Return whether this process group has a process that is not dead."""
+    return any(entry.group == group and not entry.is_dead for entry in all_processes().values())
 
 
 def descendants(roots: set[int], processes: Mapping[int, ProcEntry]) -> set[int]:
-    """The roots and everything below them."""
+    """Return the roots, their children, and so on."""
     found = set(roots)
     while more := {pid for pid, entry in processes.items() if entry.parent in found} - found:
         found |= more
     return found
 
 
-def tree(pid: int) -> set[int]:
-    """The process, everything in its session, and everything below those."""
-    processes = table()
+def process_tree(pid: int) -> set[int]:
+    """Return the process, all others of its session, and all their descendants."""
+    processes = all_processes()
     session = {pid} | {other for other, entry in processes.items() if entry.session == pid}
     return descendants(session, processes)
 
 
 def program(argv: Sequence[str]) -> str:
-    """`paddle train`, `python -m pdb`, `sh -c`: what a command line runs. All that follows may hold secrets."""
+    """Return what a command line runs: `paddle train`, `python -m pdb`, `sh -c`. Later words may contain secrets."""
     shown = list(argv[:1])
     for word in argv[1:]:
         short = _SHORT_FLAG.fullmatch(word)
         if short or not (word.startswith("-") or "=" in word):
             shown.append(word)
-        if not short or word.endswith("c"):  # `-c` is followed by a program's text
+        if not short or word.endswith("c"):  # the text of a program follows `-c`
             break
     return " ".join(" ".join(shown).split())
 
 
-def tagged(tag: str) -> list[int]:
-    """Live processes whose environment carries this tag, this process itself left out."""
+def find_tagged(tag: str) -> list[int]:
+    """Return the live processes with this tag in their environment, without this process."""
     start, needle, me = f"\0{TAG}=".encode(), tag.encode(), os.getpid()
     found = []
     for pid in _pids():

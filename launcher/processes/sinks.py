@@ -1,4 +1,4 @@
-"""Where output goes: a log file on the volume, and standard output. Each has a thread, so none holds up another."""
+"""The destinations of a child's output: a log file on the volume, and standard output. Each has a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,101 +14,101 @@ from launcher.processes.buffer import CHUNK, Buffer
 
 log = logging.getLogger(__name__)
 
-_PIPEFUL = 64 * 1024  # a blocking write is over only when all of it is taken: small ones show progress
+_PIPE_CHUNK = 64 * 1024  # a write that blocks returns when all is taken: small writes show progress earlier
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of the log path, in bytes and seconds."""
+    """The limits of the output path, in bytes and seconds."""
 
-    memory: int = 16 * 1024 * 1024  # of output that waits in memory for one child
-    stall: float = 10.0  # without progress, until a place is named
+    memory: int = 16 * 1024 * 1024  # of output that waits in memory, per child
+    stall: float = 10.0  # without progress, until a sink is reported
     retry: float = 1.0  # between attempts to write after an error
-    repeat: float = 30.0  # between words about the same trouble
+    repeat: float = 30.0  # between messages about the same problem
 
 
 class Sink:
-    """Takes a child's output to one place, in order and unchanged, and tries again for as long as it must.
+    """Write a child's output to one destination, in order and unchanged. Retry until the sink is given up.
 
-    `run` is the work of its thread; everything else may be called from the loop.
+    `run` is called in the sink's thread, all other methods on the event loop.
     """
 
-    at_most = CHUNK
+    max_write = CHUNK
 
-    def __init__(self, name: str, backlog: Buffer, limits: Limits) -> None:
+    def __init__(self, name: str, buffer: Buffer, limits: Limits) -> None:
         self.name = name
-        self._backlog = backlog
-        self._cursor = backlog.cursor()
+        self._buffer = buffer
+        self._cursor = buffer.cursor()
         self._limits = limits
         self._in_write_since: float | None = None
-        self._stall_named = 0.0  # when the present stall was named last; 0: not
-        self._error_named = 0.0
-        self._failing = False
+        self._stall_logged_at = 0.0  # 0: the present stall was not logged yet
+        self._error_logged_at = 0.0
+        self._is_failing = False
 
     def run(self) -> None:
-        """Take bytes to their place until there are no more or the place is given up."""
-        while (piece := self._backlog.take(self._cursor, self.at_most)) is not None:
-            with piece:
-                taken = self._attempt(piece)
-            self._backlog.took(self._cursor, taken)
+        """Write until there is no more output or the sink is given up."""
+        while (data := self._buffer.next_bytes(self._cursor, self.max_write)) is not None:
+            with data:
+                count = self._try_to_write(data)
+            self._buffer.advance(self._cursor, count)
         self._close()
 
-    def waiting(self) -> int:
-        """Bytes that have not been taken to their place."""
-        return self._backlog.waiting(self._cursor)
+    def pending(self) -> int:
+        """Return how many bytes have not been written yet."""
+        return self._buffer.pending(self._cursor)
 
     def give_up(self) -> None:
-        """Take no more; what waits is let go."""
-        self._backlog.leave(self._cursor)
+        """Write no more, and drop what is pending."""
+        self._buffer.close(self._cursor)
 
-    def look(self) -> None:
-        """Name a write that does not come back. Called about every second on the loop, for the thread is in it."""
+    def check_stall(self) -> None:
+        """Log if a write does not return. Call it about every second, since the sink's own thread may hang."""
         since, now = self._in_write_since, time.monotonic()
         if since is None or now - since < self._limits.stall:
-            if self._stall_named:
-                self._stall_named = 0.0
+            if self._stall_logged_at:
+                self._stall_logged_at = 0.0
                 log.info(f"{self.name} takes writes again")
-        elif not self._stall_named or now - self._stall_named >= self._limits.repeat:
-            self._stall_named = now
-            log.info(f"{self.name} has not taken a write for {now - since:.0f} s; {self.waiting()} bytes wait")
+        elif not self._stall_logged_at or now - self._stall_logged_at >= self._limits.repeat:
+            self._stall_logged_at = now
+            log.info(f"{self.name} has not taken a write for {now - since:.0f} s; {self.pending()} bytes wait")
 
-    def _attempt(self, piece: memoryview) -> int:
-        """Write once, and rest if that fails. Gives how many bytes of the piece were taken."""
+    def _try_to_write(self, data: memoryview) -> int:
+        """Write once, and pause after an error. Return how many bytes were written."""
         if self._in_write_since is None:
             self._in_write_since = time.monotonic()
         try:
-            taken = self._write(piece)
+            count = self._write(data)
         except BlockingIOError:
             self._wait_until_writable()
             return 0
         except OSError as error:
             self._in_write_since = None
-            self._failed(error)
+            self._handle_error(error)
             return 0
         self._in_write_since = None
-        if self._failing and taken:
-            self._failing, self._error_named = False, 0.0
+        if self._is_failing and count:
+            self._is_failing, self._error_logged_at = False, 0.0
             log.info(f"{self.name} is written again")
-        return taken
+        return count
 
-    def _failed(self, error: OSError) -> None:
-        self._failing = True
+    def _handle_error(self, error: OSError) -> None:
+        self._is_failing = True
         now = time.monotonic()
-        if not self._error_named or now - self._error_named >= self._limits.repeat:
-            self._error_named = now
+        if not self._error_logged_at or now - self._error_logged_at >= self._limits.repeat:
+            self._error_logged_at = now
             reason = os.strerror(error.errno or 0)
-            log.info(f"{self.name} cannot be written: {reason}; {self.waiting()} bytes wait, it is tried every second")
+            log.info(f"{self.name} cannot be written: {reason}; {self.pending()} bytes wait, retrying every second")
         self._close()
-        self._backlog.rest(self._cursor, self._limits.retry)
+        self._buffer.pause(self._cursor, self._limits.retry)
 
     def _wait_until_writable(self) -> None:
-        """Somebody made the descriptor non-blocking: wait as if it were not, but look up every second."""
+        """Wait for at most a second. Another process may have made the descriptor non-blocking."""
         poller = select.poll()
         poller.register(self._descriptor(), select.POLLOUT)
         poller.poll(1000)
 
-    def _write(self, piece: memoryview) -> int:
-        return os.write(self._descriptor(), piece)
+    def _write(self, data: memoryview) -> int:
+        return os.write(self._descriptor(), data)
 
     def _descriptor(self) -> int:
         raise NotImplementedError
@@ -118,49 +118,49 @@ class Sink:
 
 
 class LogFile(Sink):
-    """A file on the volume, appended to. It is opened once its folder is known; until then its bytes wait."""
+    """A file on the volume that is appended to. It is opened once its folder is known; until then its bytes wait."""
 
-    def __init__(self, file: str, backlog: Buffer, limits: Limits) -> None:
-        super().__init__(file, backlog, limits)
+    def __init__(self, file: str, buffer: Buffer, limits: Limits) -> None:
+        super().__init__(file, buffer, limits)
         self._file = file
         self._fd: int | None = None
         self._opened_before = False
-        self._preface = b""
-        self._placed = threading.Event()
+        self._header = b""
+        self._folder_known = threading.Event()
 
-    def place(self, folder: str, mark: str) -> None:
-        """The folder is known; `mark` is the line that parts this attempt from those before it."""
+    def set_folder(self, folder: str, mark: str) -> None:
+        """Write to this folder. A line with `mark` separates this attempt from earlier ones in the file."""
         self.name = os.path.join(folder, self._file)
-        self._preface = f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {mark} ====\n".encode()
-        self._placed.set()
+        self._header = f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {mark} ====\n".encode()
+        self._folder_known.set()
 
     def give_up(self) -> None:
         super().give_up()
-        self._placed.set()
+        self._folder_known.set()
 
     def run(self) -> None:
-        self._placed.wait()
-        while self._preface and not self._cursor.left:
-            self._attempt(memoryview(b""))
+        self._folder_known.wait()
+        while self._header and not self._cursor.closed:
+            self._try_to_write(memoryview(b""))
         super().run()
 
-    def _write(self, piece: memoryview) -> int:
+    def _write(self, data: memoryview) -> int:
         fd = self._descriptor()
-        if self._preface:
-            self._preface = self._preface[os.write(fd, self._preface) :]
+        if self._header:
+            self._header = self._header[os.write(fd, self._header) :]
             return 0
-        return os.write(fd, piece)
+        return os.write(fd, data)
 
     def _descriptor(self) -> int:
         if self._fd is None:
             _make_folders(os.path.dirname(self.name))
             self._fd = os.open(self.name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            _open_to_all(self._fd, 0o666)
+            _set_mode(self._fd, 0o666)
             if not self._opened_before:
                 self._opened_before = True
                 size = os.fstat(self._fd).st_size
                 if size and os.pread(self._fd, 1, size - 1) != b"\n":
-                    self._preface = b"\n" + self._preface  # the attempt before was cut off within a line
+                    self._header = b"\n" + self._header  # the earlier attempt has ended within a line
         return self._fd
 
     def _close(self) -> None:
@@ -169,34 +169,34 @@ class LogFile(Sink):
             try:
                 os.close(fd)
             except OSError:
-                pass  # the descriptor is free all the same
+                pass  # the descriptor is closed even then
 
 
 class StandardOutput(Sink):
-    """The launcher's standard output: dropped once nobody reads it any more."""
+    """The launcher's standard output. It is given up when its reader has closed it."""
 
-    at_most = _PIPEFUL
+    max_write = _PIPE_CHUNK
 
-    def __init__(self, fd: int, backlog: Buffer, limits: Limits) -> None:
-        super().__init__("standard output", backlog, limits)
+    def __init__(self, fd: int, buffer: Buffer, limits: Limits) -> None:
+        super().__init__("standard output", buffer, limits)
         self._fd = fd
 
-    def _failed(self, error: OSError) -> None:
+    def _handle_error(self, error: OSError) -> None:
         if error.errno in (errno.EPIPE, errno.EBADF):
             log.info("standard output is closed: lines go to the log file only")
             self.give_up()
         else:
-            super()._failed(error)
+            super()._handle_error(error)
 
     def _descriptor(self) -> int:
         return self._fd
 
     def _close(self) -> None:
-        pass  # it is the launcher's
+        pass  # it belongs to the launcher
 
 
 def _make_folders(path: str) -> None:
-    """The folder and what is missing above it, such that the next attempt, as another user, can write there too."""
+    """Make a folder and its missing parents. The next attempt may run as another user and must be able to write."""
     if os.path.isdir(path):
         return
     _make_folders(os.path.dirname(path))
@@ -204,11 +204,11 @@ def _make_folders(path: str) -> None:
         os.mkdir(path)
     except FileExistsError:
         return
-    _open_to_all(path, 0o777)
+    _set_mode(path, 0o777)
 
 
-def _open_to_all(path: str | int, mode: int) -> None:
-    """Whatever the umask says. Where it is somebody else's or the volume knows no modes, it stays as it is."""
+def _set_mode(path: str | int, mode: int) -> None:
+    """Set the mode in spite of the umask. Ignore errors: another user may own it, or the volume has no modes."""
     try:
         os.chmod(path, mode)
     except OSError:

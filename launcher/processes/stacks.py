@@ -1,4 +1,4 @@
-"""Python's own stacks, from processes that have registered for it when they started; nobody else is sent a signal."""
+"""Get the Python stacks of processes that registered a signal for this at their start. Others get no signal."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from collections.abc import Mapping
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stacks_on_demand")
 _MEMORY = re.compile(r"/memfd:launcher-stacks-(\d+) \(deleted\)")
 _ANSWER_WITHIN = 1.0
-_QUIET = 0.05  # nothing says where a dump ends
+_QUIET = 0.05  # seconds without output after which a dump counts as complete
 _POLL = 0.005
-_MOST = 256 * 1024
+_MAX_BYTES = 256 * 1024
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process whose Pythons are to register."""
+    """Return the environment in which each Python registers at its start."""
     return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (_FOLDER, env.get("PYTHONPATH"))))}
 
 
-def ask(pid: int) -> str:
-    """The stacks of all threads of a Python, or why there are none. Blocks for a second at most, but for the kernel."""
+def dump(pid: int) -> str:
+    """Return the stacks of all threads of a Python process, or why there are none.
+
+    Blocks for 1 s at most, unless the kernel blocks reads of /proc.
+    """
     try:
-        found = _registered(pid)
-        if found is None:
+        registration = _registration(pid)
+        if registration is None:
             return "none: this is no Python that could be asked (docs/faults.md)"
-        memory, number = found
-        if stopped(pid):
+        memory, number = registration
+        if is_stopped(pid):
             return "none: the process is stopped, so that it cannot answer"
         with open(memory, "rb", buffering=0) as file:
             return _dump(pid, number, file.fileno())
@@ -35,20 +38,20 @@ def ask(pid: int) -> str:
         return f"none: {error.strerror}"
 
 
-def stopped(pid: int) -> bool:
-    """Whether a signal or a debugger holds it."""
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal or a debugger has stopped the process."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[0] in b"Tt"
 
 
-def _registered(pid: int) -> tuple[str, int] | None:
-    """The memory file, as the process has it open, and the signal: caught, since it would be the end of any other."""
+def _registration(pid: int) -> tuple[str, int] | None:
+    """Return the memory file and the signal, or None. A process without a handler would die of the signal."""
     folder = f"/proc/{pid}/fd"
     for fd in os.listdir(folder):
         try:
             match = _MEMORY.fullmatch(os.readlink(f"{folder}/{fd}"))
         except OSError:
-            continue  # closed meanwhile
+            continue  # it was closed in between
         if match and _catches(pid, int(match.group(1))):
             return f"{folder}/{fd}", int(match.group(1))
     return None
@@ -61,7 +64,10 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _dump(pid: int, number: int, memory: int) -> str:
-    """What it writes when it is asked. A forked process shares the file with its parent, so one is asked at a time."""
+    """Send the signal and return what the process writes.
+
+    A forked process shares the file with its parent, so only one process is asked at a time.
+    """
     before = size = os.fstat(memory).st_size
     os.kill(pid, number)
     deadline = time.monotonic() + _ANSWER_WITHIN
@@ -73,4 +79,4 @@ def _dump(pid: int, number: int, memory: int) -> str:
             size, changed = now, time.monotonic()
     if size == before:
         return f"none: no answer within {_ANSWER_WITHIN:g} s, as when the kernel holds the process"
-    return os.pread(memory, min(size - before, _MOST), before).decode(errors="replace").strip()
+    return os.pread(memory, min(size - before, _MAX_BYTES), before).decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""All processes of one member: started, watched, told of, and ended with everything that they left behind."""
+"""Start, watch and end all processes of one member, with everything that they leave behind."""
 
 from __future__ import annotations
 
@@ -20,44 +20,47 @@ from launcher.processes.evidence import Subject
 from launcher.processes.guardian import Guardian
 from launcher.processes.output import Output
 from launcher.processes.ports import wait_until_listening
-from launcher.processes.proc import descendants, read_entry, table, tagged, tagged_environment
+from launcher.processes.proc import all_processes, descendants, find_tagged, read_entry, tagged_environment
 from launcher.processes.sinks import Limits
 
 log = logging.getLogger(__name__)
 
-_REST_GRACE = 1.0  # for what is left of a group when its process has died
-_SETTLE = 0.1  # for the last words of a dead process to be read
-_DETACH = 0.3  # for the end of a pipe that somebody outside the group may hold
-_SWEEP = 1.0
+_REST_GRACE = 1.0  # for the rest of a group after the death of its first process
+_READ_REST = 0.1  # for reading the last output of a dead process
+_DETACH = 0.3  # for the end of a pipe that a process outside the group may hold open
+_SWEEP = 1.0  # for killing processes outside of their groups
 
 
 @dataclass(frozen=True)
 class Serving:
-    """All ports of the process listen."""
+    """The process listens on all its ports."""
 
     process: Process
 
 
 @dataclass(frozen=True)
 class Died:
-    """Nobody had asked for this end. `at` is by the monotonic clock; `why` is set when it could not be started.
+    """The process has died, or could not be started, and the supervisor did not end it.
 
-    `shortage` says so where the kernel killed for want of memory since the start. `words` are more of its last lines
-    than `tail`: what tells why may stand far above the end.
+    at: the monotonic time of the death
+    tail: the last lines of its output
+    start_error: why it could not be started
+    out_of_memory: a sentence, if the kernel killed a process of the container because memory ran out
+    recent_lines: more of its last lines; the reason of the death may be far above the end
     """
 
     process: Process
     code: int
     at: float
     tail: tuple[str, ...]
-    why: str = ""
-    shortage: str = ""
-    words: tuple[str, ...] = ()
+    start_error: str = ""
+    out_of_memory: str = ""
+    recent_lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PassDone:
-    """A process has logged the end of this pass."""
+    """A trainer has logged the end of this pass."""
 
     number: int
 
@@ -66,23 +69,23 @@ Event = Serving | Died | PassDone
 
 
 class _Run:
-    """One process of the plan, over all its tries."""
+    """One process of the plan, with all its tries."""
 
     def __init__(self, process: Process, output: Output) -> None:
         self.process = process
         self.output = output
         self.child: Child | None = None
-        self.served = False
-        self.ending = False  # asked for: its death is no event
+        self.has_served = False
+        self.is_ending = False  # the supervisor ends it: its death is no event
         self.rest_grace = _REST_GRACE
         self.task: asyncio.Task[None] | None = None
 
 
 class Supervisor:
-    """Made on the loop. `events` is called on the loop, and `printed` from other threads whenever
-    a trainer has printed something. With `can_tell_stacks` Python children are started such that they can.
+    """Create it on the event loop, which also calls `events`.
 
-    The caller has SIGCHLD call `processes.reap_orphans`, and is process 1 or has called `become_subreaper`.
+    `printed` is called in a thread after each output of a trainer. With `can_tell_stacks`, Python children can dump
+    their stacks. The caller must call `base.spawn.reap_orphans` on SIGCHLD, and be process 1 or a subreaper.
     """
 
     def __init__(
@@ -101,140 +104,140 @@ class Supervisor:
         self._guardian = guardian
         self._printed = printed
         self._can_tell_stacks = can_tell_stacks
-        self._printed_last: Output | None = None
+        self._last_printed: Output | None = None  # of the trainer that printed last
         self._stdout = stdout
         self._limits = limits
         self._runs: list[_Run] = []
-        self._place: tuple[str | None, str] | None = None
+        self._log_folder: tuple[str | None, str] | None = None
 
     def start(self, process: Process) -> None:
-        """Start it and see to it from now on. One that dies before it serves is tried again as often as it may."""
+        """Start a process and supervise it. If it dies before it serves, start it again, up to its number of tries."""
         output = Output(
             process,
-            passed=lambda number: self._events(PassDone(number)),
-            printed=lambda: self._note_printed(run),
+            on_pass=lambda number: self._events(PassDone(number)),
+            on_output=lambda: self._note_output(run),
             stdout=self._stdout,
             limits=self._limits,
         )
-        if self._place is not None:
-            output.place(*self._place)
+        if self._log_folder is not None:
+            output.set_folder(*self._log_folder)
         run = _Run(process, output)
         self._runs.append(run)
-        run.task = asyncio.ensure_future(self._see_to(run))
+        run.task = asyncio.ensure_future(self._supervise(run))
 
     def subjects(self) -> list[Subject]:
-        """The children that live, for evidence of what they do."""
+        """Return the live children, to gather evidence about them."""
         return [
-            Subject(run.process.role, run.process.log, run.child.pid, run.output.words())
+            Subject(run.process.role, run.process.log, run.child.pid, run.output.recent_lines())
             for run in self._runs
-            if run.child is not None and run.child.pid is not None and run.child.lives
+            if run.child is not None and run.child.pid is not None and run.child.is_alive
         ]
 
     def last_line(self) -> str:
-        """Of the trainer that has printed last."""
-        return next(reversed(self._printed_last.tail()), "") if self._printed_last else ""
+        """Return the last line of the trainer that printed last."""
+        return next(reversed(self._last_printed.tail()), "") if self._last_printed else ""
 
     def place_logs(self, folder: str | None, mark: str) -> None:
-        """The member's folder is known: logs are written there, after a line with this mark. None: no log files."""
-        self._place = (folder, mark)
+        """Write logs to the member's folder, each after a line with this mark. None: write no log files."""
+        self._log_folder = (folder, mark)
         for run in self._runs:
-            run.output.place(folder, mark)
+            run.output.set_folder(folder, mark)
 
     async def end(self, grace: float, *, role: str | None = None) -> list[Process]:
-        """End all, or those of a role: SIGTERM at once, SIGKILL at the end of the grace.
+        """End all processes, or those of one role: send SIGTERM now, and SIGKILL after `grace` seconds.
 
-        Gives those of which something is left, held by the kernel.
+        Return those that not even SIGKILL ends, because the kernel holds them.
         """
         runs = [run for run in self._runs if role in (None, run.process.role)]
-        gone = await asyncio.gather(*(self._end(run, grace) for run in runs))
-        left = [run for run, is_gone in zip(runs, gone, strict=True) if not is_gone]
-        for run in left:
+        ended = await asyncio.gather(*(self._end(run, grace) for run in runs))
+        held = [run for run, has_ended in zip(runs, ended, strict=True) if not has_ended]
+        for run in held:
             log.info(
                 f"the {run.process.role} (process group {run.child and run.child.pid}) does not end even by SIGKILL: "
-                "the kernel holds it, as it does when a volume stalls; it is left behind"
+                "the kernel holds it, as on a stalled volume; it is left behind"
             )
-        return [run.process for run in left]
+        return [run.process for run in held]
 
     def kill(self) -> None:
-        """SIGKILL to all, now, also while `end` waits."""
+        """Send SIGKILL to all processes now, even while `end` waits."""
         for run in self._runs:
-            run.ending = True
+            run.is_ending = True
             if run.child is not None:
                 run.child.kill()
 
     async def close(self, flush_within: float) -> None:
-        """Kill what is left, strays of sessions of their own included, and bring all output to its places."""
+        """Kill all that is left, even in other sessions, and write all pending output."""
         self.kill()
         await asyncio.gather(*(self._end(run, 0) for run in self._runs))
-        await self._sweep()
+        await self._kill_strays()
         await asyncio.gather(*(self._close(run, flush_within) for run in self._runs))
         self._runs.clear()
 
-    async def _see_to(self, run: _Run) -> None:
+    async def _supervise(self, run: _Run) -> None:
         process = run.process
         for attempt in range(1, process.tries + 1):
-            if run.ending:
+            if run.is_ending:
                 return
-            shortage = oom.watch()
-            child = run.child = Child(process, self._environment(process), self._watch)
+            describe_kill = oom.watch()
+            child = run.child = Child(process, self._environment(process), self._note_fork)
             try:
                 await child.start(run.output.attach())
             except StartFailed as failure:
-                self._tell_death(run, Death(failure.code, time.monotonic()), failure.message)
+                self._report_death(run, Death(failure.code, time.monotonic()), start_error=failure.message)
                 self._forget(child)
                 return
-            death = await self._live(run, child)
-            await run.output.settle(_SETTLE)
-            last = run.served or not process.ports or attempt == process.tries
+            death = await self._wait_for_death(run, child)
+            await run.output.read_rest(_READ_REST)
+            last = run.has_served or not process.ports or attempt == process.tries
             if last:
-                self._tell_death(run, death, shortage=shortage())
-            gone = await child.end(run.rest_grace)
-            if gone:
+                self._report_death(run, death, out_of_memory=describe_kill())
+            ended = await child.end(run.rest_grace)
+            if ended:
                 self._forget(child)
             await run.output.detach(_DETACH)
-            if last or run.ending:
+            if last or run.is_ending:
                 return
-            if not gone:  # what is left of it may hold its ports
-                self._tell_death(run, death, shortage=shortage())
+            if not ended:  # what is left of it may hold its ports
+                self._report_death(run, death, out_of_memory=describe_kill())
                 return
             log.info(
                 f"the {process.role} ended with {death.code} before it served (try {attempt} of {process.tries}), "
-                f"it is started again; its last words: {' / '.join(run.output.tail()[-1:]) or 'none'}"
+                f"it is started again; its last line: {' / '.join(run.output.tail()[-1:]) or 'none'}"
             )
 
     def _environment(self, process: Process) -> Mapping[str, str]:
         env = tagged_environment(process.env, self._tag)
         return stacks.environment(env) if self._can_tell_stacks else env
 
-    def _note_printed(self, run: _Run) -> None:
-        """Called in the thread that reads."""
+    def _note_output(self, run: _Run) -> None:
+        """Note that a process has printed something. Called in a thread."""
         if run.process.role == "trainer":
-            self._printed_last = run.output
+            self._last_printed = run.output
             self._printed()
 
-    async def _live(self, run: _Run, child: Child) -> Death:
-        """From its start to its death; in between it may come to serve."""
+    async def _wait_for_death(self, run: _Run, child: Child) -> Death:
+        """Wait for the death of a child. Report before that when it serves."""
         stop = threading.Event()
-        watch = asyncio.ensure_future(self._tell_serving(run, child, stop)) if run.process.ports else None
+        reporting = asyncio.ensure_future(self._report_serving(run, child, stop)) if run.process.ports else None
         death = await child.death()
         stop.set()
-        if watch is not None:
-            watch.cancel()
+        if reporting is not None:
+            reporting.cancel()
         return death
 
-    async def _tell_serving(self, run: _Run, child: Child, stop: threading.Event) -> None:
+    async def _report_serving(self, run: _Run, child: Child, stop: threading.Event) -> None:
         assert child.pid is not None
-        if await off_loop(wait_until_listening, child.pid, run.process.ports, stop) and not run.ending:
-            run.served = True
+        if await off_loop(wait_until_listening, child.pid, run.process.ports, stop) and not run.is_ending:
+            run.has_served = True
             self._events(Serving(run.process))
 
-    def _tell_death(self, run: _Run, death: Death, why: str = "", shortage: str = "") -> None:
-        if not run.ending:
-            output = run.output
-            self._events(Died(run.process, death.code, death.at, output.tail(), why, shortage, output.words()))
+    def _report_death(self, run: _Run, death: Death, *, start_error: str = "", out_of_memory: str = "") -> None:
+        if not run.is_ending:
+            tail, recent = run.output.tail(), run.output.recent_lines()
+            self._events(Died(run.process, death.code, death.at, tail, start_error, out_of_memory, recent))
 
-    def _watch(self, pid: int) -> None:
-        """Called in the starting thread, at the fork."""
+    def _note_fork(self, pid: int) -> None:
+        """Let the guardian know of a child. Called in the thread that starts it."""
         if self._guardian is not None:
             self._guardian.watch(pid)
 
@@ -243,8 +246,8 @@ class Supervisor:
             self._guardian.forget(child.pid)
 
     async def _end(self, run: _Run, grace: float) -> bool:
-        run.ending = True
-        run.rest_grace = grace  # a wrapper, as of `paddle`, dies at once: what it started gets all of the grace
+        run.is_ending = True
+        run.rest_grace = grace  # a wrapper such as `paddle` dies at once: its children get the whole grace
         return run.child is None or await run.child.end(grace)
 
     async def _close(self, run: _Run, flush_within: float) -> None:
@@ -253,12 +256,12 @@ class Supervisor:
         await run.output.detach(0)
         await run.output.close(flush_within)
 
-    async def _sweep(self) -> None:
-        """Kill what our children left behind outside their groups, and orphans that fell to us."""
+    async def _kill_strays(self) -> None:
+        """Kill the descendants of the children outside of their groups, and orphans."""
         killed: set[int] = set()
         strays: set[int] = set()
 
-        async def until_none_is_left() -> None:
+        async def kill_all() -> None:
             nonlocal strays
             while strays := await off_loop(_kill_strays, self._tag):
                 killed.update(strays)
@@ -266,26 +269,28 @@ class Supervisor:
                 await asyncio.sleep(0.01)
 
         try:
-            await bounded(until_none_is_left(), _SWEEP)
+            await bounded(kill_all(), _SWEEP)
         except asyncio.TimeoutError:
-            log.info(f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left")
+            log.info(
+                f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left behind"
+            )
         if killed:
-            log.info(f"{len(killed)} processes that the children had left behind were killed")
+            log.info(f"killed {len(killed)} processes that the children had left behind")
 
 
 def _kill_strays(tag: str) -> set[int]:
-    """SIGKILL to every live stray. Gives those that were there."""
-    processes = table()
+    """Send SIGKILL to all live strays. Return them."""
+    processes = all_processes()
     me = os.getpid()
     orphans = {pid for pid, entry in processes.items() if entry.parent == me and not is_own(pid)}
-    strays = (descendants(orphans, processes) | set(tagged(tag))) - {me}
+    strays = (descendants(orphans, processes) | set(find_tagged(tag))) - {me}
     return {pid for pid in strays if _kill(pid)}
 
 
 def _kill(pid: int) -> bool:
-    """Whether it was still alive. Its number was seen a moment ago: numbers do not come round as fast as that."""
+    """Kill a process that was seen a moment ago, so its number cannot be reused yet. Return whether it was alive."""
     entry = read_entry(pid)
-    if entry is None or entry.dead:
+    if entry is None or entry.is_dead:
         return False
     try:
         os.kill(pid, signal.SIGKILL)

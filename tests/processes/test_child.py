@@ -1,4 +1,4 @@
-"""One child: its exact end, and its process group's, whatever the group does against it."""
+"""One child: its exit code, and the end of its process group, even if the group ignores signals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Started:
         os.set_blocking(self._pipe, False)
         self._read = b""
 
-    def said(self, word: str) -> bool:
+    def has_printed(self, word: str) -> bool:
         try:
             self._read += os.read(self._pipe, 65536)
         except BlockingIOError:
@@ -52,10 +52,10 @@ class Started:
 
 
 async def start(process: Process, word: str = "") -> Started:
-    """Started, and so far that it has said this."""
+    """Start a child and wait until it has printed `word`."""
     started = Started(process)
     await started.child.start(started.output)
-    await until(lambda: started.said(word))
+    await until(lambda: started.has_printed(word))
     return started
 
 
@@ -69,7 +69,7 @@ def test_the_exit_code_is_the_childs(code: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGSEGV, signal.SIGPIPE, signal.SIGKILL])
-def test_a_signals_exit_code_is_as_a_shell_shows_it(number: signal.Signals) -> None:
+def test_a_signal_has_the_exit_code_of_a_shell(number: signal.Signals) -> None:
     async def test() -> None:
         before = time.monotonic()
         child = (await start(shell(f"kill -{number.value} $$"))).child
@@ -80,7 +80,7 @@ def test_a_signals_exit_code_is_as_a_shell_shows_it(number: signal.Signals) -> N
     run(test())
 
 
-def test_arguments_arrive_as_they_are_and_standard_input_is_empty() -> None:
+def test_arguments_are_passed_unchanged_and_standard_input_is_empty() -> None:
     async def test() -> None:
         hostile = "a b;\"'$(touch x) *"
         started = await start(python("import sys; print(sys.argv[1], sys.stdin.read() == '')", hostile), "True")
@@ -90,15 +90,15 @@ def test_arguments_arrive_as_they_are_and_standard_input_is_empty() -> None:
     run(test())
 
 
-def test_a_wrapper_that_dies_at_sigterm_does_not_hide_its_binary() -> None:
-    wrapper = "(trap 'sleep 0.3; exit' TERM; echo binary up; while :; do sleep 0.05; done) & wait"
+def test_a_group_has_ended_only_when_the_child_of_a_wrapper_has_ended() -> None:
+    wrapper = "(trap 'sleep 0.3; exit' TERM; echo child up; while :; do sleep 0.05; done) & wait"
 
     async def test() -> None:
         child = (await start(shell(wrapper), "up")).child
         assert child.pid is not None
         ending = asyncio.ensure_future(child.end(LONG))
         assert (await child.death()).code == 143
-        assert not ending.done(), "the binary still lives"
+        assert not ending.done(), "the child of the wrapper still lives"
         assert await ending
         with pytest.raises(ProcessLookupError):
             os.killpg(child.pid, 0)
@@ -106,11 +106,11 @@ def test_a_wrapper_that_dies_at_sigterm_does_not_hide_its_binary() -> None:
     run(test())
 
 
-def test_a_deaf_group_is_killed_at_the_end_of_the_grace() -> None:
-    deaf = "trap '' TERM; (echo deaf; while :; do sleep 0.05; done) & while :; do sleep 0.05; done"
+def test_a_group_that_ignores_sigterm_is_killed_at_the_end_of_the_grace() -> None:
+    ignoring = "trap '' TERM; (echo up; while :; do sleep 0.05; done) & while :; do sleep 0.05; done"
 
     async def test() -> None:
-        child = (await start(shell(deaf), "deaf")).child
+        child = (await start(shell(ignoring), "up")).child
         before = time.monotonic()
         assert await child.end(0.3)
         assert time.monotonic() - before >= 0.3
@@ -119,9 +119,9 @@ def test_a_deaf_group_is_killed_at_the_end_of_the_grace() -> None:
     run(test())
 
 
-def test_kill_ends_a_deaf_one_while_its_grace_runs() -> None:
+def test_kill_ends_a_child_that_ignores_sigterm_during_its_grace() -> None:
     async def test() -> None:
-        child = (await start(shell("trap '' TERM; echo deaf; while :; do sleep 0.05; done"), "deaf")).child
+        child = (await start(shell("trap '' TERM; echo up; while :; do sleep 0.05; done"), "up")).child
         ending = asyncio.ensure_future(child.end(LONG))
         await asyncio.sleep(0)
         child.kill()
@@ -131,7 +131,7 @@ def test_kill_ends_a_deaf_one_while_its_grace_runs() -> None:
     run(test())
 
 
-def test_a_stopped_child_hears_the_request_to_end() -> None:
+def test_a_stopped_child_handles_sigterm() -> None:
     async def test() -> None:
         child = (
             await start(shell("trap 'exit 5' TERM; echo up; kill -STOP $$; while :; do sleep 0.05; done"), "up")
@@ -154,7 +154,7 @@ def test_the_death_of_the_first_process_is_known_while_the_rest_of_its_group_liv
     run(test())
 
 
-def test_zombies_that_nobody_reaps_do_not_hold_up_the_end() -> None:
+def test_zombies_without_a_parent_that_reaps_do_not_delay_the_end() -> None:
     script = """
 import os, sys, time
 if os.fork() == 0:
@@ -174,12 +174,12 @@ time.sleep(100)
     run(test())
 
 
-def test_a_group_is_never_signalled_after_its_end_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_gets_no_signal_after_its_end_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         child = (await start(shell("exit 0"))).child
         await child.death()
         assert await child.end(LONG)
-        monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("the number may be somebody else's by now"))
+        monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("another process may have this number"))
         child.kill()
         assert await child.end(0)
 
@@ -189,7 +189,7 @@ def test_a_group_is_never_signalled_after_its_end_was_seen(monkeypatch: pytest.M
 @pytest.mark.parametrize("how", [lambda child: child.kill(), lambda child: None], ids=["kill", "end of the grace"])
 @needs_root
 @pytest.mark.parametrize("stalled", ["program", "work directory"])
-def test_a_child_that_a_stalled_volume_keeps_from_starting_is_ended(
+def test_a_child_that_cannot_start_because_of_a_stalled_volume_is_ended(
     tmp_path: Path, how: Callable[[Child], None], stalled: str
 ) -> None:
     async def test(volume: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_child_that_a_stalled_volume_keeps_from_starting_is_ended(
         run(test(volume))
 
 
-def test_kill_before_the_fork_is_not_forgotten() -> None:
+def test_kill_before_the_fork_kills_the_child() -> None:
     async def test() -> None:
         started = Started(shell("sleep 100"))
         starting = asyncio.ensure_future(started.child.start(started.output))
@@ -233,7 +233,7 @@ def test_a_child_that_the_kernel_holds_is_left_behind(tmp_path: Path) -> None:
     run(test())
 
 
-def test_programs_that_cannot_be_run_are_named_with_a_shells_code(tmp_path: Path) -> None:
+def test_programs_that_cannot_be_run_are_named_with_the_code_of_a_shell(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("no program")
     data = tmp_path / "data"

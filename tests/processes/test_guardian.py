@@ -1,4 +1,4 @@
-"""A launcher's children do not outlive it, however it ends and wherever they have gone; its guardian bothers nobody."""
+"""A launcher's children do not outlive it, even in other sessions. Its guardian disturbs no other process."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ async def main(folder):
     supervisor = Supervisor(print, TAG, guardian)
     supervisor.place_logs(folder, "mark")
     supervisor.start(Process("trainer", (sys.executable, "-c", FAMILY, folder), dict(os.environ), "/", "train.log"))
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_reader(0, told.set)
-    await told.wait()
+    input_closed = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, input_closed.set)
+    await input_closed.wait()
     await supervisor.end(5)
     await supervisor.close(5)
 
@@ -64,7 +64,7 @@ _FAMILY = ("child", "grandchild", "great-grandchild-of-another-session")
 
 
 class Launcher:
-    """A process that supervises a family of three generations, each of which tells its process id in a file."""
+    """A process that supervises a family of three processes. Each writes its process id to a file."""
 
     def __init__(self, folder: Path, wrapper: tuple[str, ...] = ()) -> None:
         self._folder = folder
@@ -79,11 +79,11 @@ class Launcher:
         return int(self.process.stdout.readline())
 
     def family(self) -> list[int]:
-        """Once all are born."""
+        """Wait until all have started. Return their process ids."""
         eventually(lambda: all((self._folder / name).exists() for name in _FAMILY))
         return [int((self._folder / name).read_text()) for name in _FAMILY]
 
-    def end_in_order(self) -> int:
+    def end_normally(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait(timeout=20)
@@ -95,23 +95,23 @@ class Launcher:
 
 
 @pytest.fixture
-def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """Somebody else's process, with another launcher's tag."""
+def other_process() -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process with the tag of another launcher."""
     process = subprocess.Popen(["sleep", "1000"], env={"LAUNCHER_TAG": "another", "PATH": os.defpath})
     yield process
     process.kill()
     process.wait()
 
 
-def test_a_killed_launchers_family_is_gone_and_so_is_the_guardian(
-    tmp_path: Path, stranger: subprocess.Popen[bytes]
+def test_the_family_of_a_killed_launcher_ends_and_the_guardian_too(
+    tmp_path: Path, other_process: subprocess.Popen[bytes]
 ) -> None:
     launcher = Launcher(tmp_path)
     guardian, family = launcher.guardian(), launcher.family()
     assert all(map(alive, [guardian, *family]))
     launcher.end()
     eventually(lambda: not any(map(alive, [guardian, *family])))
-    assert stranger.poll() is None
+    assert other_process.poll() is None
 
 
 @needs_root
@@ -120,34 +120,36 @@ def test_the_same_holds_for_process_1(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path, wrapper=namespace)
     launcher.family()
 
-    def everybody() -> list[int]:
-        found = []
+    def processes() -> list[int]:
+        numbers = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if str(tmp_path).encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
+                    numbers.append(int(folder.name))
             except OSError:
                 continue
-        return [pid for pid in found if alive(pid) and pid != launcher.process.pid]
+        return [pid for pid in numbers if alive(pid) and pid != launcher.process.pid]
 
-    pids = everybody()
+    pids = processes()
     assert len(pids) == 1 + len(_FAMILY)
     os.kill(min(pids), signal.SIGKILL)  # process 1 of the namespace, which is older than its family
-    eventually(lambda: not everybody())
+    eventually(lambda: not processes())
     launcher.end()
 
 
-def test_an_orderly_end_is_no_business_of_the_guardians(tmp_path: Path, stranger: subprocess.Popen[bytes]) -> None:
+def test_the_guardian_ends_without_effect_when_the_launcher_ends_normally(
+    tmp_path: Path, other_process: subprocess.Popen[bytes]
+) -> None:
     launcher = Launcher(tmp_path)
     guardian, family = launcher.guardian(), launcher.family()
-    assert launcher.end_in_order() == 0
+    assert launcher.end_normally() == 0
     assert not any(map(alive, family))
     eventually(lambda: not alive(guardian))
-    assert stranger.poll() is None
+    assert other_process.poll() is None
     launcher.end()
 
 
-def test_after_the_goodbye_the_guardian_kills_nobody() -> None:
+def test_after_the_goodbye_the_guardian_kills_no_process() -> None:
     script = """
 import os, subprocess, sys, time
 from launcher.processes.guardian import Guardian
@@ -158,14 +160,14 @@ guardian.goodbye()
 print(guardian.pid, child.pid, flush=True)
 os.waitpid(guardian.pid, 0)
 """
-    said = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, timeout=20).stdout
-    guardian, child = map(int, said.split())
+    output = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, timeout=20).stdout
+    guardian, child = map(int, output.split())
     assert not alive(guardian)
     assert alive(child)
     os.kill(child, signal.SIGKILL)
 
 
-def test_the_guardian_holds_nothing_of_the_launchers_and_ignores_polite_signals(tmp_path: Path) -> None:
+def test_the_guardian_keeps_no_file_of_the_launcher_open_and_ignores_sigterm(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     guardian = launcher.guardian()
     eventually(lambda: Path(f"/proc/{guardian}/comm").read_text() == "pl-guardian\n")
@@ -182,7 +184,7 @@ def test_the_guardian_holds_nothing_of_the_launchers_and_ignores_polite_signals(
     eventually(lambda: not any(map(alive, [guardian, *family])))
 
 
-def test_a_launcher_whose_pipe_is_kept_open_by_somebody_is_found_dead_all_the_same(tmp_path: Path) -> None:
+def test_the_death_of_a_launcher_is_noticed_even_if_another_process_keeps_its_pipe_open(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     guardian, family = launcher.guardian(), launcher.family()
     pipe = os.readlink(f"/proc/{guardian}/fd/3")
@@ -195,23 +197,23 @@ def test_a_launcher_whose_pipe_is_kept_open_by_somebody_is_found_dead_all_the_sa
         os.close(kept)
 
 
-def test_a_guardian_that_was_killed_does_not_disturb_the_launcher(tmp_path: Path) -> None:
+def test_a_killed_guardian_does_not_disturb_the_launcher(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     guardian = launcher.guardian()
     os.kill(guardian, signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{guardian}").exists())  # the launcher has reaped it
-    assert launcher.end_in_order() == 0
+    assert launcher.end_normally() == 0
     launcher.end()
 
 
-def test_the_guardians_memory_is_mostly_the_launchers(tmp_path: Path) -> None:
+def test_the_guardian_shares_most_of_its_memory_with_the_launcher(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     guardian = launcher.guardian()
     launcher.family()
     rollup = Path(f"/proc/{guardian}/smaps_rollup").read_text()
     private = sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(("Private_Dirty", "Swap:")))
     launcher.end()
-    assert private < 8 * 1024  # KiB: what the launcher has written to since the fork counts, too
+    assert private < 8 * 1024  # KiB, including what the launcher has changed since the fork
 
 
 def test_sigterm_in_the_launchers_process_group_spares_the_guardian(tmp_path: Path) -> None:

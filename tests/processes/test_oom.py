@@ -1,4 +1,4 @@
-"""Out of memory: what the kernel's files of either version say, and that a death is told with it."""
+"""Out of memory: the kernel's files of both cgroup versions, and the report of a death."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.supervising import run, shell, until
 LIMIT = 128 << 20
 KILLED = "out of memory, the kernel killed a process of this container: the container's limit is 128 MiB"
 
-# As a pod on Linux 6.18 has them; the second in the shape that the kernel documents.
+# V1 as in a pod on Linux 6.18, V2 as in the documentation of the kernel.
 V1 = {
     "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n",
     "memory/memory.limit_in_bytes": "{limit}\n",
@@ -38,30 +38,28 @@ def write(folder: Path, files: dict[str, str], kills: int, limit: object = LIMIT
 
 
 @versions
-def test_a_kill_since_the_watch_began_is_told_with_the_limit(tmp_path: Path, files: dict[str, str]) -> None:
-    said = oom.watch(write(tmp_path, files, 1))
-    assert said() == ""  # what was killed before is another story
+def test_a_kill_since_the_watch_began_is_described_with_the_limit(tmp_path: Path, files: dict[str, str]) -> None:
+    describe_kill = oom.watch(write(tmp_path, files, 1))
+    assert describe_kill() == ""  # an earlier kill does not count
     write(tmp_path, files, 2)
-    assert said() == KILLED
+    assert describe_kill() == KILLED
 
 
 @pytest.mark.parametrize(("files", "unlimited"), [(V1, 9223372036854771712), (V2, "max")], ids=["v1", "v2"])
-def test_without_a_limit_it_is_the_node_that_had_no_more(
-    tmp_path: Path, files: dict[str, str], unlimited: object
-) -> None:
-    said = oom.watch(write(tmp_path, files, 0, unlimited))
+def test_without_a_limit_the_node_is_named(tmp_path: Path, files: dict[str, str], unlimited: object) -> None:
+    describe_kill = oom.watch(write(tmp_path, files, 0, unlimited))
     write(tmp_path, files, 1, unlimited)
-    assert said().endswith("the container has no limit: its node has no more")
+    assert describe_kill().endswith("the container has no limit, its node ran out of memory")
 
 
 @pytest.mark.parametrize("files", [{}, V1_BEFORE_4_13], ids=["no files", "v1 before Linux 4.13"])
-def test_where_nobody_counts_nothing_is_said(tmp_path: Path, files: dict[str, str]) -> None:
-    said = oom.watch(write(tmp_path, files, 0))
+def test_without_a_count_nothing_is_described(tmp_path: Path, files: dict[str, str]) -> None:
+    describe_kill = oom.watch(write(tmp_path, files, 0))
     write(tmp_path, files, 1)
-    assert said() == ""
+    assert describe_kill() == ""
 
 
-def test_a_death_is_told_with_a_kill_since_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_is_reported_with_a_kill_since_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oom, "watch", partial(oom.watch, write(tmp_path, V1, 0)))
 
     async def killed(*, by_the_kernel: bool) -> str:
@@ -77,7 +75,7 @@ def test_a_death_is_told_with_a_kill_since_its_start(tmp_path: Path, monkeypatch
         (death,) = events
         assert isinstance(death, Died)
         assert death.code == 137
-        return death.shortage
+        return death.out_of_memory
 
     assert run(killed(by_the_kernel=True)) == KILLED
     assert run(killed(by_the_kernel=False)) == ""

@@ -1,4 +1,4 @@
-"""All processes of a member: what is told of them, and that nothing of them is left at the end."""
+"""All processes of a member: which events are reported, and that no process is left at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from launcher.base.spawn import ended, spawn
 from launcher.model import Process
-from launcher.processes.ports import listens
+from launcher.processes.ports import is_listening
 from launcher.processes.sinks import Limits
 from launcher.processes.supervisor import Died, Event, PassDone, Serving, Supervisor
 from tests.support.supervising import (
@@ -52,13 +52,13 @@ time.sleep(1000)
 
 
 class Watched:
-    """A supervisor with everything that it told."""
+    """A supervisor with all its events."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.events: list[Event] = []
         self.tag = secrets.token_hex(8)
-        self.nap = f"1000.{secrets.randbelow(10**9):09}"  # for `sleep`: nobody else sleeps as long
+        self.nap = f"1000.{secrets.randbelow(10**9):09}"  # for `sleep`: no other process sleeps as long
         self.supervisor = Supervisor(self.events.append, self.tag)
         self.supervisor.place_logs(str(folder), "mark")
 
@@ -73,7 +73,7 @@ class Watched:
         return [event.process for event in self.events if isinstance(event, Serving)]
 
     def server(self, crashes: int = 0, ports: tuple[int, ...] = (), tries: int = 3, may_bind: bool = True) -> Process:
-        """A server that crashes so many times first, then waits for each port until it may bind it."""
+        """A server that first crashes `crashes` times, then waits for each port until it may bind it."""
         for port in ports if may_bind else ():
             self.allow(port)
         arguments = (str(self.folder / "tries"), str(crashes), *map(str, ports))
@@ -84,7 +84,7 @@ class Watched:
 
 
 def watch(folder: Path, test: Callable[[Watched], Awaitable[None]]) -> Watched:
-    """Run a test, and see that nothing is left after it."""
+    """Run a test, then close the supervisor."""
 
     async def main() -> Watched:
         watched = Watched(folder)
@@ -97,7 +97,7 @@ def watch(folder: Path, test: Callable[[Watched], Awaitable[None]]) -> Watched:
     return run(main())
 
 
-def test_every_unasked_end_is_told_with_code_time_and_last_lines(tmp_path: Path) -> None:
+def test_each_death_is_reported_with_code_time_and_last_lines(tmp_path: Path) -> None:
     failing = shell("echo first; echo last >&2; exit 3")
     good = shell("exit 0", log="other.log")
     before = time.monotonic()
@@ -116,7 +116,7 @@ def test_every_unasked_end_is_told_with_code_time_and_last_lines(tmp_path: Path)
     assert w.log().endswith("mark ====\nfirst\nlast\n")
 
 
-def test_a_program_that_cannot_start_is_told_as_a_death_and_not_tried_again(
+def test_a_program_that_cannot_start_is_reported_as_a_death_and_not_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(w: Watched) -> None:
@@ -125,11 +125,11 @@ def test_a_program_that_cannot_start_is_told_as_a_death_and_not_tried_again(
 
     w = watch(tmp_path, test)
     assert [death.code for death in w.deaths()] == [127]
-    assert "/no/such/program" in w.deaths()[0].why
+    assert "/no/such/program" in w.deaths()[0].start_error
     assert caplog.messages == []
 
 
-def test_it_serves_once_all_its_ports_listen_and_not_before(tmp_path: Path) -> None:
+def test_a_process_serves_once_it_listens_on_all_its_ports(tmp_path: Path) -> None:
     first, second = free_port(), free_port()
 
     async def test(w: Watched) -> None:
@@ -146,13 +146,13 @@ def test_it_serves_once_all_its_ports_listen_and_not_before(tmp_path: Path) -> N
     watch(tmp_path, test)
 
 
-def test_a_strangers_socket_does_not_count() -> None:
+def test_a_socket_of_another_process_does_not_count() -> None:
     async def test() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as stranger:
-            port = stranger.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
             child = spawn(["/bin/sleep", "1000"], env={})
-            assert not listens(child.pid, (port,))
-            assert listens(os.getpid(), (port,))
+            assert not is_listening(child.pid, (port,))
+            assert is_listening(os.getpid(), (port,))
             os.killpg(child.pid, signal.SIGKILL)
             await ended(child)
 
@@ -160,7 +160,7 @@ def test_a_strangers_socket_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_grandchilds_socket_of_any_family_counts_though_it_made_its_own_session(family: socket.AddressFamily) -> None:
+def test_a_grandchilds_socket_of_any_family_counts_though_it_has_its_own_session(family: socket.AddressFamily) -> None:
     script = (
         f"import os, socket, time; s = socket.create_server(('', 0), family={int(family)}); "
         "print(s.getsockname()[1], flush=True); os.setsid(); time.sleep(1000)"
@@ -171,7 +171,7 @@ def test_a_grandchilds_socket_of_any_family_counts_though_it_made_its_own_sessio
         child = spawn(["/bin/sh", "-c", f'"$0" -c "{script}" & wait', python("").argv[0]], env={}, stdout=writing)
         port = int(os.read(reading, 100))
         try:
-            await until(lambda: listens(child.pid, (port,)))
+            await until(lambda: is_listening(child.pid, (port,)))
         finally:
             for grandchild in psutil.Process(child.pid).children(recursive=True):
                 grandchild.kill()
@@ -183,7 +183,9 @@ def test_a_grandchilds_socket_of_any_family_counts_though_it_made_its_own_sessio
     run(test())
 
 
-def test_a_crash_before_it_serves_is_tried_again_with_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_crashes_before_it_serves_is_started_again_with_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     port = free_port()
 
     async def test(w: Watched) -> None:
@@ -192,7 +194,7 @@ def test_a_crash_before_it_serves_is_tried_again_with_a_word(tmp_path: Path, cap
         assert w.deaths() == []
         assert len(caplog.messages) == 2
         assert caplog.messages[0] == (
-            "the pserver ended with 134 before it served (try 1 of 3), it is started again; its last words: core dumped"
+            "the pserver ended with 134 before it served (try 1 of 3), it is started again; its last line: core dumped"
         )
 
     w = watch(tmp_path, test)
@@ -200,7 +202,7 @@ def test_a_crash_before_it_serves_is_tried_again_with_a_word(tmp_path: Path, cap
     assert w.log("server.log").count("core dumped") == 2
 
 
-def test_the_third_crash_is_its_death(tmp_path: Path) -> None:
+def test_after_the_third_crash_the_death_is_reported(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(w.server(crashes=9, ports=(free_port(),)))
         await until(w.deaths)
@@ -212,7 +214,7 @@ def test_the_third_crash_is_its_death(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_crashed_server_of_which_the_kernel_holds_a_part_is_not_tried_again(
+def test_a_crashed_server_is_not_started_again_while_the_kernel_holds_one_of_its_processes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(w: Watched) -> None:
@@ -229,7 +231,7 @@ def test_a_crashed_server_of_which_the_kernel_holds_a_part_is_not_tried_again(
     assert caplog.messages == []
 
 
-def test_a_crash_after_it_served_is_its_death(tmp_path: Path) -> None:
+def test_a_crash_after_it_served_is_reported_as_a_death(tmp_path: Path) -> None:
     port = free_port()
 
     async def test(w: Watched) -> None:
@@ -241,7 +243,7 @@ def test_a_crash_after_it_served_is_its_death(tmp_path: Path) -> None:
     assert [death.code for death in watch(tmp_path, test).deaths()] == [139]
 
 
-def test_an_end_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
+def test_a_requested_end_is_no_event(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell(f"echo up; sleep {w.nap}"))
         await until(lambda: "up" in w.log())
@@ -251,33 +253,33 @@ def test_an_end_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
     assert watch(tmp_path, test).events == []
 
 
-def test_a_kill_that_was_asked_for_is_no_event(tmp_path: Path) -> None:
+def test_a_requested_kill_is_no_event(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell("echo up; exec sleep 1000"))
         await until(lambda: "up" in w.log())
         w.supervisor.start(shell(f"exec sleep {w.nap}"))
         w.supervisor.kill()
         w.supervisor.start(shell("exit 3"))
-        await until(w.deaths)  # had the one before been started after all, it would be there by now
+        await until(w.deaths)  # if the earlier one had been started, it would run by now
         assert not pids("sleep", w.nap)
 
     assert [death.code for death in watch(tmp_path, test).deaths()] == [3]
 
 
-def test_the_last_words_are_told_though_nothing_takes_the_output(tmp_path: Path) -> None:
+def test_the_last_lines_are_reported_though_the_output_is_not_written(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         limits = Limits(memory=2 * 1024 * 1024)
         supervisor = Supervisor(w.events.append, w.tag, limits=limits)
-        supervisor.start(shell("head -c 1500000 /dev/zero; echo; echo last words; exit 3"))
+        supervisor.start(shell("head -c 1500000 /dev/zero; echo; echo last line; exit 3"))
         await until(w.deaths)
-        assert w.deaths()[0].tail[-1] == "last words"
+        assert w.deaths()[0].tail[-1] == "last line"
         supervisor.place_logs(None, "")
         await supervisor.close(5)
 
     watch(tmp_path, test)
 
 
-def test_only_the_role_that_is_asked_for_ends(tmp_path: Path) -> None:
+def test_only_the_given_role_is_ended(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell(f"echo up; exec sleep {w.nap}", log="a.log"))
         w.supervisor.start(shell(f"echo up; exec sleep {w.nap}1", role="pserver", log="b.log"))
@@ -289,11 +291,11 @@ def test_only_the_role_that_is_asked_for_ends(tmp_path: Path) -> None:
     assert watch(tmp_path, test).events == []
 
 
-def test_kill_ends_deaf_ones_while_end_waits(tmp_path: Path) -> None:
-    deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+def test_kill_ends_processes_that_ignore_sigterm_while_end_waits(tmp_path: Path) -> None:
+    ignoring = "trap '' TERM; echo up; while :; do sleep 0.05; done"
 
     async def test(w: Watched) -> None:
-        w.supervisor.start(shell(deaf))
+        w.supervisor.start(shell(ignoring))
         await until(lambda: "up" in w.log())
         ending = asyncio.ensure_future(w.supervisor.end(LONG))
         await asyncio.sleep(0)
@@ -303,22 +305,22 @@ def test_kill_ends_deaf_ones_while_end_waits(tmp_path: Path) -> None:
     watch(tmp_path, test)
 
 
-def test_an_end_right_after_the_start_leaves_nothing(tmp_path: Path) -> None:
+def test_an_end_right_after_the_start_leaves_no_process(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
-        for turns in reversed(range(4)):
-            w.supervisor.start(shell(f"sleep {w.nap}", log=f"{turns}.log"))
-            for _ in range(turns):
+        for steps in reversed(range(4)):
+            w.supervisor.start(shell(f"sleep {w.nap}", log=f"{steps}.log"))
+            for _ in range(steps):
                 await asyncio.sleep(0)
             assert await w.supervisor.end(LONG) == []
         w.supervisor.start(shell("exit 0"))
-        await until(w.deaths)  # had one of the others been started late, it would be there by now
+        await until(w.deaths)  # if one of the others had been started late, it would run by now
         assert not pids("sleep", w.nap)
 
     assert len(watch(tmp_path, test).events) == 1
 
 
 @needs_root
-def test_an_end_while_the_program_is_loading_is_bounded(tmp_path: Path) -> None:
+def test_an_end_returns_in_time_while_the_program_is_loading(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         with silent_volume(tmp_path / "volume") as volume:
             w.supervisor.start(program(str(volume / "program")))
@@ -338,24 +340,26 @@ def test_the_rest_of_a_group_ends_with_its_first_process(tmp_path: Path) -> None
     watch(tmp_path, test)
 
 
-def test_what_a_wrapper_started_has_all_of_the_grace_to_end(tmp_path: Path) -> None:
-    saving = "trap 'echo told' TERM; echo up; while [ ! -e may-end ]; do sleep 0.05; done; echo saved"
+def test_children_of_a_wrapper_have_the_whole_grace_to_end(tmp_path: Path) -> None:
+    saving = "trap 'echo signalled' TERM; echo up; while [ ! -e may-end ]; do sleep 0.05; done; echo saved"
 
     async def test(w: Watched) -> None:
         w.supervisor.start(shell(f'sh -c "{saving}" & wait', cwd=str(tmp_path)))
         await until(lambda: "up" in w.log())
         ending = asyncio.ensure_future(w.supervisor.end(LONG))
-        await until(lambda: "told" in w.log())
-        await asyncio.sleep(1.5)  # longer than the rest of a group gets whose first process ended by itself
+        await until(lambda: "signalled" in w.log())
+        await asyncio.sleep(1.5)  # longer than the grace after a first process that ended by itself
         (tmp_path / "may-end").touch()
         assert await ending == []
         await until(lambda: "saved" in w.log())
-        assert w.log().count("told") == 1
+        assert w.log().count("signalled") == 1
 
     watch(tmp_path, test)
 
 
-def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_processes_with_a_session_of_their_own_are_killed_at_the_close(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell(f"setsid sleep {w.nap}2 & env -i setsid sleep {w.nap}3 & echo up; wait"))
         await until(lambda: "up" in w.log() and pids("sleep", f"{w.nap}2") and pids("sleep", f"{w.nap}3"))
@@ -364,16 +368,16 @@ def test_what_made_a_session_of_its_own_is_swept_at_the_close(tmp_path: Path, ca
         assert pids("sleep", f"{w.nap}2")
         await w.supervisor.close(5)
         assert not pids("sleep", f"{w.nap}2")
-        assert not pids("sleep", f"{w.nap}3"), "it has no tag, but it is an orphan of ours"
-        assert alive(other.pid), "other work of the launcher is not swept"
+        assert not pids("sleep", f"{w.nap}3"), "it has no tag, but it is an orphan"
+        assert alive(other.pid), "other children of the launcher are not killed"
         os.killpg(other.pid, signal.SIGKILL)
         await ended(other)
 
     watch(tmp_path, test)
-    assert "2 processes that the children had left behind were killed" in caplog.messages
+    assert "killed 2 processes that the children had left behind" in caplog.messages
 
 
-def test_passes_are_told(tmp_path: Path) -> None:
+def test_passes_are_reported(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         script = 'for i in 0 1 2; do echo "I1116 T.cpp:182]  Pass=$i Batch=60"; sleep 0.02; done'
         w.supervisor.start(shell(script, pass_mark=b"Pass="))
@@ -384,7 +388,7 @@ def test_passes_are_told(tmp_path: Path) -> None:
     assert passes == sorted(set(passes))
 
 
-def test_logs_begin_before_the_folder_is_known_and_are_all_there(tmp_path: Path) -> None:
+def test_output_before_the_folder_is_known_is_logged(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         early = Supervisor(w.events.append, w.tag)
         early.start(shell("echo early"))
@@ -397,20 +401,20 @@ def test_logs_begin_before_the_folder_is_known_and_are_all_there(tmp_path: Path)
 
 
 def pids(*words: str) -> list[int]:
-    """Live processes with all these words in their command line."""
-    found = []
+    """Return the live processes with all these words in their command line."""
+    numbers = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             line = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
         if all(any(word == part or part.endswith("/" + word) for part in line) for word in words):
-            found.append(int(folder.name))
-    return [pid for pid in found if alive(pid) and pid != os.getpid()]
+            numbers.append(int(folder.name))
+    return [pid for pid in numbers if alive(pid) and pid != os.getpid()]
 
 
 def pids_forked_by_us() -> list[int]:
-    """Children of this process."""
+    """Return the children of this process."""
     return [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/stat")

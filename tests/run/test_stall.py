@@ -541,7 +541,7 @@ def told(*subjects: evidence.Subject, within: float = 6.0, peers: dict[str, str]
 def test_a_python_that_hangs_in_c_code_and_lets_no_other_thread_run_tells_where() -> None:
     hangs = "import ctypes\ndef hangs_in_c(): ctypes.PyDLL(None).sleep(3600)\nprint('begins', flush=True); hangs_in_c()"
     with started(sys.executable, "-c", hangs) as child:
-        eventually(lambda: "in hangs_in_c" in stacks.ask(child.pid))
+        eventually(lambda: "in hangs_in_c" in stacks.dump(child.pid))
 
 
 def test_all_threads_are_told_and_those_of_a_forked_process_too() -> None:
@@ -571,7 +571,7 @@ parent_waits()
 )
 def test_who_has_not_registered_is_sent_no_signal(argv: tuple[str, ...]) -> None:
     with started(*argv) as child:
-        assert "none: this is no Python that could be asked" in stacks.ask(child.pid)
+        assert "none: this is no Python that could be asked" in stacks.dump(child.pid)
         assert child.poll() is None
         assert "none: this is no Python" in told(evidence.Subject("trainer", "log", child.pid, ())).text
         assert child.poll() is None
@@ -580,7 +580,7 @@ def test_who_has_not_registered_is_sent_no_signal(argv: tuple[str, ...]) -> None
 def test_a_program_that_has_given_the_signal_back_is_sent_none() -> None:
     gives_back = "import faulthandler, time; faulthandler.unregister(50); print('begins', flush=True); time.sleep(3600)"
     with started(sys.executable, "-c", gives_back) as child:
-        assert "none: this is no Python that could be asked" in stacks.ask(child.pid)
+        assert "none: this is no Python that could be asked" in stacks.dump(child.pid)
         assert child.poll() is None
 
 

@@ -1,4 +1,4 @@
-"""What the tests of supervision share: a loop that is set up like the launcher's, waiting, and volumes that stall."""
+"""Helpers for tests with child processes: an event loop like the launcher's, waiting, and volumes that stall."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and namespaces
 
 
 def run(test: Coroutine[Any, Any, T], seconds: float = 20) -> T:
-    """Run on a loop like the launcher's: orphans fall to this process, and SIGCHLD reaps them."""
+    """Run on an event loop like the launcher's: this process is the parent of orphans, and SIGCHLD reaps them."""
 
     async def main() -> T:
         loop = asyncio.get_running_loop()
@@ -39,33 +39,33 @@ def run(test: Coroutine[Any, Any, T], seconds: float = 20) -> T:
         try:
             return await asyncio.wait_for(test, seconds)
         finally:
-            loop.remove_signal_handler(signal.SIGCHLD)  # the loop's own end would close its pipe first
+            loop.remove_signal_handler(signal.SIGCHLD)  # before asyncio.run closes the pipe of the handler
 
     _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         return asyncio.run(main())
     finally:
-        _LIBC.prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # other tests' orphans are no business of ours
+        _LIBC.prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # orphans of other tests must not be reaped here
 
 
 async def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    """Wait for it while the loop goes on."""
+    """Wait for a condition while the event loop runs."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "this did not come about in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.01)
 
 
 def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
-    """Wait for it without a loop."""
+    """Wait for a condition without an event loop."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "this did not come about in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:
-    """Whether it is there and more than a zombie."""
+    """Return whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -73,23 +73,23 @@ def alive(pid: int) -> bool:
 
 
 def shell(script: str, **options: Any) -> Process:
-    """A process of the plan that runs a shell script."""
+    """Return a process of a plan that runs a shell script."""
     return program("/bin/sh", "-c", script, **options)
 
 
 def python(script: str, *arguments: str, **options: Any) -> Process:
-    """A process of the plan that runs a Python script."""
+    """Return a process of a plan that runs a Python script."""
     return program(sys.executable, "-c", script, *arguments, **options)
 
 
 def program(*argv: str, **options: Any) -> Process:
-    """A process of the plan, a trainer unless told otherwise."""
+    """Return a process of a plan, by default a trainer."""
     options = {"role": "trainer", "env": {"PATH": os.defpath}, "cwd": "/", "log": "train.log", **options}
     return Process(argv=argv, **options)
 
 
 def free_port() -> int:
-    """A TCP port that nobody uses."""
+    """Return an unused TCP port."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
@@ -97,7 +97,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def silent_volume(folder: Path) -> Iterator[Path]:
-    """A mounted file system that never answers, as a network volume whose server is gone; waiting ends by SIGKILL."""
+    """Mount a file system that never answers, like a network volume without its server. SIGKILL ends a wait for it."""
     folder.mkdir()
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
@@ -107,13 +107,13 @@ def silent_volume(folder: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        _LIBC.umount2(bytes(folder), _FORCE | _DETACH)  # all who wait get an error
+        _LIBC.umount2(bytes(folder), _FORCE | _DETACH)  # waiting processes get an error
         os.close(fuse)
 
 
 @contextlib.contextmanager
 def small_volume(folder: Path, size: str) -> Iterator[Path]:
-    """A volume of its own, in memory, that is soon full."""
+    """Mount a small file system in memory."""
     folder.mkdir()
     if _LIBC.mount(b"none", bytes(folder), b"tmpfs", 0, f"size={size}".encode()) != 0:
         pytest.skip("tmpfs cannot be mounted here")
@@ -124,12 +124,12 @@ def small_volume(folder: Path, size: str) -> Iterator[Path]:
 
 
 def grow(volume: Path, size: str) -> None:
-    """More room on a small volume."""
+    """Make a small volume larger."""
     subprocess.run(["mount", "-o", f"remount,size={size}", volume], check=True)
 
 
 class Freezer:
-    """A volume that can stall as fsfreeze makes it: writes hang in the kernel, and not even SIGKILL ends them."""
+    """A volume that fsfreeze can stall: writes hang in the kernel, and not even SIGKILL ends them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -143,7 +143,7 @@ class Freezer:
 
 @contextlib.contextmanager
 def freezing_volume(folder: Path) -> Iterator[Freezer]:
-    """A volume in a file, which is thawed whatever happens."""
+    """Mount a volume from a file. It is always thawed at the end."""
     folder.mkdir()
     image = folder.with_suffix(".img")
     with image.open("wb") as file:

@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH with nothing in it but the module that Python imports by itself when it starts."""
+"""A folder for PYTHONPATH. It contains only `sitecustomize`, which Python imports when it starts."""

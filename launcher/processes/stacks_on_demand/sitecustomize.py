@@ -1,14 +1,14 @@
-"""Imported by each Python below a launcher whose watchdog is on: a signal makes it write its stacks to a memory file.
+"""Each Python below a launcher with LAUNCHER_STALL_TIMEOUT imports this. A signal then makes it write its stacks.
 
-The handler is in C and waits for nobody, so that it answers while the program hangs in C code. The launcher finds the
-file among the open ones of the process; its name says which signal it is for. Any Python may come by, also the one
-that Paddle v0 embeds, so this is written for Python 2 as well: it has no stacks, and no error either.
+The handler is in C and needs no lock of Python, so it works while the program hangs in C code. It writes to a memory
+file. The launcher finds this file among the open files of the process; its name contains the number of the signal.
+This must also run without an error in Python 2, which Paddle v0 embeds. There it does nothing.
 """
 
 import os
 import sys
 
-SIGNAL = 50  # a real-time one, which neither Python nor Paddle nor glog uses
+SIGNAL = 50  # a real-time signal that neither Python, Paddle nor glog uses
 
 try:
     import faulthandler
@@ -18,16 +18,16 @@ try:
         name = "launcher-stacks-%d" % SIGNAL  # noqa: UP031
         if hasattr(os, "memfd_create"):
             memory = os.memfd_create(name)
-        else:  # built for an older libc than the one that is here, as conda's is
+        else:  # this Python was built with an older libc, as that of conda
             import ctypes
 
             memory = ctypes.CDLL(None).memfd_create(name.encode(), 1)
         if memory >= 0:
             faulthandler.register(SIGNAL, memory, all_threads=True)
-except Exception:  # then there are no stacks, which the evidence says: it is nothing that the program should see
+except Exception:  # the program must not notice; the evidence then says that there are no stacks
     pass
 
-# This module stands before another one of its name, of the image or of the user, which is to be found as ever.
+# The image or the user may have a module of this name, too: import it now, as Python would have done.
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
 ours = sys.modules.pop("sitecustomize", None)
