@@ -1,6 +1,6 @@
-"""What to do about failures that are known: from the last words of a dead child to one sentence of advice.
+"""Advice for known failures, found by patterns in the last output of a dead child.
 
-The patterns are what the wheels of 2.6.2, 3.0.0 and 3.3.1 print (docs/paddle.md lists when).
+Paddle 2.6.2, 3.0.0 and 3.3.1 print these lines. docs/paddle.md lists when.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _SEGFAULT = 139
 
 
 @dataclass(frozen=True)
-class Known:
-    """A failure that is known: how its log reads, when else that must hold, and what helps.
+class KnownFailure:
+    """A pattern in the log, the conditions under which it counts, and what to do.
 
-    {name} in the advice is what the group of this name in the pattern has matched.
+    {name} in the advice is replaced by the group of this name in the pattern.
     """
 
     pattern: re.Pattern[str]
@@ -25,8 +25,8 @@ class Known:
     role: str | None = None
     code: int | None = None
 
-    def fits(self, mode: str, role: str, code: int) -> bool:
-        """Whether it can be this one, whatever the log says."""
+    def is_possible(self, mode: str, role: str, code: int) -> bool:
+        """Return whether the conditions hold, without the pattern."""
         return self.mode in (None, mode) and self.role in (None, role) and self.code in (None, code)
 
 
@@ -35,112 +35,112 @@ def _lines(pattern: str) -> re.Pattern[str]:
 
 
 _KNOWN = (
-    # -- what is installed
-    Known(
+    # -- installed packages
+    KnownFailure(
         _lines(r"^ModuleNotFoundError: No module named 'paddle'"),
         "this Python has no Paddle: install paddlepaddle for it, or name the Python that has it after --",
     ),
-    Known(
+    KnownFailure(
         _lines(r"libgomp\.so\.1: cannot open shared object file"),
         "Paddle needs a library that this image lacks: install the package libgomp1 in it",
     ),
-    Known(
+    KnownFailure(
         _lines(r"has no attribute 'DistFleetWrapper'|cannot import name 'CommContext' from 'paddle\.base"),
         "Paddle 3.1 and later have no parameter server: install paddlepaddle 2.6.2 or 3.0.0, or train collectively "
         "(LAUNCHER_MODE=collective)",
     ),
-    Known(
+    KnownFailure(
         _lines(r"^TypeError: clone\(\): incompatible function arguments(?s:.{0,400})pir\.Program"),
         "fleet cannot train with parameter servers through PIR: use LAUNCHER_MODE=ps or FLAGS_enable_pir_api=0, and "
         "paddlepaddle 2.6.2 or 3.0.0",
     ),
-    Known(
+    KnownFailure(
         _lines(r"^TypeError: \w+_configs is not a attribute of DistributedStrategy"),
         "protobuf is too new for this Paddle: pip install 'protobuf<7'",
     ),
-    Known(
+    KnownFailure(
         _lines(r"^ImportError: cannot import name 'builder' from 'google\.protobuf"),
         "protobuf is too old for Paddle: pip install 'protobuf>=3.20.3,<7'",
     ),
-    Known(
+    KnownFailure(
         _lines(
             r"^AttributeError: (?:`np\.\w+` was removed in the NumPy 2|module 'numpy' has no attribute "
             r"'(?:product|cumproduct|alltrue|sometrue|in1d|row_stack|trapz)')"
         ),
         "this was written for NumPy 1, as Paddle 2.6 was: pip install 'numpy<2'",
     ),
-    Known(
+    KnownFailure(
         _lines(r"^`np\.(?P<name>\w+)` was a deprecated alias for the builtin"),
         "this was written for an older NumPy: write {name} for np.{name}, or pip install 'numpy<1.24'",
     ),
-    # -- how nodes reach each other
-    Known(
+    # -- network
+    KnownFailure(
         _lines(r"Unable to find address for: (?P<device>\S+)"),
         "there is no network device {device} here, or it has no address: set CONF_PADDLE_NIC (or GLOO_SOCKET_IFNAME, "
         "where that is set) to the device that holds the pod's address",
     ),
-    Known(
+    KnownFailure(
         _lines(r"gloo/transport/tcp/pair\.cc:\d+\] connect \[127\.\S+ Connection refused"),
         "gloo of a peer listens on loopback, where no other node reaches it: set CONF_PADDLE_NIC (or "
         "GLOO_SOCKET_IFNAME, where that is set) to the device that holds the pod's address",
     ),
-    Known(
+    KnownFailure(
         _lines(r"gloo/transport/tcp/unbound_buffer\.cc:\d+\] TIMEOUT"),
         "gloo waits 30 s for the other ranks and no longer, whatever is set: give all ranks the same number of "
         "batches and keep slow work of one rank (saving, evaluation) shorter than that",
     ),
-    Known(
+    KnownFailure(
         _lines(r'master_addr, master_port = endpoints\.split\(":"\)(?s:.{0,200})too many values to unpack'),
         "Paddle takes no IPv6 addresses for collective training: let POD_IP be the pod's IPv4 address",
     ),
-    Known(
+    KnownFailure(
         _lines(r"Bind network on IP_ANY:(?P<port>\d+) failed"),
         "port {port} is taken on this node: set LAUNCHER_GANG_PORT to one with free ports above it",
     ),
-    Known(
+    KnownFailure(
         _lines(r"create libuv server at port: (?P<port>\d+)\n(?s:.{0,400})uv__finish_close: Assertion"),
         "port {port} is taken on this node: set LAUNCHER_GANG_PORT to one with free ports above it",
     ),
-    Known(
+    KnownFailure(
         _lines(r"Fail to listen \S+:(?P<port>\d+)"),
         "port {port} is taken on this node: set another CONF_PADDLE_PORT",
         role="pserver",
     ),
     # -- the program
-    Known(
+    KnownFailure(
         _lines(r"^RuntimeError: The global group is not initialized"),
-        "Paddle has no group before init_parallel_env(), and none for one rank: call that, and leave collective "
-        "operations out where paddle.distributed.get_world_size() is 1",
+        "Paddle has no group before init_parallel_env(), and none for one rank: call init_parallel_env() first, and "
+        "skip collective operations where paddle.distributed.get_world_size() is 1",
     ),
-    Known(
+    KnownFailure(
         re.compile(r"BrpcPsClient::flush begin(?!.*BrpcPsClient::flush done)", re.DOTALL),
         "a trainer must call fleet.stop_worker() when it has trained",
         mode="ps",
         role="trainer",
         code=_SEGFAULT,
     ),
-    Known(
+    KnownFailure(
         _lines(r"paddle::operators::SendBarrierOp::RunImpl"),
         "synchronous training with parameter servers crashes in Paddle: set strategy.a_sync = True",
         role="trainer",
         code=_SEGFAULT,
     ),
-    Known(
+    KnownFailure(
         _lines(r"BUS error encountered in DataLoader worker"),
         "/dev/shm is too small for the DataLoader: mount an emptyDir with medium Memory there, or give "
         "DataLoader(use_shared_memory=False)",
     ),
-    # -- what it writes to
-    Known(
+    # -- disks
+    KnownFailure(
         _lines(r"No space left on device|Disk quota exceeded"),
         "the volume that it writes to is full: free some space there, or give it a larger one",
     ),
-    Known(
+    KnownFailure(
         _lines(r"Read-only file system"),
         "what it writes to is mounted read-only: mount it writable, or write below LAUNCHER_SAVE_DIR",
     ),
     # -- paddle.distributed.launch
-    Known(
+    KnownFailure(
         _lines(r"^(?:FileNotFound|Permission)Error: .*/workerlog\.\d+'$"),
         "paddle.distributed.launch cannot write there: give it a folder that it can write to with --log_dir",
     ),
@@ -148,12 +148,12 @@ _KNOWN = (
 
 
 def advice(mode: str, role: str, code: int, tail: Sequence[str]) -> str | None:
-    """What helps, if the log of a dead child of this role tells: by what it said last, where it said several things."""
-    words = "\n".join(tail)
-    found = [
+    """Return advice for a dead child of this role, or None. If several patterns match, the last match counts."""
+    text = "\n".join(tail)
+    matches = [
         (match.start(), known.advice.format(**match.groupdict()))
         for known in _KNOWN
-        if known.fits(mode, role, code)
-        for match in known.pattern.finditer(words)
+        if known.is_possible(mode, role, code)
+        for match in known.pattern.finditer(text)
     ]
-    return max(found)[1] if found else None
+    return max(matches)[1] if matches else None

@@ -1,6 +1,6 @@
-"""Today's Paddle: one Python program for servers and trainers alike, told by variables which of them it is.
+"""Paddle 2.x and 3.x: servers and trainers run the same Python program, which is configured by variables.
 
-Which version reads which variable, and what happens without it, was tried on real wheels: docs/paddle.md has the table.
+docs/paddle.md lists which version reads which variable, as tried with the real packages.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _ASK_FOR_SERVERS = (
     *("PADDLE_RUN_MODE", "PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM"),
     *("PADDLE_SERVERS_ENDPOINTS", "PADDLE_TRAINERS_ENDPOINTS"),
 )
-_LAUNCHED_FAILED = re.compile(r"^Container rank \d+ status failed .* code (-?\d+)")
-_LAUNCHED_ENVIRONMENT = "env {'"  # how 2.6 goes on after that line
-_LOOPBACK = "lo"  # trainers of one node meet there, whatever devices it has
+_WORKER_FAILED = re.compile(r"^Container rank \d+ status failed .* code (-?\d+)")
+_WORKER_ENVIRONMENT = "env {'"  # 2.6 prints this after that line
+_LOOPBACK = "lo"  # the device for trainers that are all on one node: each node has it
 PROXIES = ("no_proxy", "NO_PROXY")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Who is where: endpoints in rank order. A member's trainers follow each other."""
+    """All endpoints in rank order, with the trainers of one member next to each other."""
 
     servers: tuple[str, ...]
     trainers: tuple[str, ...]
-    hosts: tuple[str, ...]  # of the trainers
-    everywhere: tuple[str, ...]  # the hosts of all
-    own: int | None  # the number of this member, within its role
+    trainer_hosts: tuple[str, ...]
+    all_hosts: tuple[str, ...]
+    number: int | None  # of this member, within its role
     own_host: str
 
     @property
     def count(self) -> str:
-        """How many trainers there are, as it is told."""
+        """The number of trainers, as text for a variable."""
         return _UNKNOWN if self.trainers == (_UNKNOWN,) else str(len(self.trainers))
 
 
@@ -55,15 +55,15 @@ def plan(
     rank: int | None,
     start: Start = FIRST,
 ) -> Plan:
-    """The processes of one member. They depend on the roster, so that none is started before the gang is complete."""
+    """Return the plan of one member. All its processes need the roster, so none starts before the gang is complete."""
     _refuse_two_launchers(config, command, mode)
     layout = _layout(config, mode, roster, rank)
     common = {**_common(config, layout), **_resume(config, start)}
     server = []
     if mode == "ps" and _serves(config, layout):
         server = [_server(config, command, {**common, **_ps(config, layout)}, layout)]
-    kind = {"ps": _ps, "collective": _collective, "single": _single}[mode]
-    variables = {**common, **kind(config, layout)}
+    of_mode = {"ps": _ps, "collective": _collective, "single": _single}[mode]
+    variables = {**common, **of_mode(config, layout)}
     leads = mode == "collective" and rank == 0 and len(layout.trainers) > 1
     trainers = [
         _trainer(config, command, variables, layout, number, leads and number == 0)
@@ -73,54 +73,54 @@ def plan(
 
 
 def saves(config: JobConfig) -> Saves | None:
-    """Programs that keep to docs/resume.md save their passes there; what others do is theirs."""
+    """Return where a program that follows docs/resume.md saves its passes."""
     return Saves(config.output) if config.job_folder else None
 
 
 def _resume(config: JobConfig, start: Start) -> dict[str, str]:
-    """Where the program goes on: empty at the beginning."""
+    """Return the variables from which a program resumes. The folder is empty if there is no pass."""
     model = "" if start.resume is None else pass_folder(config.output, start.resume)
     return {"LAUNCHER_GENERATION": str(start.generation), "LAUNCHER_RESUME_DIR": model}
 
 
 def _serves(config: JobConfig, layout: Layout) -> bool:
-    """Whether there is a server here: where each member does both, on the first of them."""
+    """Return whether this member runs a server. Without roles, the first members do."""
     if config.role != BOTH:
         return config.role == PSERVER
-    return layout.own is None or layout.own < (config.pservers or config.shape.trainers)
+    return layout.number is None or layout.number < (config.pservers or config.shape.trainers)
 
 
-def true_code(code: int, tail: Sequence[str]) -> int:
-    """Behind `paddle.distributed.launch`, which ends with the code of whichever worker it saw last: what it logged."""
+def program_exit_code(code: int, tail: Sequence[str]) -> int:
+    """Return the code of the failed worker from the log of `paddle.distributed.launch`, which ends with another one."""
     for line in reversed(tail):
-        if found := _LAUNCHED_FAILED.search(line):
-            own = int(found.group(1))
-            return own if own > 0 else 128 - own
+        if match := _WORKER_FAILED.search(line):
+            of_worker = int(match.group(1))
+            return of_worker if of_worker > 0 else 128 - of_worker
     return code
 
 
-def without_environment(tail: Sequence[str]) -> tuple[str, ...]:
-    """Lines to show to others: `paddle.distributed.launch` of 2.6 prints a failed worker's variables, secrets too."""
-    return tuple(line for line in tail if not line.startswith(_LAUNCHED_ENVIRONMENT))
+def hide_environment(tail: Sequence[str]) -> tuple[str, ...]:
+    """Drop the line in which `paddle.distributed.launch` of 2.6 prints all variables of a failed worker."""
+    return tuple(line for line in tail if not line.startswith(_WORKER_ENVIRONMENT))
 
 
 def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) -> None:
-    """Paddle's own launcher starts the trainers of a node itself, of which there must be one set."""
+    """Raise Failure if both this launcher and Paddle's own would start servers or several trainers of a node."""
     at = next((at for at, word in enumerate(command) if os.path.basename(word) in _LAUNCHERS), None)
     if at is None:
         return
-    its_own = itertools.takewhile(lambda word: not word.endswith(".py"), command[at:])
-    if mode == "ps" or _WITH_SERVERS.search(" ".join(its_own)):
+    its_arguments = itertools.takewhile(lambda word: not word.endswith(".py"), command[at:])
+    if mode == "ps" or _WITH_SERVERS.search(" ".join(its_arguments)):
         raise Failure(
             Exit.USAGE,
             f"-- {' '.join(command[: at + 1])}: with parameter servers it never ends: expected the program itself and "
             "LAUNCHER_MODE=ps, as in `-- python train.py`",
         )
-    asked = [name for name in _ASK_FOR_SERVERS if config.environment.get(name, "collective") not in ("", "collective")]
-    if asked:
+    wrong = [name for name in _ASK_FOR_SERVERS if config.environment.get(name, "collective") not in ("", "collective")]
+    if wrong:
         raise Failure(
             Exit.USAGE,
-            f"{', '.join(asked)}: {command[at]} starts parameter servers by this, and never ends then: unset it, or "
+            f"{', '.join(wrong)}: {command[at]} starts parameter servers by this, and never ends then: unset it, or "
             "run the program itself with LAUNCHER_MODE=ps",
         )
     if (count := config.trainers_per_node) > 1:
@@ -132,7 +132,7 @@ def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) 
 
 
 def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | None) -> Layout:
-    """Endpoints in rank order. Ports are the same on every member; what is not known yet has placeholders."""
+    """Return the layout, with placeholders for what is not known yet. Ports are the same on all members."""
     if mode == "single" or config.members == 1:
         address = config.training_address
         alone = Member(config.own_name, "", address, address, 0, trainers=config.trainers_per_node)
@@ -140,7 +140,7 @@ def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | Non
     members = roster.members if roster else ()
     training = [member for member in members if member.role != PSERVER]
     serving = [member for member in members if member.role == PSERVER] or training[: config.pservers or len(training)]
-    _refuse_other_numbers(config, training)
+    _check_trainers_per_node(config, training)
     trainers = [
         host_port(member.training_address, _port_of(config, number))
         for member in training
@@ -150,15 +150,15 @@ def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | Non
     return Layout(
         servers=(tuple(servers) or (host_port(_UNKNOWN, config.port),)) if mode == "ps" else (),
         trainers=tuple(trainers) or (_UNKNOWN,),
-        hosts=tuple(member.training_address for member in training) or (_UNKNOWN,),
-        everywhere=tuple(member.training_address for member in members) or (_UNKNOWN,),
-        own=None if rank is None else config.shape.number(rank),
+        trainer_hosts=tuple(member.training_address for member in training) or (_UNKNOWN,),
+        all_hosts=tuple(member.training_address for member in members) or (_UNKNOWN,),
+        number=None if rank is None else config.shape.number(rank),
         own_host=_UNKNOWN if rank is None or not members else members[rank].training_address,
     )
 
 
-def _refuse_other_numbers(config: JobConfig, members: Sequence[Member]) -> None:
-    """Numbers of shards and ranks follow from what is the same on all that train."""
+def _check_trainers_per_node(config: JobConfig, members: Sequence[Member]) -> None:
+    """Raise Failure if a member runs another number of trainers: ranks and shards are computed from one number."""
     for member in members:
         if config.role != PSERVER and member.trainers != config.trainers_per_node:
             raise Failure(
@@ -170,54 +170,55 @@ def _refuse_other_numbers(config: JobConfig, members: Sequence[Member]) -> None:
 
 
 def _port_of(config: JobConfig, trainer: int) -> int:
-    """Each trainer of a member has a port of its own, above the gang's."""
+    """Return the port of one of the member's trainers, above the port of the gang."""
     return config.gang.port + 1 + trainer
 
 
 def _common(config: JobConfig, layout: Layout) -> dict[str, str]:
-    """What every process is told, whatever it is."""
+    """Return the variables of all processes."""
     given = config.environment
-    told = {
+    variables = {
         "TRAINERS": layout.count,
         "PADDLE_TRAINERS_NUM": layout.count,
-        "PADDLE_TRAINERS": ",".join(layout.hosts),
+        "PADDLE_TRAINERS": ",".join(layout.trainer_hosts),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(layout.trainers),
         "POD_IP": layout.own_host,
         "LAUNCHER_WORKDIR": config.workdir,
         "LAUNCHER_DATA_DIR": config.data_folder(),
         "LAUNCHER_SAVE_DIR": config.output,
-        "PYTHONUNBUFFERED": given.get("PYTHONUNBUFFERED", "1"),  # what a program that dies said last must be in its log
+        "PYTHONUNBUFFERED": given.get("PYTHONUNBUFFERED", "1"),  # the last output of a dying program must be in its log
     }
     device = config.nic if config.members > 1 else _LOOPBACK
-    told |= {name: given.get(name) or device for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
-    return told | {name: _without_proxy(given.get(name), layout) for name in PROXIES}
+    variables |= {name: given.get(name) or device for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
+    return variables | {name: _without_proxy(given.get(name), layout) for name in PROXIES}
 
 
 def _without_proxy(given: str | None, layout: Layout) -> str:
-    """Peers are always reached directly: a proxy between them has hung Paddle's rendezvous."""
-    return ",".join(dict.fromkeys([*(given.split(",") if given else []), *layout.everywhere, "localhost", "127.0.0.1"]))
+    """Return the value of no_proxy with all peers. With a proxy between them Paddle's rendezvous hangs."""
+    return ",".join(dict.fromkeys([*(given.split(",") if given else []), *layout.all_hosts, "localhost", "127.0.0.1"]))
 
 
 def _ps(config: JobConfig, layout: Layout) -> dict[str, str]:
     given = config.environment
     gloo = given.get("PADDLE_WITH_GLOO") or "0"
-    told = {
+    variables = {
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",
         "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(layout.servers),
         "PADDLE_WITH_GLOO": gloo,
-        "FLAGS_enable_pir_api": given.get("FLAGS_enable_pir_api") or "0",  # 3.0 has parameter servers only without it
+        "FLAGS_enable_pir_api": given.get("FLAGS_enable_pir_api")
+        or "0",  # 3.0 supports parameter servers only without PIR
     }
     if gloo != "0":
         http = f"{layout.servers[0].rpartition(':')[0]}:{config.port + 1}"
-        told["PADDLE_GLOO_RENDEZVOUS"] = given.get("PADDLE_GLOO_RENDEZVOUS") or "3"
-        told["PADDLE_GLOO_HTTP_ENDPOINT"] = given.get("PADDLE_GLOO_HTTP_ENDPOINT") or http
-    return told
+        variables["PADDLE_GLOO_RENDEZVOUS"] = given.get("PADDLE_GLOO_RENDEZVOUS") or "3"
+        variables["PADDLE_GLOO_HTTP_ENDPOINT"] = given.get("PADDLE_GLOO_HTTP_ENDPOINT") or http
+    return variables
 
 
 def _collective(config: JobConfig, layout: Layout) -> dict[str, str]:
-    told = config.environment.get("PADDLE_DISTRI_BACKEND") or "gloo"
-    backend = {} if config.gpus else {"PADDLE_DISTRI_BACKEND": told}
+    name = config.environment.get("PADDLE_DISTRI_BACKEND") or "gloo"
+    backend = {} if config.gpus else {"PADDLE_DISTRI_BACKEND": name}
     return {
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",
@@ -230,27 +231,27 @@ def _collective(config: JobConfig, layout: Layout) -> dict[str, str]:
 
 
 def _single(config: JobConfig, layout: Layout) -> dict[str, str]:
-    """A program on its own: nothing that would make Paddle look for others."""
+    """Return no variables, so that Paddle does not look for other trainers."""
     return {}
 
 
 def _server(config: JobConfig, command: Sequence[str], variables: Mapping[str, str], layout: Layout) -> Process:
-    told = {
+    own = {
         "TRAINING_ROLE": "PSERVER",
         "PADDLE_TRAINING_ROLE": "PSERVER",
-        "PADDLE_TRAINER_ID": _shown(layout.own),
+        "PADDLE_TRAINER_ID": _rank_text(layout.number),
         "PADDLE_PORT": str(config.port),
         "PADDLE_CURRENT_ENDPOINT": host_port(layout.own_host, config.port),
     }
-    together = variables["PADDLE_WITH_GLOO"] == "2" or variables.get("PADDLE_GLOO_RENDEZVOUS") == "3"
+    waits_for_trainers = variables["PADDLE_WITH_GLOO"] == "2" or variables.get("PADDLE_GLOO_RENDEZVOUS") == "3"
     return Process(
         role="pserver",
         argv=tuple(command),
-        env={**config.environment, **variables, **told},
+        env={**config.environment, **variables, **own},
         cwd=config.workdir,
         log="server.log",
-        echo=not config.job_folder,  # without a volume standard output is where logs are looked for
-        ports=() if together else (config.port,),  # together: it listens only once trainers have come
+        echo=not config.job_folder,  # without a volume there is no log file
+        ports=() if waits_for_trainers else (config.port,),  # then it listens only after all trainers have registered
         may_finish=True,
     )
 
@@ -263,13 +264,13 @@ def _trainer(
     number: int,
     leads: bool,
 ) -> Process:
-    """The member's trainer, or the one of this number where it has several."""
-    rank = None if layout.own is None else layout.own * config.trainers_per_node + number
+    """Return the member's trainer with this number."""
+    rank = None if layout.number is None else layout.number * config.trainers_per_node + number
     port = _port_of(config, number)
-    told = {
-        "TRAINER_ID": _shown(rank),
-        "PADDLE_TRAINER_ID": _shown(rank),
-        "PADDLE_GLOBAL_RANK": _shown(rank),
+    own = {
+        "TRAINER_ID": _rank_text(rank),
+        "PADDLE_TRAINER_ID": _rank_text(rank),
+        "PADDLE_GLOBAL_RANK": _rank_text(rank),
         "PADDLE_LOCAL_RANK": str(number),
         "PADDLE_RANK_IN_NODE": str(number),
         "PADDLE_PORT": str(port),
@@ -277,11 +278,11 @@ def _trainer(
         "LAUNCHER_DATA_DIR": config.data_folder(number),
     }
     if config.gpus:
-        told["FLAGS_selected_gpus"] = str(number % config.gpus)
+        own["FLAGS_selected_gpus"] = str(number % config.gpus)
     return Process(
         role="trainer",
         argv=tuple(command),
-        env={**config.environment, **variables, **told},
+        env={**config.environment, **variables, **own},
         cwd=config.workdir,
         log=f"train_{number}.log" if number else "train.log",
         echo=True,
@@ -290,5 +291,5 @@ def _trainer(
     )
 
 
-def _shown(rank: int | None) -> str:
+def _rank_text(rank: int | None) -> str:
     return "<rank>" if rank is None else str(rank)

@@ -1,4 +1,4 @@
-"""Paddle v0: `paddle pserver` and `paddle train`, told everything by flags."""
+"""Paddle v0: `paddle pserver` and `paddle train`, configured by flags."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PROGRAMS = ("paddle",)
 _COMMENT = "paddle_process_by_paddle"
 _TRAINER_CONFIGS = ("trainer_config.lr.py", "trainer_config.py")
 _TRUE = ("", "1", "true", "t", "yes", "y")
-_PSERVER_TRIES = 3  # 2 of 320 starts died by themselves
-_NUM_PASSES = 100  # Paddle's own default
-_HEEDED = ("trainer_count", "config", "job", "save_dir", "start_pass", "num_passes", "init_model_path", "flagfile")
+_PSERVER_TRIES = 3  # 2 of 320 starts crashed
+_NUM_PASSES = 100  # Paddle's default
+_READ_FLAGS = ("trainer_count", "config", "job", "save_dir", "start_pass", "num_passes", "init_model_path", "flagfile")
 _UNKNOWN_PSERVERS = "<addresses of all members>"
 _UNKNOWN_RANK = "<rank>"
 
-# Flags that follow from the environment: the variable that gives each.
+# The flags that the launcher sets, each with the variable of its value.
 _OWNED = {
     "nics": "CONF_PADDLE_NIC",
     "port": "CONF_PADDLE_PORT",
@@ -36,59 +36,64 @@ _OWNED = {
 def plan(
     config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: int | None, resume: int | None = None
 ) -> Plan:
-    """The pserver and the trainer of one member; of a job of one, the trainer alone. `resume`: the last whole pass."""
+    """Return the pserver and the trainer of one member. A job of one member has no pserver.
+
+    `resume` is the last whole pass. Return no processes if no pass is left.
+    """
     addresses = _training_addresses(config, roster)
     owned = _owned_values(config, addresses, rank)
-    _refuse_other_values(config, flags, owned)
-    rest = _what_is_left(config, flags, resume)
-    if rest is None:
+    _check_owned_flags(config, flags, owned)
+    resume_flags = _resume_flags(config, flags, resume)
+    if resume_flags is None:
         return Plan(servers=(), trainers=())
     if config.members == 1:
-        return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1", *rest]),))
+        return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1", *resume_flags]),))
     small = f"--small_messages={_last(flags, 'small_messages') or '1'}"
     network = [f"--{name}={owned[name]}" for name in ("nics", "port", "ports_num", "ports_num_for_sparse")]
     network += [f"--num_gradient_servers={config.members}", f"--comment={_COMMENT}", small]
     ranked = [f"--pservers={owned['pservers']}", f"--trainer_id={owned['trainer_id']}", "--local=0"]
-    return Plan(servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, rest),))
+    return Plan(
+        servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, resume_flags),)
+    )
 
 
 def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
-    """Every trainer needs the folder of the pass that it goes on from, so that it must be on the volume."""
+    """Return where passes are saved, or None if the job cannot resume. All trainers must be able to read the folder."""
     if config.job_path is None or _last(flags, "job") not in (None, "train"):
         return None
     if _last(flags, "flagfile") is not None:
-        return None  # only Paddle reads what is in it: how many passes, and where they are saved
+        return None  # the file may set save_dir and num_passes, and only Paddle reads it
     folder = os.path.normpath(os.path.join(config.workdir, _last(flags, "save_dir") or config.output))
     if not folder.startswith(os.path.join(os.path.normpath(config.job_path), "")):
         return None
-    first, wanted = _whole(_last(flags, "start_pass"), 0), _whole(_last(flags, "num_passes"), _NUM_PASSES)
+    first, wanted = _integer(_last(flags, "start_pass"), 0), _integer(_last(flags, "num_passes"), _NUM_PASSES)
     start = os.path.normpath(os.path.join(config.workdir, _last(flags, "init_model_path") or "."))
     if (number := pass_number(folder, start)) is not None and first <= number < first + wanted:
-        return None  # it would be taken for one of this job's own passes, and be written over by one
+        return None  # the user's model looks like a pass of this job, and a pass would overwrite it
     return Saves(folder, first, wanted)
 
 
-def _whole(value: str | None, default: int) -> int:
-    """A number as gflags reads it; Paddle itself refuses what is none."""
+def _integer(value: str | None, default: int) -> int:
+    """Parse a number as gflags does. Paddle itself refuses text that is no number."""
     if value is None or not re.fullmatch(r"\s*[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)", value):
         return default
     return int(value, 16 if "x" in value.lower() else 10)
 
 
-def _what_is_left(config: JobConfig, flags: Sequence[str], resume: int | None) -> list[str] | None:
-    """The flags to go on after a pass; None when no pass is left. num_passes counts those that are still to come."""
-    told = None if resume is None else saves(config, flags)
-    if resume is None or told is None or told.wanted is None:
+def _resume_flags(config: JobConfig, flags: Sequence[str], resume: int | None) -> list[str] | None:
+    """Return the flags to resume after a pass, or None if no pass is left. Then num_passes counts the passes left."""
+    saved = None if resume is None else saves(config, flags)
+    if resume is None or saved is None or saved.wanted is None:
         return []
-    left = told.first + told.wanted - (resume + 1)
+    left = saved.first + saved.wanted - (resume + 1)
     if left <= 0:
         return None
-    model = pass_folder(told.folder, resume)
+    model = pass_folder(saved.folder, resume)
     return [f"--init_model_path={model}", f"--start_pass={resume + 1}", f"--num_passes={left}"]
 
 
 def warnings(flags: Sequence[str]) -> list[str]:
-    """The `paddle` script of v0 hands its arguments on without quotes: its shell splits them, whatever we do."""
+    """Warn about values that the `paddle` script of v0 splits: it passes its arguments on without quotes."""
     split = [word for word in flags if re.search(r"[\s*?[]", word)]
     return [f"Paddle's own `paddle` script splits values at spaces and expands * ? [: {word!r}" for word in split]
 
@@ -107,8 +112,8 @@ def _pserver(config: JobConfig, network: Sequence[str]) -> Process:
 
 
 def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last: Sequence[str]) -> Process:
-    """Ours first: a flag of the user's without its value must not swallow one. `last` overrides what the user gave."""
-    given = {name for name, _ in _pairs(flags)}
+    """Return the trainer. `ours` come first: a user's flag may swallow the next word. `last` overrides all flags."""
+    given = {name for name, _ in _flag_values(flags)}
     defaults = []
     if config.trainer_count is not None and "trainer_count" not in given:
         defaults.append(f"--trainer_count={config.trainer_count}")
@@ -128,13 +133,13 @@ def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last:
 
 
 def _trainer_config(workdir: str) -> str:
-    """The one that the configuration folder brought, by the names that the old start scripts used."""
-    there = [name for name in _TRAINER_CONFIGS if os.path.exists(os.path.join(workdir, name))]
-    return there[0] if there else _TRAINER_CONFIGS[0]
+    """Return the configuration file that exists. start_paddle.py of 2016 used these names."""
+    existing = [name for name in _TRAINER_CONFIGS if os.path.exists(os.path.join(workdir, name))]
+    return existing[0] if existing else _TRAINER_CONFIGS[0]
 
 
 def _training_addresses(config: JobConfig, roster: Roster | None) -> list[str] | None:
-    """The address of each member's pserver in rank order, the same on every member. Paddle v0 knows IPv4 only."""
+    """Return the address of each member's pserver in rank order. Raises Failure for IPv6, which v0 cannot use."""
     if roster is None:
         return None
     for member in roster.members:
@@ -159,10 +164,10 @@ def _owned_values(config: JobConfig, addresses: Sequence[str] | None, rank: int 
     }
 
 
-def _refuse_other_values(config: JobConfig, flags: Sequence[str], owned: Mapping[str, str]) -> None:
-    """A flag that the launcher owns may repeat the value. What is not known yet is checked once it is."""
+def _check_owned_flags(config: JobConfig, flags: Sequence[str], owned: Mapping[str, str]) -> None:
+    """Raise Failure if the user gives a flag of the launcher another value. Values not known yet are checked later."""
     problems = []
-    for name, value in _pairs(flags):
+    for name, value in _flag_values(flags):
         if name in _OWNED and not owned[name].startswith("<") and value != owned[name]:
             problems.append(
                 f"--{name}: {value!r}: the launcher gives this flag the value {owned[name]!r}: leave it out, "
@@ -178,19 +183,19 @@ def _refuse_other_values(config: JobConfig, flags: Sequence[str], owned: Mapping
 
 
 def _last(flags: Sequence[str], wanted: str) -> str | None:
-    """The value that Paddle would take for a flag: the last one given."""
-    found = [value for name, value in _pairs(flags) if name == wanted]
-    return (found[-1] or "1") if found else None
+    """Return the value that Paddle uses for a flag: the last one."""
+    values = [value for name, value in _flag_values(flags) if name == wanted]
+    return (values[-1] or "1") if values else None
 
 
-def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names and values as gflags reads them: --name=value, --name value, --name and --noname, with one dash or two, and
-    in names a dash for an underscore.
+def _flag_values(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values as gflags does, for the flags that the launcher knows.
 
-    Only for names that matter here is the next word taken for a value: which others have one, only Paddle knows.
+    The forms are --name=value, --name value, --name and --noname, with one dash or two. Names may have - for _.
+    The launcher cannot know which other flags have a value in the next word.
     """
     switches = {"local", "small_messages"}
-    known = {*_OWNED, *_HEEDED, *switches}
+    known = {*_OWNED, *_READ_FLAGS, *switches}
     words = iter(flags)
     for word in words:
         match = re.fullmatch(r"--?([A-Za-z_][\w-]*)(=(.*))?", word, re.DOTALL)

@@ -177,7 +177,7 @@ class Conductor:
         make_plan = partial(self._node.plan, start)
         self._try_order(partial(self._turn.order.begin, make_plan))
         if self._session.begun.attempt == 0:
-            for change in paddle.replaced(self._config, self._turn.order.plan or self._node.first_plan):
+            for change in paddle.overridden_variables(self._config, self._turn.order.plan or self._node.first_plan):
                 log.warning(change)
 
     def _mark(self, start: Start) -> str:

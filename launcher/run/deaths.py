@@ -12,13 +12,13 @@ from launcher.processes.supervisor import Died
 
 def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
     """What the gang is told of a death that ends the job."""
-    process, code = death.process, paddle.true_code(death.code, death.recent_lines)
+    process, code = death.process, paddle.program_exit_code(death.code, death.recent_lines)
     what = death.start_error or _how(process, code)
     if death.out_of_memory:
         what = f"{what}: {death.out_of_memory}"
     if known := paddle.advice(mode, process.role, code, death.recent_lines):
         what = f"{what}: {known}"
-    return Cause(process.role, rank, pod, what, code, paddle.without_environment(death.tail))
+    return Cause(process.role, rank, pod, what, code, paddle.hide_environment(death.tail))
 
 
 def _how(process: Process, code: int) -> str:

@@ -65,7 +65,7 @@ class Watchdog:
             return
         self._due = False
         self._next = now + self._every
-        line = next(iter(paddle.without_environment((self._last_line(),))), "")
+        line = next(iter(paddle.hide_environment((self._last_line(),))), "")
         self._gang.report_progress(self._turn, self._printed_at, line)
 
     def collect(
@@ -83,7 +83,7 @@ class Watchdog:
     async def _collect(
         self, subjects: Sequence[Subject], peers: Mapping[str, str], path: str, head: str, show: bool
     ) -> None:
-        subjects = [replace(each, lines=paddle.without_environment(each.lines)) for each in subjects]
+        subjects = [replace(each, lines=paddle.hide_environment(each.lines)) for each in subjects]
         found = await evidence.gather(subjects, peers, _LOOK_WITHIN)
         text = f"{head}\n\n{found.text}\n"
         if show:

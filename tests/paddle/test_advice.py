@@ -1,4 +1,4 @@
-"""What is advised, from the last words of real failures (shortened)."""
+"""Advice for known failures. The logs are those of real failures, shortened."""
 
 from __future__ import annotations
 
@@ -117,31 +117,31 @@ def advised(log: str, mode: str = "collective", role: str = "trainer", code: int
     ],
 )
 def test_a_known_failure_says_what_to_do(log: str, expected: str) -> None:
-    assert expected in (advised(f"some words before\n{log}\nI1118 17:58:34 quit from MasterDaemon run loop") or "")
+    assert expected in (advised(f"some line before\n{log}\nI1118 17:58:34 quit from MasterDaemon run loop") or "")
 
 
 @pytest.mark.parametrize("role", ["pserver", "trainer"])
 @pytest.mark.parametrize("log", [NO_SERVER, NO_SERVER_FOR_A_TRAINER])
-def test_paddle_without_the_parameter_server_says_which_has_it(log: str, role: str) -> None:
+def test_for_paddle_without_parameter_servers_another_version_is_advised(log: str, role: str) -> None:
     assert "install paddlepaddle 2.6.2 or 3.0.0" in (advised(log, "ps", role) or "")
 
 
-def test_a_parameter_server_program_through_pir_is_told_of_the_flag() -> None:
+def test_for_a_parameter_server_program_with_pir_the_flag_is_advised() -> None:
     assert "FLAGS_enable_pir_api=0" in (advised(THROUGH_PIR) or "")
 
 
-def test_a_server_whose_port_is_taken_says_so_though_it_ends_with_0() -> None:
+def test_a_port_that_is_taken_is_named_even_if_the_server_ends_with_0() -> None:
     assert "port 7164 is taken" in (advised(SERVER_PORT_TAKEN, "ps", "pserver", 0) or "")
 
 
-def test_a_trainer_that_does_not_call_stop_worker_is_told_to() -> None:
+def test_a_missing_call_of_stop_worker_is_named() -> None:
     assert "fleet.stop_worker()" in (advised(NOT_STOPPED, "ps", code=139) or "")
 
 
 @pytest.mark.parametrize(
     ("log", "mode", "code"), [(STOPPED, "ps", 139), (NOT_STOPPED, "ps", 137), (NOT_STOPPED, "collective", 139)]
 )
-def test_a_trainer_that_died_otherwise_is_not_told_to_call_stop_worker(log: str, mode: str, code: int) -> None:
+def test_stop_worker_is_not_named_if_the_trainer_died_of_another_cause(log: str, mode: str, code: int) -> None:
     assert advised(log, mode, code=code) is None
 
 
@@ -150,9 +150,9 @@ def test_synchronous_training_is_named() -> None:
 
 
 @pytest.mark.parametrize("log", ["", "ValueError: batch size of 0", PEER_DIED])
-def test_what_is_unknown_or_the_fault_of_another_gets_no_advice(log: str) -> None:
+def test_an_unknown_failure_or_one_caused_by_a_peer_gets_no_advice(log: str) -> None:
     assert advised(log) is None
 
 
-def test_of_several_the_last_counts() -> None:
-    assert "no network device" in (advised(f"{NO_PADDLE}\nso it tries another\n{NO_DEVICE}") or "")
+def test_of_several_failures_the_last_counts() -> None:
+    assert "no network device" in (advised(f"{NO_PADDLE}\nanother attempt\n{NO_DEVICE}") or "")

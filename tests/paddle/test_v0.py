@@ -1,4 +1,4 @@
-"""The exact flags of Paddle v0, and what happens to the user's own."""
+"""The exact flags of Paddle v0, and how they are combined with the user's flags."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def refusal(*flags: str) -> str:
     return caught.value.message
 
 
-def test_the_pserver_gets_exactly_the_flags_of_the_seeds() -> None:
+def test_the_pserver_gets_exactly_the_flags_of_the_2016_manifests() -> None:
     (server,) = plan().servers
     assert server.argv == ("paddle", "pserver", *NETWORK)
     assert server.ports == (7164, 7165, 7166, 7167)
     assert server.log == "server.log"
 
 
-def test_the_trainer_gets_exactly_the_flags_of_the_seeds() -> None:
+def test_the_trainer_gets_exactly_the_flags_of_the_2016_manifests() -> None:
     assert trainer("--config=trainer_config.lr.py") == (
         "paddle",
         "train",
@@ -63,9 +63,9 @@ def test_the_trainer_gets_exactly_the_flags_of_the_seeds() -> None:
     )
 
 
-def test_the_users_flags_arrive_as_they_are_and_in_order() -> None:
-    odd = ("--use_gpu", "--config_args", "a=1 b;$(id)", "--log_period", "50", "--num_passes=3", "--last")
-    assert trainer(*odd)[-len(odd) :] == odd
+def test_the_users_flags_are_passed_unchanged_and_in_order() -> None:
+    unusual = ("--use_gpu", "--config_args", "a=1 b;$(id)", "--log_period", "50", "--num_passes=3", "--last")
+    assert trainer(*unusual)[-len(unusual) :] == unusual
 
 
 def test_the_pserver_is_final_before_the_roster_is_known() -> None:
@@ -95,13 +95,13 @@ def test_a_flag_that_the_launcher_owns_may_repeat_the_value(same: tuple[str, ...
         (("--local",), "CONF_PADDLE_GRADIENT_NUM"),
     ],
 )
-def test_another_value_of_an_owned_flag_is_refused_and_names_the_variable(
+def test_another_value_for_a_flag_of_the_launcher_is_refused_and_the_variable_is_named(
     other: tuple[str, ...], variable: str
 ) -> None:
     assert variable in refusal(*other)
 
 
-def test_every_owned_flag_with_another_value_is_named_at_once() -> None:
+def test_all_flags_with_another_value_are_named_at_once() -> None:
     assert len(refusal("--port=1", "--nics=x", "--trainer_id=9").splitlines()) == 3
 
 
@@ -136,17 +136,17 @@ def test_a_job_of_one_trains_locally_without_a_pserver_and_saves_to_output() -> 
 
 
 @pytest.mark.parametrize(
-    ("there", "chosen"),
+    ("existing", "chosen"),
     [
         (("trainer_config.lr.py", "trainer_config.py"), "trainer_config.lr.py"),
         (("trainer_config.py",), "trainer_config.py"),
         ((), "trainer_config.lr.py"),
     ],
 )
-def test_without_the_flag_the_configuration_that_is_there_is_taken(
-    there: tuple[str, ...], chosen: str, tmp_path: Path
+def test_without_the_flag_the_existing_configuration_is_used(
+    existing: tuple[str, ...], chosen: str, tmp_path: Path
 ) -> None:
-    for name in there:
+    for name in existing:
         (tmp_path / name).touch()
     assert f"--config={chosen}" in trainer(environment={**SEED_001, "LAUNCHER_WORKDIR": str(tmp_path)})
 
@@ -156,7 +156,7 @@ def test_the_users_save_dir_wins() -> None:
     assert [word for word in words if word.startswith("--save_dir")] == ["--save_dir"]
 
 
-def test_an_ipv6_training_address_is_refused_by_name() -> None:
+def test_an_ipv6_training_address_is_refused() -> None:
     roster = Roster(tuple(Member(f"p{i}", "", f"fd00::{i}", f"fd00::{i}", rank=i) for i in range(3)))
     with pytest.raises(Failure) as caught:
         plan(roster=roster)
@@ -164,7 +164,7 @@ def test_an_ipv6_training_address_is_refused_by_name() -> None:
     assert "IPv6" in caught.value.message
 
 
-# ---- going on after a pass -------------------------------------------------------------------------------------------
+# ---- resume after a pass ---------------------------------------------------------------------------------------------
 
 SAVED = "/home/jobpath/paddle-cluster-job/output"
 ON_THE_VOLUME = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/work"}
@@ -175,19 +175,19 @@ def resumed(*flags: str, after: int, environment: dict[str, str] | None = None) 
     return v0.plan(job, flags, ROSTER if job.members > 1 else None, 1 if job.members > 1 else None, after)
 
 
-def going_on(*flags: str, after: int, environment: dict[str, str] | None = None) -> dict[str, str]:
-    """What the trainer is told behind all that the user gave."""
+def resume_flags(*flags: str, after: int, environment: dict[str, str] | None = None) -> dict[str, str]:
+    """Return the flags of the trainer after those of the user."""
     (process,) = resumed(*flags, after=after, environment=environment).trainers
-    behind = process.argv[process.argv.index(flags[-1]) + 1 :] if flags else process.argv[-3:]
-    return dict(word.removeprefix("--").split("=", 1) for word in behind)
+    last = process.argv[process.argv.index(flags[-1]) + 1 :] if flags else process.argv[-3:]
+    return dict(word.removeprefix("--").split("=", 1) for word in last)
 
 
 def saved(*flags: str, environment: dict[str, str] | None = None) -> Saves | None:
     return v0.saves(config.read(environment or SEED_001, {}, check_here=False), flags)
 
 
-def test_the_trainer_goes_on_after_a_pass() -> None:
-    """All else is as it was, and what is told last counts."""
+def test_the_trainer_resumes_after_a_pass() -> None:
+    """All other flags are unchanged, and of equal flags the last one counts."""
     given = ("--config=c.py", "--num_passes=10", "--init_model_path=/other", "--start_pass=0")
     (trainer,) = resumed(*given, after=3).trainers
     assert trainer.argv == (
@@ -222,7 +222,7 @@ def test_the_trainer_goes_on_after_a_pass() -> None:
     ],
 )
 def test_only_the_passes_that_are_left_are_trained(flags: tuple[str, ...], after: int, left: int) -> None:
-    assert going_on(*flags, after=after) == {
+    assert resume_flags(*flags, after=after) == {
         "init_model_path": f"{SAVED}/pass-{after:05d}",
         "start_pass": str(after + 1),
         "num_passes": str(left),
@@ -238,12 +238,12 @@ def test_only_the_passes_that_are_left_are_trained(flags: tuple[str, ...], after
         (("--start_pass=20", "--num_passes=5"), 24),
     ],
 )
-def test_where_all_passes_are_there_nothing_is_started(flags: tuple[str, ...], after: int) -> None:
+def test_if_no_pass_is_left_nothing_is_started(flags: tuple[str, ...], after: int) -> None:
     made = resumed(*flags, after=after)
     assert (made.servers, made.trainers) == ((), ())
 
 
-def test_a_job_of_one_goes_on_as_well() -> None:
+def test_a_job_of_one_resumes() -> None:
     alone = {**SEED_001, "CONF_PADDLE_GRADIENT_NUM": "1"}
     (trainer,) = resumed("--num_passes=3", after=1, environment=alone).trainers
     last = ("--local=1", f"--init_model_path={SAVED}/pass-00001", "--start_pass=2", "--num_passes=1")
@@ -263,8 +263,8 @@ def test_a_job_of_one_goes_on_as_well() -> None:
 )
 def test_passes_are_looked_for_where_the_user_saves_them(flags: tuple[str, ...], folder: str) -> None:
     assert saved(*flags, environment=ON_THE_VOLUME) == Saves(folder, 0, 100)
-    told = going_on(*flags, after=4, environment=ON_THE_VOLUME)
-    assert told["init_model_path"] == f"{folder}/pass-00004"
+    flags_after = resume_flags(*flags, after=4, environment=ON_THE_VOLUME)
+    assert flags_after["init_model_path"] == f"{folder}/pass-00004"
 
 
 @pytest.mark.parametrize(
@@ -284,13 +284,13 @@ def test_passes_are_looked_for_where_the_user_saves_them(flags: tuple[str, ...],
         ("--num_passes=10", "-flagfile", "more.flags"),
     ],
 )
-def test_what_not_all_trainers_see_or_is_no_training_is_not_gone_on_with(flags: tuple[str, ...]) -> None:
+def test_a_job_does_not_resume_if_not_all_trainers_see_its_passes_or_it_does_not_train(flags: tuple[str, ...]) -> None:
     assert saved(*flags, environment=ON_THE_VOLUME) is None
     made = resumed(*flags, after=4, environment=ON_THE_VOLUME)
     assert made == plan(*flags, environment=ON_THE_VOLUME)
 
 
-def test_without_a_volume_there_is_nothing_to_go_on_after() -> None:
+def test_without_a_volume_a_job_does_not_resume() -> None:
     here = {name: value for name, value in SEED_001.items() if name not in ("JOB_PATH", "TRAIN_CONFIG_DIR")}
     assert saved(environment=here) is None
 
@@ -308,7 +308,7 @@ def test_without_a_volume_there_is_nothing_to_go_on_after() -> None:
         ((f"--init_model_path={SAVED}/pretrained",), Saves(SAVED, 0, 100)),
     ],
 )
-def test_where_passes_are_and_which_they_are_follows_from_the_flags(flags: tuple[str, ...], expected: Saves) -> None:
+def test_folder_and_numbers_of_the_passes_follow_from_the_flags(flags: tuple[str, ...], expected: Saves) -> None:
     assert saved(*flags, environment=ON_THE_VOLUME) == expected
 
 
@@ -321,14 +321,14 @@ def test_where_passes_are_and_which_they_are_follows_from_the_flags(flags: tuple
         ("--save_dir=../models", "-init_model_path=/home/jobpath/models/pass-00007", "--start_pass=2"),
     ],
 )
-def test_where_the_user_starts_from_what_looks_like_a_pass_of_this_job_nothing_is_gone_on_with(
+def test_a_job_does_not_resume_if_the_users_first_model_looks_like_one_of_its_passes(
     flags: tuple[str, ...],
 ) -> None:
-    """It would be moved aside as an earlier job's, or gone on after as this one's."""
+    """It would be moved aside as a pass of an earlier job, or taken for a pass of this one."""
     assert saved(*flags, environment=ON_THE_VOLUME) is None
 
 
-def test_a_folder_to_work_in_beside_the_passes_is_none_of_them() -> None:
-    """Without a model to begin with, nothing is taken for one."""
+def test_a_work_directory_next_to_the_passes_is_no_pass() -> None:
+    """Without a first model of the user, no folder is taken for one."""
     inside = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/models/work"}
     assert saved("--save_dir=/home/jobpath/models", environment=inside) == Saves("/home/jobpath/models", 0, 100)
