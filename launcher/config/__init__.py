@@ -1,6 +1,6 @@
-"""The configuration: environment and flags become a JobConfig, or all problems at once.
+"""The configuration: read environment and flags, return a JobConfig or raise all problems at once.
 
-Nothing else reads the environment.
+No other room reads the environment.
 """
 
 from launcher.config.read import (

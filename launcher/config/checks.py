@@ -1,4 +1,4 @@
-"""What is wrong with values that are each right: between variables, and in this pod."""
+"""Checks of valid values: do they contradict each other, and do they fit this pod?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from launcher.base.host import device_address, device_names
 from launcher.config.parsers import BY_ROLE
 from launcher.model import BOTH, PSERVER, TRAINER
 
-COUNTED = {
+# The variable with the number of pods of each role.
+COUNT_VARIABLE = {
     BOTH: "CONF_PADDLE_GRADIENT_NUM",
     TRAINER: "CONF_PADDLE_GRADIENT_NUM",
     PSERVER: "LAUNCHER_PSERVERS",
@@ -19,13 +20,14 @@ COUNTED = {
 
 
 def last_port(values: Mapping[str, Any]) -> int:
+    """Return the last port of the pserver."""
     ports: int = values["CONF_PADDLE_PORTS_NUM"] + values["CONF_PADDLE_PORTS_NUM_SPARSE"]
     first: int = values["CONF_PADDLE_PORT"]
     return first + ports - 1
 
 
-def contradictions(values: Mapping[str, Any], given: Mapping[str, str], single: bool) -> list[str]:
-    """What is wrong between variables that are each right."""
+def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    """Return the problems between variables. `given` has the texts of those that are set."""
     problems = []
     size, discovery = values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_DISCOVERY"]
     if size is None and "CONF_PADDLE_GRADIENT_NUM" not in given:
@@ -35,29 +37,33 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str], single: 
             "JOB_NAME: unset: expected a name, since JOB_PATH is set: the job's folder is JOB_PATH/JOB_NAME"
         )
     role, servers = values["LAUNCHER_ROLE"], values["LAUNCHER_PSERVERS"]
-    problems += _against_roles(values, given)
-    gang = size is None or size > 1 or role is not None
-    by_name = discovery == "kubernetes" and "LAUNCHER_SELECTOR" not in given
-    if role and by_name:
+    problems += _role_problems(values, given)
+    has_peers = size is None or size > 1 or role is not None
+    by_job_name = discovery == "kubernetes" and "LAUNCHER_SELECTOR" not in given
+    if role and by_job_name:
         problems.append("LAUNCHER_SELECTOR: unset: expected labels that the pods of both roles have")
-    elif gang and by_name and "JOB_NAME" not in given and not values["JOB_PATH"]:
+    elif has_peers and by_job_name and "JOB_NAME" not in given and not values["JOB_PATH"]:
         problems.append("JOB_NAME: unset: expected the Job's name, to find its pods by the label job-name")
-    if gang and discovery == "static" and not values["LAUNCHER_PEERS"] and "LAUNCHER_PEERS" not in given:
+    if has_peers and discovery == "static" and not values["LAUNCHER_PEERS"] and "LAUNCHER_PEERS" not in given:
         problems.append("LAUNCHER_PEERS: unset: expected addresses in rank order, since LAUNCHER_DISCOVERY is static")
-    if gang and discovery == "dns" and not values["LAUNCHER_SERVICE"] and "LAUNCHER_SERVICE" not in given:
+    if has_peers and discovery == "dns" and not values["LAUNCHER_SERVICE"] and "LAUNCHER_SERVICE" not in given:
         problems.append("LAUNCHER_SERVICE: unset: expected a headless Service, since LAUNCHER_DISCOVERY is dns")
-    if gang and discovery == "static":
-        problems += _wrong_numbers_of_peers(values, given)
-    peers = [peer for part in (values["LAUNCHER_PEERS"] or {}).values() for peer in part]
-    if twice := sorted({peer for peer in peers if peers.count(peer) > 1}):
-        problems.append(f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected each address once: {', '.join(twice)}")
-    rank, counted = values["LAUNCHER_RANK"], COUNTED[role or BOTH]
-    most = values[counted]
-    if most and rank is not None and rank >= most:
+    if has_peers and discovery == "static":
+        problems += _peer_count_problems(values, given)
+    peers = [peer for of_role in (values["LAUNCHER_PEERS"] or {}).values() for peer in of_role]
+    if repeated := sorted({peer for peer in peers if peers.count(peer) > 1}):
+        problems.append(
+            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected each address once: {', '.join(repeated)}"
+        )
+    rank, count_variable = values["LAUNCHER_RANK"], COUNT_VARIABLE[role or BOTH]
+    count = values[count_variable]
+    if count and rank is not None and rank >= count:
         name = "LAUNCHER_RANK" if "LAUNCHER_RANK" in given else "JOB_COMPLETION_INDEX"
-        problems.append(f"{name}: {given[name]!r}: expected 0 to {most - 1}, since {counted} is {most}")
+        problems.append(f"{name}: {given[name]!r}: expected 0 to {count - 1}, since {count_variable} is {count}")
     if size and servers and servers > size and not role:
-        problems.append(f"LAUNCHER_PSERVERS: {servers}: expected at most {size}, one a node (CONF_PADDLE_GRADIENT_NUM)")
+        problems.append(
+            f"LAUNCHER_PSERVERS: {servers}: expected at most {size}, one per node (CONF_PADDLE_GRADIENT_NUM)"
+        )
     last = last_port(values)
     if last > 65535:
         problems.append(f"CONF_PADDLE_PORT: {values['CONF_PADDLE_PORT']}: expected room for all ports up to 65535")
@@ -71,13 +77,15 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str], single: 
     return problems
 
 
-def _against_roles(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """Each role needs its number of pods, and whoever looks for the others must know who is what."""
+def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    """Return the problems of roles: each needs its number of pods, and addresses need the role of their pods."""
     role, peers, service = values["LAUNCHER_ROLE"], values["LAUNCHER_PEERS"], values["LAUNCHER_SERVICE"] or ""
     problems = []
     if role and not values["LAUNCHER_PSERVERS"]:
-        told = "unset" if values["LAUNCHER_PSERVERS"] is None else "0"
-        problems.append(f"LAUNCHER_PSERVERS: {told}: expected how many pods serve, since LAUNCHER_ROLE is {role}")
+        given_count = "unset" if values["LAUNCHER_PSERVERS"] is None else "0"
+        problems.append(
+            f"LAUNCHER_PSERVERS: {given_count}: expected how many pods serve, since LAUNCHER_ROLE is {role}"
+        )
     if role and values["LAUNCHER_MODE"] not in (None, "ps"):
         problems.append(f"LAUNCHER_MODE: {values['LAUNCHER_MODE']!r}: expected ps, since LAUNCHER_ROLE is {role}")
     if peers and bool(role) == (BOTH in peers):
@@ -93,17 +101,17 @@ def _against_roles(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
     return problems
 
 
-def _wrong_numbers_of_peers(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+def _peer_count_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
     return [
-        f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected {values[COUNTED[role]]} addresses"
-        f"{'' if role == BOTH else f' of the role {role}'} ({COUNTED[role]}), found {len(addresses)}"
+        f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected {values[COUNT_VARIABLE[role]]} addresses"
+        f"{'' if role == BOTH else f' of the role {role}'} ({COUNT_VARIABLE[role]}), found {len(addresses)}"
         for role, addresses in (values["LAUNCHER_PEERS"] or {}).items()
-        if values[COUNTED[role]] and len(addresses) != values[COUNTED[role]]
+        if values[COUNT_VARIABLE[role]] and len(addresses) != values[COUNT_VARIABLE[role]]
     ]
 
 
 def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
-    """What this pod must have. Gives the training address."""
+    """Check the work directory, the GPUs and the network device of this pod. Return the training address."""
     workdir = values["LAUNCHER_WORKDIR"]
     if not os.path.isdir(workdir):
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that exists")
@@ -122,7 +130,7 @@ def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
     return address or ""
 
 
-def is_program(name: str, environment: Mapping[str, str]) -> bool:
+def has_program(name: str, environment: Mapping[str, str]) -> bool:
     return shutil.which(name, path=environment.get("PATH", os.defpath)) is not None
 
 

@@ -1,4 +1,4 @@
-"""How the text of a variable becomes a value. Each parser raises ValueError where it cannot."""
+"""Parsers for the texts of variables. Each raises ValueError if the text is wrong."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 from launcher.model import BOTH, PSERVER, TRAINER
 
-BY_ROLE = f"{TRAINER}="  # how LAUNCHER_SERVICE begins where there are roles
-EACH_GPU = 0  # the number of trainers where there is to be one for each GPU
+BY_ROLE = f"{TRAINER}="  # LAUNCHER_SERVICE begins with this if there are roles
+ONE_PER_GPU = 0  # stands for as many trainers as GPUs
 
 
 def text(value: str) -> str:
     return value
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
+def integer(low: int, high: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not low <= int(value) <= high:
             raise ValueError
@@ -36,7 +36,7 @@ def seconds_or_none(value: str) -> float:
 
 
 def silence(value: str) -> float:
-    """Members say something every 5 s: less than three times that would take a busy node for a lost one."""
+    """Parse LAUNCHER_SILENCE: at least three heartbeats of 5 s, since a busy node may send them late."""
     number = seconds(value)
     if number < 15:
         raise ValueError
@@ -44,7 +44,7 @@ def silence(value: str) -> float:
 
 
 def stall(value: str) -> float:
-    """A trainer is silent for seconds by the mere import of Paddle."""
+    """Parse LAUNCHER_STALL_TIMEOUT. Importing Paddle alone takes a trainer seconds without output."""
     number = seconds_or_none(value)
     if 0 < number < 5:
         raise ValueError
@@ -52,10 +52,10 @@ def stall(value: str) -> float:
 
 
 def switch(value: str) -> bool:
-    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-    if value.lower() not in words:
+    values = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if value.lower() not in values:
         raise ValueError
-    return words[value.lower()]
+    return values[value.lower()]
 
 
 def matching(pattern: str) -> Callable[[str], str]:
@@ -68,7 +68,7 @@ def matching(pattern: str) -> Callable[[str], str]:
 
 
 def count_or_gpus(value: str) -> int:
-    return EACH_GPU if value.strip().lower() == "gpus" else whole(1, 64)(value)
+    return ONE_PER_GPU if value.strip().lower() == "gpus" else integer(1, 64)(value)
 
 
 def folder_name(value: str) -> str:
@@ -77,8 +77,8 @@ def folder_name(value: str) -> str:
     return value
 
 
-def inside(value: str) -> str:
-    """A folder below another, as the old start.sh put them together: a slash in front means nothing."""
+def relative_folder(value: str) -> str:
+    """Parse a folder below another one. A leading slash is ignored, as in start.sh of 2016."""
     path = os.path.normpath(value.strip("/") or ".")
     if path == "." or path.split("/")[0] == "..":
         raise ValueError
@@ -99,11 +99,11 @@ def addresses(value: str) -> tuple[str, ...]:
 
 
 def by_role(value: str) -> dict[str, tuple[str, ...]]:
-    """`a,b` for members that all do the same; `trainer=a,b;pserver=c` where there are roles."""
+    """Parse `a,b`, or with roles `trainer=a,b;pserver=c`."""
     if "=" not in value:
         return {BOTH: addresses(value)}
     parts = [part.strip().partition("=") for part in value.split(";") if part.strip()]
-    found = {role.strip(): addresses(listed) for role, _, listed in parts}
-    if set(found) != {TRAINER, PSERVER} or len(parts) != len(found):
+    of_roles = {role.strip(): addresses(listed) for role, _, listed in parts}
+    if set(of_roles) != {TRAINER, PSERVER} or len(parts) != len(of_roles):
         raise ValueError
-    return found
+    return of_roles

@@ -1,7 +1,4 @@
-"""The environment contract: from variables to a configuration, checked as a whole. No other file reads os.environ.
-
-`read` gives a whole JobConfig, or raises ConfigProblems with everything that is wrong, a line each.
-"""
+"""Read the variables and check them together. No other file reads os.environ."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.base.host import SERVICE_ACCOUNT, visible_gpus
-from launcher.config.checks import COUNTED, check_pod, contradictions, is_program, last_port, missing_program
-from launcher.config.parsers import EACH_GPU
+from launcher.config.checks import COUNT_VARIABLE, check_pod, contradictions, has_program, last_port, missing_program
+from launcher.config.parsers import ONE_PER_GPU
 from launcher.config.variables import (
     TERMINATION_LOG,
     VARIABLES,
@@ -29,12 +26,12 @@ from launcher.config.variables import (
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.model import BOTH, PSERVER, TRAINER, Shape
 
-_ALIKE = 0.87  # of 1: a letter or two of a name
+_SIMILAR = 0.87  # of 1: names that differ by one or two letters
 
 
 @dataclass(frozen=True)
 class RoleMember:
-    """A member of a job with roles, as far as it is told who it is, whatever else may be wrong."""
+    """The identity of a member of a job with roles. It is known even if other variables are wrong."""
 
     job_path: str
     output: str
@@ -44,8 +41,8 @@ class RoleMember:
     pod: str
 
 
-_WHO = ("JOB_PATH", "JOB_NAME", "LAUNCHER_ROLE", "LAUNCHER_JOB_ID")
-_WHICH = ("LAUNCHER_RANK", "JOB_COMPLETION_INDEX", "POD_NAME")
+_ROLE_MEMBER = ("JOB_PATH", "JOB_NAME", "LAUNCHER_ROLE", "LAUNCHER_JOB_ID")
+_NUMBER = ("LAUNCHER_RANK", "JOB_COMPLETION_INDEX", "POD_NAME")
 _DISCOVERY = ("LAUNCHER_DISCOVERY", "LAUNCHER_PEERS", "LAUNCHER_SERVICE", "LAUNCHER_SELECTOR")
 
 
@@ -56,9 +53,10 @@ def read(
     programs: Sequence[str] = (),
     check_here: bool = True,
 ) -> JobConfig:
-    """The configuration in `environment`, where `own_flags` (variable name to value) go first.
+    """Return the configuration, or raise ConfigProblems with one line per problem.
 
-    `check_here` is for what only the pod itself can answer: devices, `programs`, folders; `plan` does without.
+    `own_flags` maps names of variables to values, which override `environment`. Without `check_here`, devices,
+    folders and `programs` of this pod are not checked: the configuration may be meant for another pod.
     """
     given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
     problems: list[str] = []
@@ -67,11 +65,11 @@ def read(
         values[variable.name] = _value(variable, given, problems)
     single = not any(given.get(name) for name in ("JOB_NAME", "LAUNCHER_ROLE", *_DISCOVERY))
     _fill_in(values, given, single)
-    problems += contradictions(values, given, single)
+    problems += contradictions(values, given)
     training_address = ""
     if check_here:
         training_address = check_pod(values, problems)
-        problems += [missing_program(name, environment) for name in programs if not is_program(name, environment)]
+        problems += [missing_program(name, environment) for name in programs if not has_program(name, environment)]
     if problems:
         raise ConfigProblems(problems)
     role, shape = values["LAUNCHER_ROLE"] or BOTH, _shape(values)
@@ -101,51 +99,56 @@ def _fields(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def environment() -> Mapping[str, str]:
-    """The environment of this process."""
+    """Return the environment of this process."""
     return os.environ
 
 
 def variable_of_flag(flag: str) -> str | None:
-    """LAUNCHER_PEER_TIMEOUT of `--launcher-peer-timeout`; None where there is no such variable."""
+    """Return LAUNCHER_PEER_TIMEOUT for `--launcher-peer-timeout`. None if there is no such variable."""
     name = flag.lstrip("-").upper().replace("-", "_")
     return name if name in {v.name for v in VARIABLES if v.name.startswith("LAUNCHER_")} else None
 
 
 def flags() -> list[str]:
-    """The launcher's own flags."""
+    """Return the flags of the launcher itself."""
     names = (variable.name for variable in VARIABLES)
     return [f"--{name.lower().replace('_', '-')}" for name in names if name.startswith("LAUNCHER_")]
 
 
 def termination_log(environment: Mapping[str, str]) -> str:
-    """Where the termination message goes, also when the rest of the configuration is wrong."""
+    """Return the path of the termination message, even if other variables are wrong."""
     return environment.get("LAUNCHER_TERMINATION_LOG") or TERMINATION_LOG
 
 
 def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) -> RoleMember | None:
-    """Who this is, also when the rest of the configuration is wrong; None where no other role could know it by that."""
+    """Return the identity of this member, even if other variables are wrong.
+
+    None if there are no roles, or if members of the other role could not identify it.
+    """
     given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
     problems: list[str] = []
-    told = {known.name: _value(known, given, problems) for known in VARIABLES if known.name in (*_WHO, *_WHICH)}
-    path, name, role, job_id = (told[variable] for variable in _WHO)
+    values = {
+        known.name: _value(known, given, problems) for known in VARIABLES if known.name in (*_ROLE_MEMBER, *_NUMBER)
+    }
+    path, name, role, job_id = (values[variable] for variable in _ROLE_MEMBER)
     if problems or not (path and name and role and job_id):
         return None
-    number = told["JOB_COMPLETION_INDEX"] if told["LAUNCHER_RANK"] is None else told["LAUNCHER_RANK"]
-    counted = next(known for known in VARIABLES if known.name == COUNTED[role])
-    count = _value(counted, given, [])
+    number = values["JOB_COMPLETION_INDEX"] if values["LAUNCHER_RANK"] is None else values["LAUNCHER_RANK"]
+    count_variable = next(known for known in VARIABLES if known.name == COUNT_VARIABLE[role])
+    count = _value(count_variable, given, [])
     if count and number is not None and number >= count:
-        return None  # once that is mended nobody has this number, so that nobody would take a sign of it back
+        return None  # the corrected job has no member with this number, so none would remove its failure mark
     output = os.path.join(path, name, "output")
-    return RoleMember(path, output, job_id, role, number, told["POD_NAME"] or socket.gethostname())
+    return RoleMember(path, output, job_id, role, number, values["POD_NAME"] or socket.gethostname())
 
 
 def workdir(environment: Mapping[str, str]) -> str:
-    """The work directory, for commands that look at a running launcher."""
+    """Return the work directory, for commands that ask a running launcher."""
     return environment.get("LAUNCHER_WORKDIR") or os.getcwd()
 
 
 def job_folder(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return the job that a command is about: the one that is given, or the folder of JOB_PATH and JOB_NAME."""
+    """Return the folder of a command's job: its argument, or the folder of JOB_PATH and JOB_NAME."""
     if given is not None:
         return given
     if environment.get("JOB_PATH") and environment.get("JOB_NAME"):
@@ -164,7 +167,7 @@ def _value(variable: Variable, given: Mapping[str, str], problems: list[str]) ->
 
 
 def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> None:
-    """Defaults that follow from other variables."""
+    """Set the defaults that depend on other variables."""
     if single and "CONF_PADDLE_GRADIENT_NUM" not in given:
         values["CONF_PADDLE_GRADIENT_NUM"] = 1
     if values["LAUNCHER_DISCOVERY"] is None:
@@ -176,7 +179,7 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
         values["LAUNCHER_SELECTOR"] = f"job-name={values['JOB_NAME']}"
     if values["LAUNCHER_GANG_PORT"] is None:
         values["LAUNCHER_GANG_PORT"] = last_port(values) + 1
-    if values["LAUNCHER_TRAINERS_PER_NODE"] == EACH_GPU:
+    if values["LAUNCHER_TRAINERS_PER_NODE"] == ONE_PER_GPU:
         values["LAUNCHER_TRAINERS_PER_NODE"] = visible_gpus(given)
     if values["JOB_NAMESPACE"] is None:
         values["JOB_NAMESPACE"] = values["POD_NAMESPACE"] or _service_account_namespace() or "default"
@@ -184,11 +187,11 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
         try:
             values["LAUNCHER_WORKDIR"] = os.getcwd()
         except FileNotFoundError:
-            values["LAUNCHER_WORKDIR"] = "."  # found wanting with all the rest
+            values["LAUNCHER_WORKDIR"] = "."  # reported with all other problems
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:
-    """Servers of their own count only where there are roles."""
+    """Return the shape. Without roles, no pod is only a server."""
     return Shape(values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_PSERVERS"] if values["LAUNCHER_ROLE"] else 0)
 
 
@@ -205,19 +208,21 @@ def _service_account_namespace() -> str | None:
 
 
 def _scratch(values: Mapping[str, Any]) -> str | None:
-    """An image's own directory is often not the user's to write to, and without a volume nothing has to be kept."""
+    """Return a temporary folder if the work directory is not writable, as in many images, and there is no volume."""
     if values["JOB_PATH"] or os.access(values["LAUNCHER_WORKDIR"], os.W_OK | os.X_OK):
         return None
     return os.path.join(tempfile.gettempdir(), f"paddle-launcher-{os.getpid()}")
 
 
 def _misspelt(given: Mapping[str, str]) -> list[str]:
-    """Warnings for names that look like one of ours that is not set. Never more than that: Kubernetes itself sets
-    LAUNCHER_SERVICE_HOST and the like where a Service is called `launcher`."""
+    """Warn about names that are similar to an unset variable.
+
+    Other unknown names are no problem: for a Service named `launcher`, Kubernetes sets LAUNCHER_SERVICE_HOST.
+    """
     unset = {variable.name for variable in VARIABLES if not given.get(variable.name)}
     known = {variable.name for variable in VARIABLES}
     warnings = []
     for name in sorted(set(given) - known):
-        if near := difflib.get_close_matches(name, unset, n=1, cutoff=_ALIKE):
-            warnings.append(f"{name} is no variable of the launcher and is ignored: is {near[0]} meant?")
+        if near := difflib.get_close_matches(name, unset, n=1, cutoff=_SIMILAR):
+            warnings.append(f"{name} is no variable of the launcher and is ignored: did you mean {near[0]}?")
     return warnings

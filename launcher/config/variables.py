@@ -15,25 +15,25 @@ from launcher.config.parsers import (
     by_role,
     count_or_gpus,
     folder_name,
-    inside,
+    integer,
     matching,
+    relative_folder,
     seconds,
     seconds_or_none,
     silence,
     stall,
     switch,
     text,
-    whole,
 )
 from launcher.model import Shape
 
 PORT = "a port, 1 to 65535"
-COUNT = whole(1, 100_000)
+COUNT = integer(1, 100_000)
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable of the environment. `parse` raises ValueError where the text is not what is `expected`."""
+    """One environment variable. `parse` raises ValueError if the text is not what is `expected`."""
 
     name: str
     parse: Callable[[str], Any]
@@ -43,12 +43,12 @@ class Variable:
 
 
 def variable(name: str, parse: Callable[[str], Any], default: Any, expected: str, meaning: str) -> Any:
-    """Declare a field of the configuration that this variable sets."""
+    """Declare a field of the configuration with its variable."""
     return field(metadata={"variable": Variable(name, parse, default, expected, meaning)})
 
 
 def declared(section: type[Any]) -> Iterator[tuple[str, Variable]]:
-    """Yield the fields of a section that variables set, with these."""
+    """Yield the name and the variable of each field in a section that has a variable."""
     for each in fields(section):
         if "variable" in each.metadata:
             yield each.name, each.metadata["variable"]
@@ -59,7 +59,7 @@ TERMINATION_LOG = "/dev/termination-log"
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveryConfig:
-    """How the peers are found, and who this pod is among them."""
+    """How the peers are found, and the identity of this pod."""
 
     way: str = variable(
         "LAUNCHER_DISCOVERY",
@@ -94,10 +94,10 @@ class DiscoveryConfig:
         "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C",
         "all members' addresses, for static discovery",
     )
-    # of all members; LAUNCHER_RANK counts within a role
+    # among all members, while LAUNCHER_RANK is within a role
     rank: int | None = variable(
         "LAUNCHER_RANK",
-        whole(0, 99_999),
+        integer(0, 99_999),
         None,
         "a number from 0 to N-1",
         "this member's rank, with LAUNCHER_ROLE within its role; default: Job index, StatefulSet ordinal or order"
@@ -125,7 +125,7 @@ class GangConfig:
 
     port: int = variable(
         "LAUNCHER_GANG_PORT",
-        whole(1, 65535),
+        integer(1, 65535),
         None,
         PORT,
         "where launchers talk to each other; default: the first port after the pserver's (7168)",
@@ -157,11 +157,11 @@ class GangConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RestartConfig:
-    """What follows after a failure."""
+    """What happens after a failure."""
 
     most: int = variable(
         "LAUNCHER_MAX_RESTARTS",
-        whole(0, 1_000_000),
+        integer(0, 1_000_000),
         0,
         "a number, 0 or more",
         "how often the job restarts in the same pods when a trainer or a pserver fails; the hub's value counts",
@@ -175,7 +175,7 @@ class RestartConfig:
     )
     backoff_limit: int | None = variable(
         "LAUNCHER_BACKOFF_LIMIT",
-        whole(0, 1_000_000),
+        integer(0, 1_000_000),
         None,
         "a number, 0 or more",
         "the Job's backoffLimit; the launcher then says how many failed attempts the Job can take",
@@ -191,7 +191,7 @@ class RestartConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig:
-    """All that one launcher is told. `environment` is what its children inherit."""
+    """The configuration of one launcher. Its children inherit `environment`."""
 
     job_name: str | None = variable(
         "JOB_NAME", folder_name, None, "a name without /", "the job's name, and its folder on the volume"
@@ -201,7 +201,7 @@ class JobConfig:
     )
     train_config_dir: str | None = variable(
         "TRAIN_CONFIG_DIR",
-        inside,
+        relative_folder,
         None,
         "a folder in $JOB_PATH/$JOB_NAME",
         "the configuration folder, copied into the work directory; unset: nothing is copied",
@@ -213,12 +213,12 @@ class JobConfig:
         "the name of one network device",
         "the device that Paddle uses (--nics)",
     )
-    port: int = variable("CONF_PADDLE_PORT", whole(1, 65535), 7164, PORT, "the first port of the pserver (--port)")
+    port: int = variable("CONF_PADDLE_PORT", integer(1, 65535), 7164, PORT, "the first port of the pserver (--port)")
     ports_num: int = variable(
-        "CONF_PADDLE_PORTS_NUM", whole(1, 1000), 2, "a number, 1 to 1000", "ports for dense parameters"
+        "CONF_PADDLE_PORTS_NUM", integer(1, 1000), 2, "a number, 1 to 1000", "ports for dense parameters"
     )
     ports_num_sparse: int = variable(
-        "CONF_PADDLE_PORTS_NUM_SPARSE", whole(0, 1000), 2, "a number, 0 to 1000", "ports for sparse parameters"
+        "CONF_PADDLE_PORTS_NUM_SPARSE", integer(0, 1000), 2, "a number, 0 to 1000", "ports for sparse parameters"
     )
     trainer_count: int | None = variable(
         "TRAINER_COUNT", COUNT, None, "a number, 1 or more", "threads or GPUs of a trainer (--trainer_count)"
@@ -240,7 +240,7 @@ class JobConfig:
     )
     pservers: int | None = variable(
         "LAUNCHER_PSERVERS",
-        whole(0, 100_000),
+        integer(0, 100_000),
         None,
         "a number, 0 to N; with roles 1 or more",
         "mode ps: how many nodes run a parameter server beside their trainer; default: all. With LAUNCHER_ROLE: how"
@@ -297,7 +297,7 @@ class JobConfig:
     gang: GangConfig
     restarts: RestartConfig
     shape: Shape
-    gpus: int  # visible to this pod
+    gpus: int  # that are visible in this pod
     scratch: str | None  # replaces a work directory that is not writable
     host_name: str
     training_address: str
@@ -306,52 +306,52 @@ class JobConfig:
 
     @property
     def members(self) -> int:
-        """How many launchers make the gang."""
+        """The number of launchers in the gang."""
         return self.shape.size
 
     @property
     def trainers(self) -> int:
-        """How many trainers there are, on all nodes."""
+        """The number of trainers on all nodes."""
         return self.shape.trainers * self.trainers_per_node
 
     @property
     def rejoins(self) -> bool:
-        """Whether the members wait for another pod when one is lost."""
+        """Whether the members wait for a replacement when a pod is lost."""
         return self.members > 1 and self.restarts.most > 0 and self.restarts.rejoin_timeout > 0
 
     @property
     def job_folder(self) -> str | None:
-        """Where the job lives on the volume, if there is one."""
+        """The job's folder on the volume. None without a volume."""
         return os.path.join(self.job_path, self.job_name or "") if self.job_path else None
 
     @property
     def output(self) -> str:
-        """Logs, status and models: on the volume, or else in the work directory, if it can be written."""
+        """The folder for logs, status and models: on the volume, else in a local folder."""
         return os.path.join(self.job_folder or self.scratch or self.workdir, "output")
 
     def data_folder(self, trainer: int = 0) -> str:
-        """Where the shard of the pod's trainer goes, or that of one of its several."""
+        """Return the folder for the shard of one of the pod's trainers."""
         return os.path.join(self.workdir, "data" if self.trainers_per_node == 1 else f"data_{trainer}")
 
     @property
     def own_name(self) -> str:
-        """How this member is called in messages before anybody told better."""
+        """The name of this member in messages until the roster is known."""
         return self.pod_name or self.host_name
 
 
-# Variables without a field: other fields follow from them.
+# Variables without a field: other fields are computed from them.
 DERIVED = (
     Variable("CONF_PADDLE_GRADIENT_NUM", COUNT, None, "the number of nodes, 1 or more", "N: how many pods train"),
     Variable("POD_NAMESPACE", text, None, "the pod's namespace", "by fieldRef metadata.namespace"),
     Variable(
         "JOB_COMPLETION_INDEX",
-        whole(0, 99_999),
+        integer(0, 99_999),
         None,
         "a number from 0 to N-1",
         "set by Kubernetes in the pods of an Indexed Job: the rank",
     ),
 )
 VARIABLES: tuple[Variable, ...] = (
-    *(found for section in (JobConfig, DiscoveryConfig, GangConfig, RestartConfig) for _, found in declared(section)),
+    *(each for section in (JobConfig, DiscoveryConfig, GangConfig, RestartConfig) for _, each in declared(section)),
     *DERIVED,
 )

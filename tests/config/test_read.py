@@ -1,4 +1,4 @@
-"""The environment contract: defaults, what is refused, and how it is said."""
+"""Variables: their defaults, which values are refused, and the messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def problems(environment: dict[str, str], **own: str) -> list[str]:
     return caught.value.problems
 
 
-def test_the_environment_of_the_seeds_is_enough() -> None:
+def test_the_environment_of_the_2016_manifests_is_enough() -> None:
     job = read(SEED_001)
     assert (job.members, job.nic, job.port, job.ports_num, job.ports_num_sparse) == (3, "eth0", 7164, 2, 2)
     assert (job.discovery.way, job.discovery.selector, job.gang.port) == (
@@ -36,13 +36,13 @@ def test_the_environment_of_the_seeds_is_enough() -> None:
     assert job.output == "/home/jobpath/paddle-cluster-job/output"
 
 
-def test_what_the_yaml_leaves_out_has_the_defaults_of_the_seeds() -> None:
+def test_missing_variables_have_the_defaults_of_the_2016_manifests() -> None:
     job = read({"JOB_NAME": "j", "JOB_PATH": "/vol", "CONF_PADDLE_GRADIENT_NUM": "2"})
     assert (job.nic, job.port, job.ports_num, job.ports_num_sparse, job.trainer_count) == ("eth0", 7164, 2, 2, None)
     assert (job.discovery.timeout, job.stop_grace, job.discovery.namespace) == (900, 20, "default")
 
 
-def test_a_job_without_a_name_and_discovery_is_a_job_of_one() -> None:
+def test_without_a_name_and_discovery_there_is_one_member() -> None:
     job = read({"LAUNCHER_WORKDIR": "/root"})
     assert (job.members, job.job_folder, job.output) == (1, None, "/root/output")
 
@@ -50,11 +50,11 @@ def test_a_job_without_a_name_and_discovery_is_a_job_of_one() -> None:
 @pytest.mark.parametrize(
     "given", [{"JOB_NAME": "j"}, {"LAUNCHER_PEERS": "10.0.0.1,10.0.0.2"}, {"LAUNCHER_SERVICE": "s"}]
 )
-def test_n_has_no_default_once_a_job_or_peers_are_named(given: dict[str, str]) -> None:
+def test_the_number_of_nodes_has_no_default_if_a_job_or_peers_are_named(given: dict[str, str]) -> None:
     assert any(line.startswith("CONF_PADDLE_GRADIENT_NUM: unset: expected") for line in problems(given))
 
 
-def test_all_problems_are_told_at_once_with_variable_value_and_expectation() -> None:
+def test_all_problems_are_reported_at_once_with_variable_value_and_expectation() -> None:
     wrong = {
         **SEED_001,
         "CONF_PADDLE_PORT": "http",
@@ -83,7 +83,7 @@ def test_all_problems_are_told_at_once_with_variable_value_and_expectation() -> 
         ({}, "kubernetes"),
     ],
 )
-def test_discovery_is_what_the_other_variables_imply(given: dict[str, str], discovery: str) -> None:
+def test_discovery_follows_from_the_other_variables(given: dict[str, str], discovery: str) -> None:
     assert read({**SEED_001, **given}).discovery.way == discovery
 
 
@@ -114,7 +114,7 @@ def test_contradictions_name_the_variable_to_change(given: dict[str, str], begin
 ROLES = {**SEED_001, "LAUNCHER_ROLE": "pserver", "LAUNCHER_PSERVERS": "2", "LAUNCHER_SELECTOR": "app=j"}
 
 
-def test_with_roles_servers_come_after_the_trainers_and_numbers_count_within_a_role() -> None:
+def test_with_roles_the_servers_follow_the_trainers_and_numbers_are_within_a_role() -> None:
     peers = {"LAUNCHER_PEERS": "pserver=10.0.0.4, 10.0.0.5; trainer=10.0.0.1,10.0.0.2,10.0.0.3"}
     job = read({**ROLES, **peers, "JOB_COMPLETION_INDEX": "1"})
     assert (job.members, job.discovery.rank, job.role) == (5, 4, "pserver")
@@ -148,11 +148,11 @@ def test_contradictions_of_roles_name_the_variable_to_change(given: dict[str, st
     assert [line for line in problems({**ROLES, **given}) if line.startswith(begins)]
 
 
-def test_more_servers_than_trainers_are_no_contradiction_where_they_have_pods_of_their_own() -> None:
+def test_with_roles_there_may_be_more_servers_than_trainers() -> None:
     assert read({**ROLES, "LAUNCHER_PSERVERS": "7"}).members == 10
 
 
-def test_a_job_of_roles_is_never_a_job_of_one() -> None:
+def test_a_job_with_roles_always_has_peers() -> None:
     one = {"LAUNCHER_ROLE": "trainer", "LAUNCHER_PSERVERS": "1", "CONF_PADDLE_GRADIENT_NUM": "1"}
     assert any(line.startswith("LAUNCHER_SELECTOR: unset") for line in problems(one))
     assert read({**one, "JOB_NAME": "j", "LAUNCHER_SELECTOR": "app=j"}).members == 2
@@ -162,7 +162,7 @@ def test_an_empty_value_counts_as_unset() -> None:
     assert read({**SEED_001, "CONF_PADDLE_NIC": "", "LAUNCHER_SERVICE": ""}).nic == "eth0"
 
 
-def test_a_flag_of_the_launcher_goes_before_the_variable() -> None:
+def test_a_flag_of_the_launcher_overrides_the_variable() -> None:
     assert read({**SEED_001, "LAUNCHER_PEER_TIMEOUT": "900"}, LAUNCHER_PEER_TIMEOUT="5").discovery.timeout == 5
 
 
@@ -196,7 +196,7 @@ def test_variables_that_kubernetes_sets_for_a_service_called_launcher_are_no_pro
     assert read({**SEED_001, **injected}).warnings == ()
 
 
-def test_what_the_pod_must_have_is_checked_with_the_rest(tmp_path: Path) -> None:
+def test_this_pod_is_checked_together_with_the_variables(tmp_path: Path) -> None:
     here = {**SEED_001, "CONF_PADDLE_NIC": "nosuch0", "LAUNCHER_WORKDIR": str(tmp_path / "none"), "PATH": str(tmp_path)}
     with pytest.raises(ConfigProblems) as caught:
         config.read(here, {}, programs=("paddle",))
