@@ -72,7 +72,7 @@ async def supervised(source: Path, folder: Path) -> tuple[list[int], int]:
             died.set()
 
     supervisor = Supervisor(heed, tag="bench")
-    supervisor.place_logs(str(folder), "bench")
+    supervisor.set_log_folder(str(folder), "bench")
     argv = ("cat", str(source))
     supervisor.start(Process("trainer", argv, {"PATH": os.defpath}, "/", "train.log", pass_mark=b"Pass="))
     most = resident()

@@ -44,7 +44,7 @@ class Guardian:
         """Do not kill this process group: it has ended, and another may get its number."""
         self._send(b"-%d\n" % group)
 
-    def goodbye(self) -> None:
+    def dismiss(self) -> None:
         """End the guardian without killing anything. The launcher ends normally."""
         self._send(b"bye\n")
         os.close(self._pipe)

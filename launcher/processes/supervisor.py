@@ -82,9 +82,9 @@ class _Run:
 
 
 class Supervisor:
-    """Create it on the event loop, which also calls `events`.
+    """Supervises one attempt. Create it on the event loop, where it also calls `events`.
 
-    `printed` is called in a thread after each output of a trainer. With `can_tell_stacks`, Python children can dump
+    `on_output` is called in a thread after each output of a trainer. With `with_stacks`, Python children can dump
     their stacks. The caller must call `base.spawn.reap_orphans` on SIGCHLD, and be process 1 or a subreaper.
     """
 
@@ -94,16 +94,16 @@ class Supervisor:
         tag: str,
         guardian: Guardian | None = None,
         *,
-        printed: Callable[[], None] = lambda: None,
-        can_tell_stacks: bool = False,
+        on_output: Callable[[], None] = lambda: None,
+        with_stacks: bool = False,
         stdout: int = 1,
         limits: Limits | None = None,
     ) -> None:
         self._events = events
         self._tag = tag
         self._guardian = guardian
-        self._printed = printed
-        self._can_tell_stacks = can_tell_stacks
+        self._on_output = on_output
+        self._with_stacks = with_stacks
         self._last_printed: Output | None = None  # of the trainer that printed last
         self._stdout = stdout
         self._limits = limits
@@ -137,7 +137,7 @@ class Supervisor:
         """Return the last line of the trainer that printed last."""
         return next(reversed(self._last_printed.tail()), "") if self._last_printed else ""
 
-    def place_logs(self, folder: str | None, mark: str) -> None:
+    def set_log_folder(self, folder: str | None, mark: str) -> None:
         """Write logs to the member's folder, each after a line with this mark. None: write no log files."""
         self._log_folder = (folder, mark)
         for run in self._runs:
@@ -207,13 +207,13 @@ class Supervisor:
 
     def _environment(self, process: Process) -> Mapping[str, str]:
         env = tagged_environment(process.env, self._tag)
-        return stacks.environment(env) if self._can_tell_stacks else env
+        return stacks.environment(env) if self._with_stacks else env
 
     def _note_output(self, run: _Run) -> None:
         """Note that a process has printed something. Called in a thread."""
         if run.process.role == "trainer":
             self._last_printed = run.output
-            self._printed()
+            self._on_output()
 
     async def _wait_for_death(self, run: _Run, child: Child) -> Death:
         """Wait for the death of a child. Report before that when it serves."""

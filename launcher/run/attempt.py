@@ -39,7 +39,7 @@ class Attempt:
         self._events = events
         self.watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line())
         self.supervisor = factories.supervisor(
-            events, secrets.token_hex(8), guardian, printed=self.watchdog.printed, can_tell_stacks=watched
+            events, secrets.token_hex(8), guardian, on_output=self.watchdog.printed, with_stacks=watched
         )
         self.order = StartOrder(gang, number, self.supervisor.start, self.later)
 

@@ -172,7 +172,7 @@ class Conductor:
         if self._session.begun is None or self._node.journal is None or not self._session.joined:
             return
         start = self._session.begun.start
-        self._turn.supervisor.place_logs(self._node.journal.folder, self._mark(start))
+        self._turn.supervisor.set_log_folder(self._node.journal.folder, self._mark(start))
         self._node.journal.begin(start)
         make_plan = partial(self._node.plan, start)
         self._try_order(partial(self._turn.order.begin, make_plan))

@@ -44,7 +44,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
         asyncio.set_event_loop(loop)
         result = loop.run_until_complete(_conduct(config, flags, command, received, guardian, tag))
         if guardian is not None:
-            guardian.goodbye()
+            guardian.dismiss()
         handler.close(0.5)
     return result.code
 

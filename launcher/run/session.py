@@ -96,7 +96,7 @@ class Session:
         """Of servers that started, and perhaps failed, before a generation began."""
         if self._node.journal and self.begun is None:
             mark = f"pod {self._node.name}, before a generation began"
-            self.turn.supervisor.place_logs(self._node.journal.folder, mark)
+            self.turn.supervisor.set_log_folder(self._node.journal.folder, mark)
 
     async def end_children(self, grace: float) -> None:
         """All of them, with those of the way and of the turn before."""

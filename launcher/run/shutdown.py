@@ -28,7 +28,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
     supervisor = session.turn.supervisor
     leaving = node.leave_folder(_may_run_for(result, node, session))
     if node.journal is None:
-        supervisor.place_logs(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
+        supervisor.set_log_folder(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
     elif node.journal.begun or not await _is_soon(node.another_trains()):
         session.place_early_logs()
         node.journal.ended(result)

@@ -43,7 +43,7 @@ time.sleep(1000)
 async def main(folder):
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
     supervisor = Supervisor(print, TAG, guardian)
-    supervisor.place_logs(folder, "mark")
+    supervisor.set_log_folder(folder, "mark")
     supervisor.start(Process("trainer", (sys.executable, "-c", FAMILY, folder), dict(os.environ), "/", "train.log"))
     input_closed = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, input_closed.set)
@@ -58,7 +58,7 @@ if guardian:
 become_subreaper()
 asyncio.run(main(sys.argv[1]))
 if guardian:
-    guardian.goodbye()
+    guardian.dismiss()
 """
 _FAMILY = ("child", "grandchild", "great-grandchild-of-another-session")
 
@@ -149,14 +149,14 @@ def test_the_guardian_ends_without_effect_when_the_launcher_ends_normally(
     launcher.end()
 
 
-def test_after_the_goodbye_the_guardian_kills_no_process() -> None:
+def test_a_dismissed_guardian_kills_no_process() -> None:
     script = """
 import os, subprocess, sys, time
 from launcher.processes.guardian import Guardian
 guardian = Guardian("no-child-has-this-tag")
 child = subprocess.Popen(["/bin/sleep", "1000"], env={}, start_new_session=True, stdout=subprocess.DEVNULL)
 guardian.watch(child.pid)
-guardian.goodbye()
+guardian.dismiss()
 print(guardian.pid, child.pid, flush=True)
 os.waitpid(guardian.pid, 0)
 """

@@ -60,7 +60,7 @@ class Watched:
         self.tag = secrets.token_hex(8)
         self.nap = f"1000.{secrets.randbelow(10**9):09}"  # for `sleep`: no other process sleeps as long
         self.supervisor = Supervisor(self.events.append, self.tag)
-        self.supervisor.place_logs(str(folder), "mark")
+        self.supervisor.set_log_folder(str(folder), "mark")
 
     def log(self, name: str = "train.log") -> str:
         path = self.folder / name
@@ -273,7 +273,7 @@ def test_the_last_lines_are_reported_though_the_output_is_not_written(tmp_path: 
         supervisor.start(shell("head -c 1500000 /dev/zero; echo; echo last line; exit 3"))
         await until(w.deaths)
         assert w.deaths()[0].tail[-1] == "last line"
-        supervisor.place_logs(None, "")
+        supervisor.set_log_folder(None, "")
         await supervisor.close(5)
 
     watch(tmp_path, test)
@@ -393,7 +393,7 @@ def test_output_before_the_folder_is_known_is_logged(tmp_path: Path) -> None:
         early = Supervisor(w.events.append, w.tag)
         early.start(shell("echo early"))
         await until(w.deaths)
-        early.place_logs(str(tmp_path / "node_1"), "mark")
+        early.set_log_folder(str(tmp_path / "node_1"), "mark")
         await early.close(5)
         assert (tmp_path / "node_1" / "train.log").read_text().endswith("early\n")
 

@@ -56,12 +56,12 @@ class FakeSupervisor:
         tag: str,
         guardian: object,
         *,
-        printed: Callable[[], None],
-        can_tell_stacks: bool,
+        on_output: Callable[[], None],
+        with_stacks: bool,
     ) -> None:
         self._pod = pod
         self._events = events
-        self._printed = printed
+        self._on_output = on_output
         self._children: list[Child] = []
         self._last_line = ""
         self._generation: int | None = None
@@ -87,7 +87,7 @@ class FakeSupervisor:
     def last_line(self) -> str:
         return self._last_line
 
-    def place_logs(self, folder: str | None, mark: str) -> None:
+    def set_log_folder(self, folder: str | None, mark: str) -> None:
         head, _, rest = mark.partition(" ")
         self._generation = int(rest.split(",")[0]) if head == "generation" else None
         self._pod.note("runs", f"logs {folder or 'nowhere'}: {mark}", generation=self._generation)
@@ -145,7 +145,7 @@ class FakeSupervisor:
                 self._pod.job.save_pass(child.number)
                 self._pod.note("child", f"pass {child.number} is saved", saved=child.number)
             if not program.silent:
-                self._pod.machine.call_soon(self._printed)
+                self._pod.machine.call_soon(self._on_output)
             if child.process.pass_mark:
                 self._tell(child, PassDone(child.number))
             child.number += 1
