@@ -61,7 +61,7 @@ TERMINATION_LOG = "/dev/termination-log"
 class DiscoveryConfig:
     """How the peers are found, and the identity of this pod."""
 
-    way: str = variable(
+    method: str = variable(
         "LAUNCHER_DISCOVERY",
         matching("kubernetes|dns|static"),
         None,
@@ -159,7 +159,7 @@ class GangConfig:
 class RestartConfig:
     """What happens after a failure."""
 
-    most: int = variable(
+    max_restarts: int = variable(
         "LAUNCHER_MAX_RESTARTS",
         integer(0, 1_000_000),
         0,
@@ -317,7 +317,7 @@ class JobConfig:
     @property
     def rejoins(self) -> bool:
         """Whether the members wait for a replacement when a pod is lost."""
-        return self.members > 1 and self.restarts.most > 0 and self.restarts.rejoin_timeout > 0
+        return self.members > 1 and self.restarts.max_restarts > 0 and self.restarts.rejoin_timeout > 0
 
     @property
     def job_folder(self) -> str | None:

@@ -15,7 +15,7 @@ def describe(config: JobConfig) -> str | None:
     )
     counts_pod = f"counts {pods} pods" if pods > 1 else "counts 1 pod"
     if limit is None:
-        if config.stay or config.members == 1 or config.discovery.way == "static":
+        if config.stay or config.members == 1 or config.discovery.method == "static":
             return None
         return f"a failed attempt {counts_pod} of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT"
     taken = limit // pods

@@ -37,7 +37,7 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
         "role": config.role,
         "rank": None if rank is None else config.shape.number(rank),
         "nodes": config.members,
-        "discovery": config.discovery.way if config.members > 1 else None,
+        "discovery": config.discovery.method if config.members > 1 else None,
         "roster": [_member(config, member) for member in roster.members] if roster else None,
         "work_directory": config.workdir,
         "copies": [asdict(copy) for copy in copies(config, shown_rank)],
@@ -52,7 +52,7 @@ def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
     """What the configuration alone tells: with static peers all of it, else the own number at best."""
     if config.members == 1:
         return 0, None, config.discovery.job_id
-    if config.discovery.way != "static":
+    if config.discovery.method != "static":
         return config.discovery.rank, None, config.discovery.job_id
     shape = config.shape
     members = [

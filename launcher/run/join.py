@@ -292,7 +292,7 @@ def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSetting
     """What finding peers needs of the configuration."""
     seconds, variable = patience(config, rejoin=rejoin)
     return FinderSettings(
-        discovery=config.discovery.way,
+        discovery=config.discovery.method,
         role=config.role,
         shape=config.shape,
         job_name=config.job_name,

@@ -145,10 +145,10 @@ class Node:
     def _all_generations(self, record: Record, history: History, me: Member, settings: GangSettings) -> Generations:
         config = self._config
         saves = paddle.saves(config, self._flags, self._command)
-        if saves is None and config.restarts.most:
+        if saves is None and config.restarts.max_restarts:
             log.info("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
         return Generations(
-            config.restarts.most,
+            config.restarts.max_restarts,
             saves,
             record,
             history,

@@ -28,7 +28,7 @@ def problems(environment: dict[str, str], **own: str) -> list[str]:
 def test_the_environment_of_the_2016_manifests_is_enough() -> None:
     job = read(SEED_001)
     assert (job.members, job.nic, job.port, job.ports_num, job.ports_num_sparse) == (3, "eth0", 7164, 2, 2)
-    assert (job.discovery.way, job.discovery.selector, job.gang.port) == (
+    assert (job.discovery.method, job.discovery.selector, job.gang.port) == (
         "kubernetes",
         "job-name=paddle-cluster-job",
         7168,
@@ -84,7 +84,7 @@ def test_all_problems_are_reported_at_once_with_variable_value_and_expectation()
     ],
 )
 def test_discovery_follows_from_the_other_variables(given: dict[str, str], discovery: str) -> None:
-    assert read({**SEED_001, **given}).discovery.way == discovery
+    assert read({**SEED_001, **given}).discovery.method == discovery
 
 
 @pytest.mark.parametrize(

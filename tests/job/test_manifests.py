@@ -136,7 +136,7 @@ def test_the_launchers_of_all_roles_read_the_configuration_of_one_gang(name: str
     ranks = [each.discovery.rank for each in configs]
     assert sorted(rank for rank in ranks if rank is not None) == list(range(len(configs)))
     assert {each.discovery.job_id for each in configs} == {"job-uid"}
-    assert {each.restarts.most for each in configs} == {3}
+    assert {each.restarts.max_restarts for each in configs} == {3}
     modes = {paddle.mode(each, ("python3", "train.py")) for each in configs}
     assert modes == {"ps" if len(rendered) == 2 else "single" if len(configs) == 1 else "collective"}
 
