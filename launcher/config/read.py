@@ -224,5 +224,5 @@ def _misspelt(given: Mapping[str, str]) -> list[str]:
     warnings = []
     for name in sorted(set(given) - known):
         if near := difflib.get_close_matches(name, unset, n=1, cutoff=_SIMILAR):
-            warnings.append(f"{name} is no variable of the launcher and is ignored: did you mean {near[0]}?")
+            warnings.append(f"{name} is no variable of the launcher and is ignored: is {near[0]} meant?")
     return warnings

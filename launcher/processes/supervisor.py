@@ -175,7 +175,7 @@ class Supervisor:
 
     async def _supervise(self, run: _Run) -> None:
         process = run.process
-        for attempt in range(1, process.tries + 1):
+        for try_number in range(1, process.tries + 1):
             if run.is_ending:
                 return
             describe_kill = oom.watch()
@@ -188,7 +188,7 @@ class Supervisor:
                 return
             death = await self._wait_for_death(run, child)
             await run.output.read_rest(_READ_REST)
-            last = run.has_served or not process.ports or attempt == process.tries
+            last = run.has_served or not process.ports or try_number == process.tries
             if last:
                 self._report_death(run, death, out_of_memory=describe_kill())
             ended = await child.end(run.rest_grace)
@@ -201,7 +201,7 @@ class Supervisor:
                 self._report_death(run, death, out_of_memory=describe_kill())
                 return
             log.info(
-                f"the {process.role} ended with {death.code} before it served (try {attempt} of {process.tries}), "
+                f"the {process.role} ended with {death.code} before it served (try {try_number} of {process.tries}), "
                 f"it is started again; its last line: {' / '.join(run.output.tail()[-1:]) or 'none'}"
             )
 
