@@ -1,32 +1,250 @@
-"""How this project calls the API server, by the official client: no call without a bound, errors in few words."""
+"""The one client of the API server. It bounds every call and sorts every error, and never calls twice by itself."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import quote
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException
 from urllib3 import Retry
+from urllib3.exceptions import HTTPError
 
-CONNECT, READ = 5.0, 30.0  # seconds
-_LONGEST = 300  # characters
+from launcher.base.kube_credentials import Credentials
+from launcher.base.kube_errors import (
+    ApiError,
+    BadCredentials,
+    Denied,
+    Expired,
+    Refused,
+    Transient,
+    is_transient,
+    one_line,
+    server_message,
+)
+from launcher.base.kube_pods import Json
+from launcher.errors import Exit
+
+_CONNECT, _READ = 5.0, 30.0  # seconds
+_WATCH = 300  # seconds after which the server ends a watch
+_WATCH_SILENCE = 90.0  # seconds; the server sends a bookmark every minute, so the connection is dead
+_LOG_SILENCE = 3600.0  # seconds; a program may print nothing for long
+_PATCH = {"Content-Type": "application/merge-patch+json"}
+_PACKED = {"Accept-Encoding": "gzip"}  # a list of hundreds of pods becomes 20 times smaller
+
+_Timeout = tuple[float, float]  # to connect, and between two reads
 
 
-def tried_once(settings: client.Configuration) -> client.Configuration:
-    """Without tries of the client's own, each of which would have all the time of a call."""
-    settings.retries = Retry(total=0)
-    return settings
+@dataclass(frozen=True)
+class Kind:
+    """The place of a kind of objects in the API."""
+
+    api: str
+    plural: str
+    namespaced: bool = True
 
 
-def message(error: ApiException) -> str:
-    """What the API server said."""
+KINDS: Mapping[str, Kind] = {
+    "Job": Kind("batch/v1", "jobs"),
+    "Pod": Kind("v1", "pods"),
+    "Secret": Kind("v1", "secrets"),
+    "Service": Kind("v1", "services"),
+    "ConfigMap": Kind("v1", "configmaps"),
+    "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
+    "PersistentVolume": Kind("v1", "persistentvolumes", namespaced=False),
+    "PodGroup": Kind("scheduling.volcano.sh/v1beta1", "podgroups"),
+}
+
+
+class KubeClient:
+    """Objects in one namespace: the given one, else that of the credentials. Calls raise ApiError.
+
+    denied: makes the message for a 403 from what the API server said and the namespace
+    on_answer: called after each answer that is no error; to be set
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        namespace: str | None,
+        denied: Callable[[str, str], str],
+    ) -> None:
+        self.on_answer: Callable[[], None] = lambda: None
+        self._credentials = credentials
+        self._denied = denied
+        self.connect()
+        self.namespace = namespace or credentials.namespace() or "default"
+
+    def connect(self) -> None:
+        """Read the credentials; call it again when they may have changed. Raises Failure."""
+        settings = self._credentials.read()
+        settings.retries = Retry(total=0)  # each of the library's own tries would take the time of a whole call
+        self._host = settings.host
+        self._api = client.ApiClient(settings)
+
+    def get(self, kind: str, name: str) -> Json | None:
+        """Return one object, or None if there is none."""
+        try:
+            return self._json("GET", self._path(kind, name), f"{kind} {name}")
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+
+    def list_versioned(self, kind: str, selector: str) -> tuple[list[Json], str]:
+        """Return all objects with these labels, and the version to watch from."""
+        query, what = {"labelSelector": selector}, f"{kind}s with the labels {selector}"
+        found = self._json("GET", self._path(kind), what, query=query, headers=_PACKED)
+        return found.get("items") or [], (found.get("metadata") or {}).get("resourceVersion", "")
+
+    def list(self, kind: str, selector: str) -> list[Json]:
+        """Return all objects with these labels."""
+        return self.list_versioned(kind, selector)[0]
+
+    def create(self, made: Json) -> Json:
+        """Create an object and return it as the API server has it. Raises Refused with status 409 if it exists."""
+        kind = made["kind"]
+        return self._json("POST", self._path(kind), f"{kind} {made['metadata']['name']}", body=made)
+
+    def patch(self, kind: str, name: str, change: Json) -> None:
+        """Change these fields of an object."""
+        self._json("PATCH", self._path(kind, name), f"{kind} {name}", body=change, headers=_PATCH)
+
+    def delete(self, kind: str, name: str, uid: str | None = None) -> None:
+        """Delete an object with all that it owns. One that does not exist, or has another uid, is no error."""
+        only = {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            body = {"propagationPolicy": "Background"} | only
+            self._json("DELETE", self._path(kind, name), f"{kind} {name}", body=body)
+        except Refused as refused:
+            if refused.status not in (404, 409):
+                raise
+
+    def watch(self, kind: str, selector: str, version: str) -> Iterator[Json]:
+        """Open a watch from this version; return its events until the server ends it. Raises Expired."""
+        query = {
+            "labelSelector": selector,
+            "resourceVersion": version,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH),
+        }
+        lines = self._lines(self._path(kind), f"the watch of {kind}s", query, (_CONNECT, _WATCH_SILENCE))
+        return (self._checked(event) for event in _events(lines))
+
+    def log(
+        self, pod: str, container: str, query: Mapping[str, str], *, follow: bool = False, within: float = _READ
+    ) -> Iterator[bytes]:
+        """Return the lines of a container's log. The wait for each is bound by `within` seconds unless followed."""
+        wanted = {"container": container, **query} | ({"follow": "true"} if follow else {})
+        timeout = (min(_CONNECT, within), _LOG_SILENCE if follow else within)
+        return self._lines(f"{self._path('Pod', pod)}/log", f"the log of pod {pod}", wanted, timeout)
+
+    def _json(self, verb: str, path: str, what: str, **more: Any) -> Json:
+        # Not the library's models: it takes seconds to make those of thousands of pods.
+        found: Json = self._send(verb, path, what, lambda response: json.loads(response.data), **more)
+        return found
+
+    def _lines(self, path: str, what: str, query: Mapping[str, str], timeout: _Timeout) -> Iterator[bytes]:
+        return _split(self._send("GET", path, what, lambda response: response, query=query, timeout=timeout), what)
+
+    def _send(
+        self,
+        verb: str,
+        path: str,
+        what: str,
+        read: Callable[[Any], Any],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: _Timeout = (_CONNECT, _READ),
+    ) -> Any:
+        try:
+            answer = read(
+                self._api.call_api(
+                    path,
+                    verb,
+                    query_params=[*(query or {}).items()],
+                    header_params={"Accept": "application/json", **(headers or {})},
+                    body=body,
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,
+                    _request_timeout=timeout,
+                )
+            )
+        except ApiException as error:
+            raise self._sorted(error, verb, what) from None
+        except (HTTPError, HTTPException, OSError, ValueError, ConfigException) as error:
+            raise self._unanswered(error) from None
+        self.on_answer()
+        return answer
+
+    def _path(self, kind: str, name: str = "") -> str:
+        known = KINDS[kind]
+        root = "/api" if "/" not in known.api else "/apis"
+        within = f"/namespaces/{quote(self.namespace, safe='')}" if known.namespaced else ""
+        return f"{root}/{known.api}{within}/{known.plural}" + (f"/{quote(name, safe='')}" if name else "")
+
+    def _checked(self, event: Json) -> Json:
+        if event["type"] != "ERROR":
+            return event
+        status = event["object"]
+        code, fact = status.get("code"), f"the API server {self._host}: {status.get('code')}: {status.get('message')}"
+        raise Expired(code, fact) if code == 410 else Transient(fact)
+
+    def _sorted(self, error: ApiException, verb: str, what: str) -> ApiError:
+        said = server_message(error)
+        fact = f"the API server {self._host}: HTTP {error.status}: {said}"
+        if error.status == 401:
+            refusal = f"does not accept the credentials in {self._credentials.token} (HTTP 401: {said})"
+            advice = self._credentials.if_rejected
+            return BadCredentials(Exit.DENIED, fact, f"the API server {self._host} {refusal}. {advice}")
+        if error.status == 403 and (verb == "GET" or "cannot" in said):  # else an admission controller refuses it
+            return Denied(Exit.DENIED, fact, self._denied(said, self.namespace))
+        if is_transient(error.status):
+            after = (error.headers or {}).get("Retry-After") or ""
+            return Transient(fact, retry_after=float(after) if after.isdigit() else 0)
+        refused = Expired if error.status == 410 else Refused
+        return refused(error.status, f"{what}: the API server refuses it (HTTP {error.status}): {said}")
+
+    def _unanswered(self, error: Exception) -> ApiError:
+        reason, advice = one_line(error), self._credentials.if_unreachable
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            fact = f"the certificate of the API server {self._host} can't be trusted"
+            where = self._credentials.authority
+            told = (
+                f"{fact} with the CA of {where}: {reason}. Give the CA that signed it; it is never talked to unverified"
+            )
+            return BadCredentials(Exit.CONFIG, f"{fact}: {reason}", told)
+        fact = f"the API server {self._host} cannot be reached: {reason}"
+        return Transient(fact, f"{fact}: {advice}" if advice else fact)
+
+
+def _split(response: Any, what: str) -> Iterator[bytes]:
+    rest = b""
     try:
-        return str(json.loads(error.body)["message"])
-    except (ValueError, TypeError, KeyError):
-        return str(error.reason or error.body or "")[:_LONGEST]
+        for chunk in response.stream(amt=None, decode_content=False):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+    except (HTTPError, HTTPException, OSError) as error:
+        raise Transient(f"{what} was cut: {one_line(error)}") from None
+    finally:
+        response.close()
+    if rest:
+        yield rest
 
 
-def short(error: BaseException) -> str:
-    """What went wrong on the way to it."""
-    cause = getattr(error, "reason", None)
-    return " ".join(str(cause if isinstance(cause, BaseException) else error).split())[:_LONGEST]
+def _events(lines: Iterator[bytes]) -> Iterator[Json]:
+    for line in lines:
+        if line:
+            try:
+                event: Json = json.loads(line)
+            except ValueError as error:
+                raise Transient(f"the watch was cut: {one_line(error)}") from None
+            yield event

@@ -20,22 +20,31 @@ from launcher.errors import Exit, Failure
 from launcher.model import BOTH
 
 gc.disable()  # it would look through the client's 700 modules again and again while they load: a quarter of the time
-from launcher.discovery.pods_api import Expired, PodsApi, TransientError  # noqa: E402
+from launcher.base.kube import KubeClient  # noqa: E402
+from launcher.base.kube_credentials import Kubeconfig, ServiceAccount  # noqa: E402
+from launcher.base.kube_errors import Denied, Expired, Refused, Transient  # noqa: E402
+from launcher.discovery.retries import Retries  # noqa: E402
+from launcher.discovery.rights import denied  # noqa: E402
 
 gc.enable()
 
 Json = dict[str, Any]
 
 _LOOK = 3.0  # seconds in which a pod that died shows up as dead
+_NO_ACCOUNT = (
+    "let the pod have its service account's token (automountServiceAccountToken), or find peers without the API "
+    "server: LAUNCHER_DISCOVERY=dns or static"
+)
 _AT_ONCE = 1.0  # a watch that ends sooner than this without an event was not a watch
 
 
 class PodWatcher:
     """One list and then one watch of the pods, told to the launcher as far as it matters to it."""
 
-    def __init__(self, asked: Json, api: PodsApi, answers: Answers) -> None:
+    def __init__(self, asked: Json, client: KubeClient, retries: Retries, answers: Answers) -> None:
         self._asked = asked
-        self._api = api
+        self._client = client
+        self._retries = retries
         self._tell = answers.tell
         self._host_name: str = asked["host_name"].partition(".")[0]
         self._held = held_here()
@@ -47,21 +56,19 @@ class PodWatcher:
 
     def run(self) -> None:
         """Until the launcher ends this process."""
-        self._own = self._api.patiently(self._own_pod)
+        self._own = self._retries.run(self._own_pod)
         self._selector, whole = _narrowed(self._selector, self._own, self._asked["role"])
         self._tell({"whole": whole})
         while True:
-            self._api.patiently(self._step)
+            self._retries.run(self._step)
 
     def _own_pod(self) -> Json | None:
         # All but number 0 read two pods instead of all when they know their own labels.
         uid, name = self._asked["pod_uid"], self._asked["pod_name"] or self._host_name
         try:
-            found = self._api.get(name)
-        except Failure as failure:
-            if failure.code is Exit.DENIED:
-                return None  # without this right it goes on, at the price of reading everybody
-            raise
+            found = self._client.get("Pod", name)
+        except Denied:
+            return None  # the pods can still be listed: all of them
         return found if found and (not uid or found["metadata"]["uid"] == uid) else None
 
     def _step(self) -> None:
@@ -73,7 +80,7 @@ class PodWatcher:
             self._version = None
 
     def _list(self) -> None:
-        found, self._version = self._api.list(self._selector)
+        found, self._version = self._client.list_versioned("Pod", self._selector)
         if self._own is not None:
             self._refuse_other_selection(self._own, found)
         self._tell({"again": True})
@@ -86,8 +93,10 @@ class PodWatcher:
     def _watch(self) -> None:
         started, moved = time.monotonic(), False
         assert self._version is not None
+        events = self._client.watch("Pod", self._selector, self._version)
+        self._retries.has_all_rights = True
         try:
-            for event in self._api.watch(self._selector, self._version):
+            for event in events:
                 moved = True
                 seen = event["object"]
                 self._version = seen["metadata"]["resourceVersion"]
@@ -96,12 +105,12 @@ class PodWatcher:
                 elif event["type"] != "BOOKMARK":
                     self._take(seen)
                     self._find_me()
-        except TransientError:
+        except Transient:
             if not moved:
                 raise
         else:
             if not moved and time.monotonic() - started < _AT_ONCE:
-                raise TransientError("the watch ended at once")
+                raise Transient("the watch ended at once")
         # A server that restarts cuts all watches at once: they must not all come back at once.
         time.sleep(random.uniform(0, 0.5))
 
@@ -139,7 +148,7 @@ class PodWatcher:
         has = ",".join(f"{key}={value}" for key, value in sorted(kube_pods.labels(own).items())) or "none"
         raise Failure(
             Exit.CONFIG,
-            f"{len(found) or 'no'} pods match {self._asked['selector']} in namespace {self._api.namespace}, "
+            f"{len(found) or 'no'} pods match {self._asked['selector']} in namespace {self._client.namespace}, "
             f"and this pod, {own['metadata']['name']}, is not one of them: its labels are {has}. "
             "Set JOB_NAME to the Job's name, or LAUNCHER_SELECTOR to labels that all pods of the job have",
         )
@@ -161,44 +170,47 @@ def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
     return selector, True
 
 
-def look_after(asked: Json, api: PodsApi) -> str:
-    """What became of a pod: asked for until it shows, since a death takes up to a second to get there."""
+def describe_end(asked: Json, client: KubeClient, retries: Retries) -> str:
+    """Say what became of a pod; ask again until that shows, since a death takes up to a second to be recorded."""
     until = time.monotonic() + _LOOK
     while True:
-        said = api.patiently(lambda: _look(asked, api))
+        said = retries.run(lambda: _look(asked, client))
         if said or time.monotonic() > until:
             return said
         time.sleep(0.5)
 
 
-def _look(asked: Json, api: PodsApi) -> str:
+def _look(asked: Json, client: KubeClient) -> str:
     name, uid = asked["name"], asked["uid"]
     if not name or not uid:
-        found, _ = api.list(asked["selector"])
+        found = client.list("Pod", asked["selector"])
         seen = next((pod for pod in found if asked["pod"] in (pod["metadata"]["name"], pod["metadata"]["uid"])), None)
         return kube_pods.became(seen) or kube_pods.silent_node(seen) if seen else ""
-    seen = api.get(name)
+    seen = client.get("Pod", name)
     if seen is None or seen["metadata"]["uid"] != uid:
         return "the pod was deleted"
     return kube_pods.became(seen) or kube_pods.silent_node(seen)
+
+
+def _connect(asked: Json) -> KubeClient:
+    kubeconfig = asked["kubeconfig"]
+    credentials = Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount(_NO_ACCOUNT, asked["service_account"])
+    return KubeClient(credentials, asked["namespace"], denied)
 
 
 def main() -> None:
     """Do what the request says; a clean error is an answer, too."""
     asked, answers = request(), Answers()
     try:
-        api = PodsApi(
-            asked["namespace"],
-            asked["kubeconfig"],
-            asked["service_account"],
-            lambda text: answers.tell({"trouble": text}),
-        )
+        client = _connect(asked)
+        retries = Retries(client, lambda text: answers.tell({"trouble": text}))
         if asked["do"] == "follow":
-            PodWatcher(asked, api, answers).run()
+            PodWatcher(asked, client, retries, answers).run()
         else:
-            answers.tell({"became": look_after(asked, api)})
+            answers.tell({"became": describe_end(asked, client, retries)})
     except Failure as failure:
-        answers.tell({"failure": {"code": int(failure.code), "message": failure.message}})
+        hint = " (LAUNCHER_SELECTOR?)" if isinstance(failure, Refused) else ""
+        answers.tell({"failure": {"code": int(failure.code), "message": failure.message + hint}})
 
 
 if __name__ == "__main__":

@@ -39,11 +39,11 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     if len(jobs) != 1:
         raise Failure(Exit.USAGE, f"{file}: has {len(jobs)} jobs: expected one: submit each from a file of its own")
     beside = [document.value for document, job_spec in parts if job_spec is None]
-    from launcher.job.access import Access
+    from launcher.job.access import connect
     from launcher.job.submit import create
 
     job = _in_namespace(jobs[0], namespace)
-    access = Access(job.namespace)
+    access = connect(job.namespace)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # so that `create` deletes what it has created
     try:
         create(access, _in_namespace(job, access.namespace), beside)
@@ -69,10 +69,10 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
 
 def status(job: str, namespace: str | None, *, as_json: bool) -> str:
     """Return the state of a job in the cluster, with one line per member."""
-    from launcher.job.access import Access
+    from launcher.job.access import connect
     from launcher.job.state import read_state
 
-    state = read_state(Access(namespace), job)
+    state = read_state(connect(namespace), job)
     if as_json:
         return json.dumps(asdict(state), indent=1)
     rows = [
@@ -85,18 +85,18 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
 
 def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines of one member."""
-    from launcher.job.access import Access
+    from launcher.job.access import connect
     from launcher.job.logs import read_log
 
-    return read_log(Access(namespace), job, rank, role=role, follow=follow)
+    return read_log(connect(namespace), job, rank, role=role, follow=follow)
 
 
 def delete(job: str, namespace: str | None) -> str:
     """Delete a job with everything that belongs to it."""
-    from launcher.job.access import Access
+    from launcher.job.access import connect
     from launcher.job.submit import delete as delete_job
 
-    delete_job(Access(namespace), job)
+    delete_job(connect(namespace), job)
     return f"deleted {job}"
 
 

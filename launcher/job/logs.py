@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 
 from launcher.base import kube_pods
+from launcher.base.kube import KubeClient
+from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
-from launcher.job.access import Access, Refused
 from launcher.job.outage import OutageLimit
 from launcher.job.state import HALF_SUBMITTED, SUBMIT_SECONDS, SUSPENDED, WAITING, JobState, MemberState, read_state
 from launcher.model import PSERVER
@@ -19,7 +20,7 @@ _OUTAGE_SECONDS = 60.0
 _TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node without free inotify watches puts a message without one in a log
 
 
-def read_log(access: Access, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
+def read_log(access: KubeClient, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines that the member has printed.
 
     With `follow`, wait until it has started, and yield lines until it ends.
@@ -50,7 +51,7 @@ def read_log(access: Access, job: str, rank: int, *, role: str, follow: bool) ->
         time.sleep(_POLL_SECONDS)
 
 
-def _started_member(access: Access, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
+def _started_member(access: KubeClient, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
     """Return the member once it has started. Standard error says what it waits for."""
     outage, last_reason = OutageLimit(_OUTAGE_SECONDS), ""
     begun = time.monotonic()
@@ -93,6 +94,6 @@ def _why_waiting(state: JobState, member: MemberState) -> str:
     return member.what or "its container is being created"
 
 
-def _is_running(access: Access, member: MemberState) -> bool:
+def _is_running(access: KubeClient, member: MemberState) -> bool:
     pod = access.get("Pod", member.pod)
     return pod is not None and "running" in (kube_pods.own_container(pod).get("state") or {})

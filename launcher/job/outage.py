@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from launcher.base.kube_errors import Transient
 from launcher.errors import Exit, Failure
-from launcher.job.access import Unreachable
 
 
 class OutageLimit:
@@ -25,6 +25,6 @@ class OutageLimit:
 
         An API server that has just started answers 403 until it has read the roles: so after an answer, 403 may pass.
         """
-        may_pass = isinstance(failure, Unreachable) or (self._has_answered and failure.code == Exit.DENIED)
+        may_pass = isinstance(failure, Transient) or (self._has_answered and failure.code == Exit.DENIED)
         if not may_pass or time.monotonic() - self._last_answer > self._seconds:
             raise failure

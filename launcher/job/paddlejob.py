@@ -16,7 +16,7 @@ from launcher.job.volumes import AnyVolume, CephFSVolume
 from launcher.model import TRAINER
 
 if TYPE_CHECKING:
-    from launcher.job.access import Access
+    from launcher.base.kube import KubeClient
     from launcher.job.state import JobState
 
 T = TypeVar("T")
@@ -161,10 +161,10 @@ class PaddleJob:
 
         delete(self._access(), self.job_name)
 
-    def _access(self) -> Access:
-        from launcher.job.access import Access
+    def _access(self) -> KubeClient:
+        from launcher.job.access import connect
 
-        return Access(self.namespace)
+        return connect(self.namespace)
 
 
 def inside_a_job() -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from launcher.base import kube_pods
+from launcher.base.kube import KubeClient
 from launcher.errors import Exit, Failure
-from launcher.job.access import Access
 from launcher.job.spec import JOB_LABEL, ROLE_LABEL, Json
 from launcher.model import PSERVER, member_name
 
@@ -85,7 +85,7 @@ class PodHistory:
         return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True)
 
 
-def read_state(access: Access, name: str, history: PodHistory | None = None) -> JobState:
+def read_state(access: KubeClient, name: str, history: PodHistory | None = None) -> JobState:
     """Return the job's state now. Raises Failure if there is no such job."""
     jobs = access.list("Job", f"{JOB_LABEL}={name}")
     if not jobs:
@@ -94,7 +94,7 @@ def read_state(access: Access, name: str, history: PodHistory | None = None) -> 
     return _job_state(name, access.namespace, jobs, history.add(pods) if history else pods)
 
 
-def no_such_job(access: Access, name: str) -> Failure:
+def no_such_job(access: KubeClient, name: str) -> Failure:
     return Failure(
         Exit.NO_INPUT,
         f"{name}: there is no such job in namespace {access.namespace}: "

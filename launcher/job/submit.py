@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+from launcher.base.kube import KINDS, KubeClient
+from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
-from launcher.job.access import KINDS, Access, Refused
 from launcher.job.manifests import objects
 from launcher.job.spec import JOB_LABEL, JobSpec, Json
 from launcher.job.state import no_such_job
@@ -18,7 +19,7 @@ _PODS_GONE_SECONDS = 90.0  # for the pods of a deleted job, beyond their grace p
 _POLL_SECONDS = 0.5
 
 
-def create(access: Access, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
+def create(access: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
     """Create all objects of a job, or none.
 
     The first object is a suspended Job: creating it reserves the name. It owns the other objects, so that they are
@@ -48,7 +49,7 @@ def create(access: Access, job_spec: JobSpec, beside: Sequence[Json] = ()) -> No
         raise
 
 
-def delete(access: Access, name: str) -> None:
+def delete(access: KubeClient, name: str) -> None:
     """Delete everything with the job's label, and wait until its pods are gone."""
     jobs = access.list("Job", f"{JOB_LABEL}={name}")
     pods = access.list("Pod", f"{JOB_LABEL}={name}")
@@ -59,7 +60,7 @@ def delete(access: Access, name: str) -> None:
     _wait_for_pods(access, name, grace + _PODS_GONE_SECONDS)
 
 
-def _create_first(access: Access, name: str, job: Json) -> Json:
+def _create_first(access: KubeClient, name: str, job: Json) -> Json:
     try:
         return access.create(_suspended(job))
     except Refused as refused:
@@ -68,14 +69,14 @@ def _create_first(access: Access, name: str, job: Json) -> Json:
     raise _name_is_taken(access, name, job["metadata"]["name"])
 
 
-def _check_name_is_free(access: Access, name: str, owner: Json) -> None:
+def _check_name_is_free(access: KubeClient, name: str, owner: Json) -> None:
     """Raise Failure if another job has the name. Its Jobs may have other names, as those of `render` have."""
     for job in access.list("Job", f"{JOB_LABEL}={name}"):
         if job["metadata"]["uid"] != owner["uid"]:
             raise _name_is_taken(access, name, job["metadata"]["name"])
 
 
-def _name_is_taken(access: Access, name: str, job: str) -> Failure:
+def _name_is_taken(access: KubeClient, name: str, job: str) -> Failure:
     return Failure(
         Exit.CONFIG,
         f"{name}: namespace {access.namespace} has a Job {job} already: choose another name, or delete that job first "
@@ -83,7 +84,7 @@ def _name_is_taken(access: Access, name: str, job: str) -> Failure:
     )
 
 
-def _create_replacing(access: Access, wanted: Json) -> Json:
+def _create_replacing(access: KubeClient, wanted: Json) -> Json:
     """Create an object, replacing one that a deleted job of the same name has left. Raises Failure for any other."""
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
@@ -125,7 +126,7 @@ def _check_beside(beside: Sequence[Json]) -> None:
             raise Failure(Exit.CONFIG, f"{kind}: metadata.name: missing: expected the object's name")
 
 
-def _create_unless_exists(access: Access, wanted: Json) -> None:
+def _create_unless_exists(access: KubeClient, wanted: Json) -> None:
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     try:
         access.create(wanted)
@@ -135,7 +136,7 @@ def _create_unless_exists(access: Access, wanted: Json) -> None:
         print(f"submit: {kind} {name}: exists already and is not changed (`kubectl apply` changes it)", file=sys.stderr)
 
 
-def _undo(access: Access, created: Sequence[Json]) -> None:
+def _undo(access: KubeClient, created: Sequence[Json]) -> None:
     """Delete what was created. A failure is printed, so that it does not hide the one before."""
     for each in reversed(created):
         kind, metadata = each["kind"], each["metadata"]
@@ -145,13 +146,13 @@ def _undo(access: Access, created: Sequence[Json]) -> None:
             print(f"submit: {kind} {metadata['name']} could not be deleted again: {failure}", file=sys.stderr)
 
 
-def _delete_objects(access: Access, name: str) -> None:
+def _delete_objects(access: KubeClient, name: str) -> None:
     for kind in ("Job", *_OTHER_KINDS):
         for each in _list(access, kind, f"{JOB_LABEL}={name}"):
             access.delete(kind, each["metadata"]["name"])
 
 
-def _list(access: Access, kind: str, selector: str) -> list[Json]:
+def _list(access: KubeClient, kind: str, selector: str) -> list[Json]:
     """Return the objects of a kind; none if the cluster does not know the kind, or only an admin may list it."""
     try:
         found = access.list(kind, selector)
@@ -188,7 +189,7 @@ def _is_going(existing: Json) -> bool:
     return bool(existing["metadata"].get("ownerReferences") or existing["metadata"].get("deletionTimestamp"))
 
 
-def _wait_for_pods(access: Access, name: str, seconds: float) -> None:
+def _wait_for_pods(access: KubeClient, name: str, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while access.list("Pod", f"{JOB_LABEL}={name}"):
         if time.monotonic() > deadline:

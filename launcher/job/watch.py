@@ -10,8 +10,8 @@ from itertools import cycle, islice
 from typing import TextIO
 
 from launcher.base.files import shown
+from launcher.base.kube import KubeClient
 from launcher.errors import Exit, Failure
-from launcher.job.access import Access
 from launcher.job.outage import OutageLimit
 from launcher.job.state import (
     HALF_SUBMITTED,
@@ -33,7 +33,7 @@ _OUTAGE_SECONDS = 300.0
 _PROGRESS_SECONDS = 10.0  # between two lines about one member's progress, without a terminal
 
 
-def wait(access: Access, job: str, *, timeout: float | None, quiet: bool) -> int:
+def wait(access: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
     """Return the job's exit code once it has ended. Raises Failure after `timeout` seconds."""
     watch = _Watch(access, job, timeout)
     screen = None if quiet else _Screen(sys.stderr)
@@ -52,7 +52,7 @@ def wait(access: Access, job: str, *, timeout: float | None, quiet: bool) -> int
 class _Watch:
     """Polls a job until all of its Jobs have ended, or the time is up."""
 
-    def __init__(self, access: Access, job: str, timeout: float | None) -> None:
+    def __init__(self, access: KubeClient, job: str, timeout: float | None) -> None:
         self.state: JobState | None = None
         self.is_over = False
         self._access = access
@@ -103,7 +103,7 @@ class _Watch:
 class _Progress:
     """The last line that each running trainer has printed. Each poll reads those of a few trainers only."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: KubeClient) -> None:
         self._access = access
         self._last: dict[str, str] = {}
         self._next = 0

@@ -287,7 +287,9 @@ def test_survives_429_500_cut_watches_and_a_restarted_server(api: FakeApi, setti
             api.cut()
             await until(lambda: api.watching == 1 and api.count("watch") == 2)
             api.stop()
-            await search.said_with("2 of 3", f"API server: https://127.0.0.1:{api.port}:", "refused")
+            await search.said_with(
+                "2 of 3", f"the API server https://127.0.0.1:{api.port} cannot be reached:", "refused"
+            )
             api.put(pod("x-c", "10.0.0.3"))
             api.next_answers = [(403, {})]  # as a real one says until it has read the roles
             api.serve()
@@ -301,7 +303,7 @@ def test_the_deadline_names_the_last_error_of_the_api_server(api: FakeApi, setti
     api.next_answers = [(500, {})] * 100
 
     async def test() -> None:
-        error = f"API server: https://127.0.0.1:{api.port}: HTTP 500: told to answer 500"
+        error = f"the API server https://127.0.0.1:{api.port}: HTTP 500: told to answer 500"
         assert error in await timed_out(settings("x-a"), "HTTP 500")
 
     run(test())

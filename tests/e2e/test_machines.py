@@ -107,7 +107,7 @@ def test_launchers_wait_for_an_api_server_that_is_away_and_say_so(training: Trai
     for pod in training.pods():
         log = training.cluster.log(pod["metadata"]["name"])
         assert "waiting for peers: the API server has not answered yet" in log
-        assert "waiting for peers: API server: https://" in log  # with what went wrong, once that is known
+        assert "waiting for peers: the API server https://" in log  # with what went wrong, once that is known
 
 
 def test_an_api_server_that_is_away_does_not_disturb_a_training(training: Training) -> None:

@@ -1,0 +1,118 @@
+"""Credentials for the API server: a kubeconfig, or the service account of this pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kubernetes import client, config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from yaml import YAMLError
+
+from launcher.base.host import SERVICE_ACCOUNT
+from launcher.base.kube_errors import one_line
+from launcher.errors import Exit, Failure
+
+
+class Credentials(Protocol):
+    """Where credentials come from, and what a user can do when they do not work."""
+
+    @property
+    def token(self) -> str:
+        """Where the token is, for people."""
+
+    @property
+    def authority(self) -> str:
+        """Where the CA of the server's certificate is, for people."""
+
+    @property
+    def if_rejected(self) -> str:
+        """What to do when the API server does not accept them."""
+
+    @property
+    def if_unreachable(self) -> str:
+        """What to do when the API server cannot be reached."""
+
+    def read(self) -> client.Configuration:
+        """Read them as they are now. Raises Failure."""
+
+    def namespace(self) -> str | None:
+        """Return the namespace that belongs to them. Raises Failure."""
+
+
+@dataclass(frozen=True)
+class Kubeconfig:
+    """One or several files, as in KUBECONFIG, with the current context."""
+
+    path: str
+    if_rejected = "Does `kubectl get pods` work here?"
+    if_unreachable = "does the cluster run, and is it the one that is meant (`kubectl config current-context`)?"
+
+    @property
+    def token(self) -> str:
+        return self.path
+
+    @property
+    def authority(self) -> str:
+        return f"{self.path} (certificate-authority)"
+
+    def read(self) -> client.Configuration:
+        settings = client.Configuration()
+        try:
+            config.load_kube_config(self.path, client_configuration=settings, persist_config=False)
+            self._context()
+        except (config.ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Failure(
+                Exit.CONFIG,
+                f"KUBECONFIG: {self.path!r}: no cluster is known by that: {one_line(error)}: expected what kubectl "
+                "takes",
+            ) from None
+        return settings
+
+    def namespace(self) -> str | None:
+        return self._context().get("namespace")
+
+    def _context(self) -> dict[str, str]:
+        context: dict[str, str] = config.list_kube_config_contexts(self.path)[1].get("context", {})
+        return context
+
+
+@dataclass(frozen=True)
+class ServiceAccount:
+    """The files that Kubernetes mounts into a pod. `if_missing`: what to do when there are none."""
+
+    if_missing: str
+    folder: str = SERVICE_ACCOUNT
+    if_rejected = "Look whether the service account still exists and whether the token has expired"
+    if_unreachable = ""
+
+    @property
+    def token(self) -> str:
+        return f"{self.folder}/token"
+
+    @property
+    def authority(self) -> str:
+        return f"{self.folder}/ca.crt"
+
+    def read(self) -> client.Configuration:
+        settings = client.Configuration()
+        try:
+            InClusterConfigLoader(self.token, self.authority).load_and_set(settings)
+        except (config.ConfigException, OSError) as error:
+            raise self._missing(error) from None
+        settings.proxy = None  # the API server of the pod's own cluster is never behind a proxy
+        return settings
+
+    def namespace(self) -> str | None:
+        try:
+            with open(f"{self.folder}/namespace", encoding="utf-8") as mounted:
+                return mounted.read().strip()
+        except OSError as error:
+            raise self._missing(error) from None
+
+    def _missing(self, error: Exception) -> Failure:
+        return Failure(
+            Exit.CONFIG,
+            f"no cluster is known here: {one_line(error)} (service account in {self.folder}, KUBECONFIG unset): "
+            f"{self.if_missing}",
+        )

@@ -1,0 +1,67 @@
+"""Errors of calls to the API server, sorted by what the caller can do about them."""
+
+from __future__ import annotations
+
+import json
+
+from kubernetes.client.exceptions import ApiException
+
+from launcher.errors import Exit, Failure
+
+_LONGEST = 300  # characters of an error without a message of its own
+_TRANSIENT = (408, 429)
+
+
+class ApiError(Failure):
+    """A call that failed. `fact` says in one line what happened; `message` also tells the user what to do."""
+
+    def __init__(self, code: Exit, fact: str, message: str = "") -> None:
+        super().__init__(code, message or fact)
+        self.fact = fact
+
+
+class Transient(ApiError):
+    """The API server cannot answer now. `retry_after`: the seconds after which it asks to be called again."""
+
+    def __init__(self, fact: str, message: str = "", retry_after: float = 0) -> None:
+        super().__init__(Exit.TIMED_OUT, fact, message)
+        self.retry_after = retry_after
+
+
+class Denied(ApiError):
+    """The API server does not allow this call (403)."""
+
+
+class BadCredentials(ApiError):
+    """The API server does not accept the credentials (401), or its certificate cannot be trusted."""
+
+
+class Refused(ApiError):
+    """The API server refuses this call with any other status: 404 not found, 409 exists already, ..."""
+
+    def __init__(self, status: int, fact: str) -> None:
+        super().__init__(Exit.CONFIG, fact)
+        self.status = status
+
+
+class Expired(Refused):
+    """The version to watch from is too old (410): list again."""
+
+
+def is_transient(status: int) -> bool:
+    """Return whether the same call may succeed later."""
+    return status in _TRANSIENT or status >= 500
+
+
+def server_message(error: ApiException) -> str:
+    """Return what the API server says about the error."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (ValueError, TypeError, KeyError):
+        return str(error.reason or error.body or "")[:_LONGEST]
+
+
+def one_line(error: BaseException) -> str:
+    """Return the reason of a broken connection, in one line."""
+    reason = getattr(error, "reason", None)
+    return " ".join(str(reason if isinstance(reason, BaseException) else error).split())[:_LONGEST]
