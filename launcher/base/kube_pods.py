@@ -1,4 +1,4 @@
-"""A pod object of the API in the finder's words: does it count, what number has it, why is it not there."""
+"""What pod objects of the API say: a pod's number, its state, and why it does not run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ ORDINAL = "apps.kubernetes.io/pod-index"
 STATEFUL_NAME = "statefulset.kubernetes.io/pod-name"
 _REVISION = "controller-revision-hash"
 _MAIN = "kubectl.kubernetes.io/default-container"
-_ITS_OWN = ("ContainersNotReady", "ReadinessGatesNotReady")  # why a pod is not ready on a node that is well
+_POD_NOT_READY = ("ContainersNotReady", "ReadinessGatesNotReady")  # reasons that lie in the pod, not in its node
 _LONGEST = 300  # characters of a reason: some list every node
 
 
-LIVE = "live"  # its own container runs, is about to, or will be started again
-LEAVING = "leaving"  # being deleted
-ENDED = "ended"  # its own container is over for good, whatever sidecars do
+LIVE = "live"  # its main container runs, or will
+LEAVING = "leaving"  # it is being deleted
+ENDED = "ended"  # its main container has ended for good; sidecars do not count
 
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod of the selection. `why` says what holds it up or how it ended; `job` is what controls it."""
+    """A pod as discovery needs it.
+
+    job: the identity of the job, see `controller`
+    reason: why it does not run yet, or how it ended
+    role: from the environment of its main container
+    exit_code: of its main container, once that has ended
+    """
 
     uid: str
     name: str
@@ -34,13 +40,13 @@ class Pod:
     number: int | None
     job: str | None
     created: str
-    why: str
-    role: str = BOTH  # as its own container is told
-    code: int | None = None  # with which its own container has ended
+    reason: str
+    role: str = BOTH
+    exit_code: int | None = None
 
 
 def pod(seen: Json, job_id: str | None) -> Pod:
-    """What the launcher needs of a pod object."""
+    """Return the pod of an API object. `job_id`: the identity given by the user, in place of the controller's."""
     meta, status = seen["metadata"], seen.get("status") or {}
     state = _state(seen)
     return Pod(
@@ -51,20 +57,20 @@ def pod(seen: Json, job_id: str | None) -> Pod:
         number=number(seen),
         job=job_id or controller(seen),
         created=meta.get("creationTimestamp") or "",
-        why=became(seen) if state == ENDED else waits_for(seen),
+        reason=became(seen) if state == ENDED else waits_for(seen),
         role=role(seen),
-        code=((own_container(seen).get("state") or {}).get("terminated") or {}).get("exitCode"),
+        exit_code=((own_container(seen).get("state") or {}).get("terminated") or {}).get("exitCode"),
     )
 
 
 def owner(seen: Json) -> Json:
-    """The reference to what controls this pod; empty for a pod on its own."""
+    """Return the reference to the pod's controller; empty if it has none."""
     references = seen["metadata"].get("ownerReferences") or []
     return next((reference for reference in references if reference.get("controller")), {})
 
 
 def controller(seen: Json) -> str | None:
-    """The identity of the job: who controls the pod, for a StatefulSet with its revision."""
+    """Return the identity of the job: the uid of the pod's controller, for a StatefulSet with its revision."""
     by = owner(seen)
     revision = labels(seen).get(_REVISION)
     if by.get("kind") == "StatefulSet" and revision:
@@ -73,32 +79,34 @@ def controller(seen: Json) -> str | None:
 
 
 def number(seen: Json) -> int | None:
-    """Index of an Indexed Job, ordinal of a StatefulSet. Never by the name alone: random suffixes can be all digits."""
-    given = labels(seen)
+    """Return the index in an Indexed Job, or the ordinal in a StatefulSet.
+
+    The name alone does not tell: the random suffix of a Job's pod may be all digits.
+    """
+    labelled = labels(seen)
     annotated = seen["metadata"].get("annotations") or {}
-    for text in (given.get(INDEX), annotated.get(INDEX), given.get(ORDINAL)):
+    for text in (labelled.get(INDEX), annotated.get(INDEX), labelled.get(ORDINAL)):
         if text and text.isdigit():
             return int(text)
     by = owner(seen)
     name = seen["metadata"]["name"]
-    stateful = given.get(STATEFUL_NAME) == name or by.get("kind") == "StatefulSet"
+    stateful = labelled.get(STATEFUL_NAME) == name or by.get("kind") == "StatefulSet"
     digits = name.rpartition("-")[2]
     return int(digits) if stateful and digits.isdigit() else None
 
 
 def role(seen: Json) -> str:
-    """What LAUNCHER_ROLE says in the own container's own variables; what a ConfigMap gives cannot be seen here."""
-    given = own_container_spec(seen).get("env") or []
-    return next((each.get("value") for each in given if each["name"] == "LAUNCHER_ROLE" and each.get("value")), BOTH)
+    """Return LAUNCHER_ROLE of the main container. A value from a ConfigMap cannot be seen here."""
+    env = own_container_spec(seen).get("env") or []
+    return next((each.get("value") for each in env if each["name"] == "LAUNCHER_ROLE" and each.get("value")), BOTH)
 
 
 def labels(seen: Json) -> dict[str, str]:
-    """The labels of a pod."""
     return seen["metadata"].get("labels") or {}
 
 
 def waits_for(seen: Json) -> str:
-    """Why the pod is not running yet, as Kubernetes says it; empty when nothing holds it up."""
+    """Say why the pod does not run yet, in the words of Kubernetes; empty if nothing holds it up."""
     status = seen.get("status") or {}
     pending = status.get("phase", "Pending") == "Pending"
     phase = "Pending" if pending else "waiting"
@@ -117,7 +125,7 @@ def waits_for(seen: Json) -> str:
 
 
 def became(seen: Json) -> str:
-    """How the pod ended, or what is about to end it; empty when it seems well."""
+    """Say how the pod ended, or what is about to end it; empty if it seems well."""
     status = seen.get("status") or {}
     own = own_container(seen)
     said = [_reason(status.get("reason"), status.get("message")), _disruption(status)]
@@ -132,11 +140,16 @@ def became(seen: Json) -> str:
 
 
 def silent_node(seen: Json) -> str:
-    """A pod that is not ready any more while its container is said to be fine: its node has gone silent."""
+    """Say that the pod's node does not answer; empty if it seems to.
+
+    The pod is then not ready any more, while its container still counts as ready.
+    """
     own = own_container(seen)
     conditions = (seen.get("status") or {}).get("conditions") or []
     lost = any(
-        condition["type"] == "Ready" and condition["status"] == "False" and condition.get("reason") not in _ITS_OWN
+        condition["type"] == "Ready"
+        and condition["status"] == "False"
+        and condition.get("reason") not in _POD_NOT_READY
         for condition in conditions
     )
     fine = own.get("ready") and "running" in (own.get("state") or {})
@@ -144,14 +157,14 @@ def silent_node(seen: Json) -> str:
 
 
 def own_container_spec(seen: Json) -> Json:
-    """The launcher's container: the pod's main one, as kubectl chooses it. Sidecars do not count."""
+    """Return the spec of the main container, which is the launcher's, as kubectl chooses it."""
     containers: list[Json] = (seen.get("spec") or {}).get("containers") or [{}]
     name = (seen["metadata"].get("annotations") or {}).get(_MAIN)
     return next((container for container in containers if container.get("name") == name), containers[0])
 
 
 def own_container(seen: Json) -> Json:
-    """The status of the launcher's container."""
+    """Return the status of the main container; empty until there is one."""
     name = own_container_spec(seen).get("name")
     statuses = (seen.get("status") or {}).get("containerStatuses") or []
     return next((status for status in statuses if status["name"] == name), {})

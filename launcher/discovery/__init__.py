@@ -1,1 +1,1 @@
-"""Who the peers are. A way of finding them is a module with `make`, and a line in finder.py."""
+"""How a launcher finds its peers. finder.py has the interface of all finders, and a line for each."""

@@ -1,4 +1,4 @@
-"""One deadline for everything that waits for peers, and progress lines that neither flood nor fall silent."""
+"""The deadline of all waits for peers, and the progress lines meanwhile."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from launcher.errors import Exit, Failure
 
 log = logging.getLogger(__name__)
 
-_REPEAT = 30.0  # seconds after which an unchanged line is said again
-_PAUSE = 1.0  # seconds between changes: thousands of pods come in a burst
+_REPEAT = 30.0  # seconds until an unchanged line is repeated
+_PAUSE = 1.0  # seconds between two lines: pods of a large job change in bursts
 
 
 class Deadline:
-    """Counts from the first `begin()`."""
+    """Counts from the first `start`. `variable` is the one that sets the timeout."""
 
     def __init__(self, timeout: float, variable: str) -> None:
         self._timeout = timeout
@@ -25,35 +25,35 @@ class Deadline:
         self._said = ""
         self._said_at = 0.0
 
-    def begin(self) -> None:
-        """Start the clock, the first time."""
+    def start(self) -> None:
+        """Start the clock, unless it runs already."""
         if self._deadline is None:
-            self._said_at = monotonic()  # what is over within a moment is not worth a line
+            self._said_at = monotonic()  # a wait that ends within a moment is not worth a line
             self._deadline = self._said_at + self._timeout
 
-    def left(self) -> float:
-        """Seconds until the deadline, never negative."""
+    def seconds_left(self) -> float:
+        """Return the seconds until the deadline, never negative."""
         return self._timeout if self._deadline is None else max(0.0, self._deadline - monotonic())
 
-    def check_deadline(self, state: str, advice: str) -> None:
-        """Past it the state becomes a Failure, with what to do."""
-        if not self.left():
+    def check(self, state: str, advice: str) -> None:
+        """Raise Failure with the state and the advice if the deadline is over."""
+        if not self.seconds_left():
             raise Failure(Exit.TIMED_OUT, f"waited {self._timeout:g} s for peers ({self._variable}): {state}. {advice}")
 
-    def check(self, state: str, advice: str) -> None:
-        """Say the state if that is due, within the deadline."""
-        self.check_deadline(state, advice)
-        if monotonic() >= self._due(state):
+    def report(self, state: str, advice: str) -> None:
+        """Check the deadline, then log the state if a line is due."""
+        self.check(state, advice)
+        if monotonic() >= self._line_due(state):
             log.info(f"waiting for peers: {state}")
             self._said, self._said_at = state, monotonic()
 
     async def pause(self, state: str, seconds: float, changed: asyncio.Event) -> None:
-        """Wait for a change, but not longer than this, the deadline, or until the state is due to be said."""
-        bound = min(seconds, self.left(), max(0.0, self._due(state) - monotonic()))
+        """Wait for the change, until the seconds or the deadline are over, or a line is due."""
+        bound = min(seconds, self.seconds_left(), max(0.0, self._line_due(state) - monotonic()))
         try:
             await bounded(changed.wait(), bound)
         except asyncio.TimeoutError:
             pass
 
-    def _due(self, state: str) -> float:
+    def _line_due(self, state: str) -> float:
         return self._said_at + (_REPEAT if state == self._said else _PAUSE)

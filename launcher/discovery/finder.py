@@ -1,25 +1,31 @@
-"""Who is in the job: ways to find peers, chosen by name. A way is a module here with `make`, and a line below."""
+"""The interface of all finders of peers, and the choice between them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
 
-from launcher.base.host import SERVICE_ACCOUNT
+from launcher.base.host import SERVICE_ACCOUNT, own_address
+from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers, Shape
 
-WAYS = {
-    "kubernetes": "launcher.discovery.kubernetes",
-    "dns": "launcher.discovery.dns",
-    "static": "launcher.discovery.static",
+FINDERS = {
+    "kubernetes": ("launcher.discovery.kubernetes", "KubernetesFinder"),
+    "dns": ("launcher.discovery.dns", "DnsFinder"),
+    "static": ("launcher.discovery.static", "StaticFinder"),
 }
 
 
 @dataclass(frozen=True)
 class FinderSettings:
-    """What finding peers needs to know. `rank` is a number given from outside, `env` is for a child process."""
+    """What a finder needs of the configuration.
+
+    rank: given by the user, where pods have no numbers of their own
+    timeout_variable: the variable that sets `timeout`, for messages
+    env: the environment of child processes
+    """
 
     discovery: str
     role: str
@@ -29,7 +35,6 @@ class FinderSettings:
     selector: str
     service: str | None
     peers: tuple[str, ...]
-    gang_port: int
     pod_name: str | None
     pod_ip: str | None
     pod_uid: str | None
@@ -38,52 +43,89 @@ class FinderSettings:
     job_id: str | None
     training_address: str
     timeout: float
-    deadline: str  # the variable that says so
+    timeout_variable: str
     env: Mapping[str, str]
     service_account: str = SERVICE_ACCOUNT
 
     @property
     def size(self) -> int:
-        """How many members the gang has."""
+        """The number of members of the gang."""
         return self.shape.size
 
 
-class Finder(Protocol):
-    """One way to find peers. `close()` is due once the member has joined; `ask` works after it, too."""
+class Finder(ABC):
+    """Finds the peers of a job. Close it once this member has joined; `describe_peer` works after that, too."""
 
-    async def start(self) -> None:
-        """Begin with what takes long, to be ready for `find`."""
+    def __init__(self, settings: FinderSettings) -> None:
+        self._settings = settings
+
+    async def start(self) -> None:  # noqa: B027 (optional)
+        """Begin what takes long, so that `find` returns earlier."""
 
     async def identity(self) -> str | None:
-        """The job's identity, before anybody else needs to be there. The same deadline and failures as of `find`.
+        """Return the job's identity, with roles that of this role's pods; None if the finder does not know it.
 
-        With roles: that of the own role's pods.
+        Does not wait for other pods. Has the deadline of `find`, and raises the same failures.
         """
+        return self._settings.job_id
 
+    @abstractmethod
     async def find(self) -> Peers:
-        """Who is there, once enough is known to join; again to look again. Raises Failure: 75, 77 or 78.
+        """Return the peers once enough is known to join; each call looks again. Raises Failure: 75, 77 or 78.
 
-        All calls together have one deadline. May be cancelled. Does not wait between calls: that is the caller's part.
+        All calls have one deadline together. The caller may cancel the call, and pauses between two calls.
         """
 
     def members(self) -> list[Member]:
-        """Those who are known to be there after `find`: all, or only some where more was not needed to join."""
+        """Return the members that `find` has seen. It may need to see only some of them."""
+        return []
 
-    def missing(self, present: Collection[str]) -> str:
-        """Who is not there and why, as far as is known. `present` has pod names or uids of those who have joined."""
+    @abstractmethod
+    def describe_missing(self, joined: Collection[str]) -> str:
+        """Say which members are missing and why. `joined`: pod names or uids of the members that have joined."""
 
-    def other(self) -> tuple[str | None, str]:
-        """With roles: the other role's identity, and why that has failed for good, as far as both are known."""
+    def other_role(self) -> tuple[str | None, str]:
+        """Return the identity of the other role's pods, if known, and why that role has failed for good, if it has."""
+        return None, ""
 
-    async def ask(self, pod: str) -> str:
-        """What became of a peer, by its pod's name or uid: a fresh look of at most 5 s. Empty where nobody knows."""
+    async def describe_peer(self, pod: str) -> str:
+        """Look at a peer's pod again, for 5 s at most. Return what became of it; empty if that is not known.
 
-    async def close(self) -> None:
-        """End everything that runs in the background."""
+        pod: its name or uid
+        """
+        return ""
+
+    async def close(self) -> None:  # noqa: B027 (optional)
+        """End what runs in the background."""
+
+    def _own_member(self, rank: int, address: str | None = None) -> Member:
+        settings = self._settings
+        known = address or settings.pod_ip or settings.training_address or own_address()
+        if not known:
+            raise Failure(
+                Exit.CONFIG, "this pod has no network address but loopback: set POD_IP (fieldRef status.podIP)"
+            )
+        name = settings.pod_name or settings.host_name
+        return Member(name, settings.pod_uid or "", known, settings.training_address or known, rank, settings.role)
+
+
+class SingleFinder(Finder):
+    """The finder of a job with one member: there are no peers."""
+
+    async def find(self) -> Peers:
+        return Peers(self._own_member(0), None, self._settings.job_id, 0)
+
+    def members(self) -> list[Member]:
+        return [self._own_member(0)]
+
+    def describe_missing(self, joined: Collection[str]) -> str:
+        return ""
 
 
 def make_finder(settings: FinderSettings) -> Finder:
-    """The way to find peers that the settings name. A job of one asks nobody."""
-    way = "launcher.discovery.single" if settings.size == 1 else WAYS[settings.discovery]
-    made: Finder = import_module(way).make(settings)
+    """Return the finder that the settings name."""
+    if settings.size == 1:
+        return SingleFinder(settings)
+    module, name = FINDERS[settings.discovery]
+    made: Finder = getattr(import_module(module), name)(settings)
     return made

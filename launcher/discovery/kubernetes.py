@@ -1,4 +1,4 @@
-"""Find peers by the API server. A child process asks it, so that this one never loads its client."""
+"""Finds peers by asking the API server, in a child process: this one never loads the Kubernetes client."""
 
 from __future__ import annotations
 
@@ -10,176 +10,175 @@ from typing import Any
 from launcher.base.aio import bounded
 from launcher.base.helper import Helper
 from launcher.base.kube_pods import Pod
-from launcher.discovery.choose import choose, complete, failed_for_good, missing, other_job, there
 from launcher.discovery.deadline import Deadline
-from launcher.discovery.finder import FinderSettings
+from launcher.discovery.finder import Finder, FinderSettings
+from launcher.discovery.missing import describe_missing
+from launcher.discovery.selection import all_run, choose_peers, other_role_failure, other_role_job, present_members
 from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
 
 _CHILD = "launcher.discovery.kubernetes_child"
-_ASK = 5.0  # seconds for the whole of one question
-_COALESCE = 0.05  # seconds: pods of a big job change in bursts
+_DESCRIBE = 5.0  # seconds
+_COALESCE = 0.05  # seconds; the pods of a large job change in bursts
 _LONGEST = 30.0  # seconds between two starts of a child that crashes
 
 
-class KubernetesFinder:
-    """Keeps a view of the pods by what the child tells, as long as that is needed."""
+class KubernetesFinder(Finder):
+    """Keeps a view of the pods from the child's messages, as long as it is needed."""
 
     def __init__(self, settings: FinderSettings) -> None:
-        self._settings = settings
-        self._waiting = Deadline(settings.timeout, settings.deadline)
+        super().__init__(settings)
+        self._deadline = Deadline(settings.timeout, settings.timeout_variable)
         self._view = View()
         self._failure: Failure | None = None
         self._changed = asyncio.Event()
-        self._following: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._finds = 0
-        self._follows_on = False  # after peers were found
+        self._ends_when_all_run = False
 
     async def start(self) -> None:
-        """Start the child, whose imports alone take a third of a second."""
-        if self._following is None or self._following.done():
+        """Start the child; its imports alone take a third of a second."""
+        if self._watching is None or self._watching.done():
             self._failure = None
-            self._view.listed = False
-            self._follows_on = False
-            worker = self._worker({"do": "follow"})
-            self._following = asyncio.create_task(self._follow(worker))
-            await worker.start()
+            self._view.is_listed = False
+            self._ends_when_all_run = False
+            child = self._child({"do": "watch"})
+            self._watching = asyncio.create_task(self._watch(child))
+            await child.start()
 
     async def identity(self) -> str | None:
-        """As soon as the own pod is known."""
-        self._waiting.begin()
+        """Return the identity as soon as this pod is known."""
+        self._deadline.start()
         await self.start()
-        while not self._is_known():
+        while not self._knows_own_pod():
             await self._next_view()
-        return self._view.pods[self._view.me or ""].job
+        return self._view.pods[self._view.own or ""].job
 
     async def find(self) -> Peers:
-        """Numbered: once the hub's pod has an address. Otherwise: once exactly N live pods have one."""
-        self._waiting.begin()
-        # Past the deadline the view that is there says more than a new one would, which starts empty.
-        self._waiting.check_deadline(missing(self._view, self._settings), self._advice())
+        """Return once the hub's pod has an address; for pods without numbers once exactly N live pods have one."""
+        self._deadline.start()
+        # Past the deadline the last view says more than a new one, which starts empty.
+        self._deadline.check(describe_missing(self._view, self._settings), self._advice())
         await self.start()
-        while (peers := self._choice()) is None:
+        while (peers := self._chosen()) is None:
             await self._next_view()
         self._finds += 1
-        # Whoever sees all pods goes on until they run: one that is held up may have an address, and has to be named.
-        # Whoever looks again has not joined, and may have to look once more.
-        self._follows_on = self._finds == 1 and self._view.whole
-        if self._finds == 1 and (not self._view.whole or self._is_enough()):
+        # A view with all pods is kept until they run: one that has an address may still be held up, and is then named.
+        # If this is not the first call, this member has not joined, and may have to look once more.
+        self._ends_when_all_run = self._finds == 1 and self._view.has_all
+        if self._finds == 1 and (not self._view.has_all or self._is_complete()):
             await self._end()
         return peers
 
     def members(self) -> list[Member]:
-        """Those whose pods have an address. A numbered member that is not the hub knows of two."""
-        return there(self._view, self._settings)
+        """Return the members whose pods have an address. A numbered member that is not the hub sees only two pods."""
+        return present_members(self._view, self._settings)
 
-    def missing(self, present: Collection[str]) -> str:
-        """As far as the child has told so far. Only the hub knows who has joined: for others running is enough."""
-        return missing(self._view, self._settings, present or None)
+    def describe_missing(self, joined: Collection[str]) -> str:
+        """Say which members are missing in the latest view. Only the hub has `joined`: others count pods that run."""
+        return describe_missing(self._view, self._settings, joined or None)
 
-    def other(self) -> tuple[str | None, str]:
-        """As far as the child has told. Where identities are given, nobody tells that of the other role."""
-        known = None if self._settings.job_id else other_job(self._view, self._settings)
-        return known, failed_for_good(self._view, self._settings)
+    def other_role(self) -> tuple[str | None, str]:
+        known = None if self._settings.job_id else other_role_job(self._view, self._settings)
+        return known, other_role_failure(self._view, self._settings)
 
-    async def ask(self, pod: str) -> str:
-        """Look at one pod again, in a child of its own."""
+    async def describe_peer(self, pod: str) -> str:
+        """Look at the pod again, in a child for this question alone."""
         known = next((p for p in self._view.pods.values() if pod in (p.name, p.uid)), None)
-        worker = self._worker(
-            {"do": "ask", "pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
-        )
+        question = {"pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
+        child = self._child({"do": "describe", **question})
         try:
-            return await bounded(self._answer(worker), _ASK)
+            return await bounded(self._description(child), _DESCRIBE)
         except asyncio.TimeoutError:
             return ""
         finally:
-            await worker.close()
+            await child.close()
 
     async def close(self) -> None:
-        """End the child. What is known stays known."""
+        """End the child. The view stays as it is."""
         await self._end()
 
-    def _choice(self) -> Peers | None:
-        self._raise_what_failed()
-        return choose(self._view, self._settings)
+    def _chosen(self) -> Peers | None:
+        self._raise_failure()
+        return choose_peers(self._view, self._settings)
 
-    def _is_enough(self) -> bool:
-        """With roles it never is before the join: pods of the other role may still fail for good."""
-        return self._settings.role == BOTH and complete(self._view, self._settings)
+    def _is_complete(self) -> bool:
+        # With roles never before the join: pods of the other role may still fail for good.
+        return self._settings.role == BOTH and all_run(self._view, self._settings)
 
-    def _is_known(self) -> bool:
-        self._raise_what_failed()
-        return self._view.listed and self._view.me in self._view.pods
+    def _knows_own_pod(self) -> bool:
+        self._raise_failure()
+        return self._view.is_listed and self._view.own in self._view.pods
 
-    def _raise_what_failed(self) -> None:
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._following is not None and self._following.done():
-            self._following.result()
+        if self._watching is not None and self._watching.done():
+            self._watching.result()
 
     async def _next_view(self) -> None:
-        """Until the child has told more, within the deadline."""
-        state = missing(self._view, self._settings)
-        self._waiting.check(state, self._advice())
+        state = describe_missing(self._view, self._settings)
+        self._deadline.report(state, self._advice())
         self._changed.clear()
-        await self._waiting.pause(state, self._settings.timeout, self._changed)
+        await self._deadline.pause(state, self._settings.timeout, self._changed)
         await asyncio.sleep(_COALESCE)
 
-    async def _follow(self, worker: Helper) -> None:
+    async def _watch(self, child: Helper) -> None:
         pause = 1.0
         while True:
             try:
-                async for message in worker.messages():
+                async for message in child.messages():
                     self._take(message)
                     pause = 1.0
-                    if self._follows_on and self._view.listed and self._is_enough():
+                    if self._ends_when_all_run and self._view.is_listed and self._is_complete():
                         return
             finally:
-                await worker.close()
+                await child.close()
             if self._failure is not None:
                 return
-            why = worker.last_words() or "without a word"
-            self._view.trouble = f"the process that asks the API server ended with {worker.code} ({why}), starting anew"
+            why = child.last_words() or "without a message"
+            trouble = f"the process that asks the API server ended with {child.code} ({why}) and is started again"
+            self._view.trouble = trouble
             self._changed.set()
             await asyncio.sleep(pause + random.uniform(0, 0.5))
             pause = min(pause * 2, _LONGEST)
-            worker = self._worker({"do": "follow"})
+            child = self._child({"do": "watch"})
 
     def _take(self, message: dict[str, Any]) -> None:
         view = self._view
         match message:
-            case {"pod": seen}:
-                view.pods[seen["uid"]] = Pod(**seen)
+            case {"pod": fields}:
+                view.pods[fields["uid"]] = Pod(**fields)
             case {"gone": uid}:
                 view.pods.pop(uid, None)
-            case {"me": uid}:
-                view.me = uid
-            case {"whole": whole}:
-                view.whole = whole
-            case {"again": _}:
-                view.pods, view.listed = {}, False
+            case {"own": uid}:
+                view.own = uid
+            case {"has_all": has_all}:
+                view.has_all = has_all
+            case {"listing": _}:
+                view.pods, view.is_listed = {}, False
             case {"listed": _}:
-                view.listed, view.trouble = True, ""
+                view.is_listed, view.trouble = True, ""
             case {"trouble": text}:
                 view.trouble = text
             case {"failure": {"code": code, "message": text}}:
                 self._failure = Failure(Exit(code), text)
-        if view.listed or view.trouble or self._failure:
+        if view.is_listed or view.trouble or self._failure:
             self._changed.set()
 
-    async def _answer(self, worker: Helper) -> str:
-        async for message in worker.messages():
-            if "became" in message:
-                return str(message["became"])
+    async def _description(self, child: Helper) -> str:
+        async for message in child.messages():
+            if "description" in message:
+                return str(message["description"])
         return ""
 
     async def _end(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
 
-    def _worker(self, what: dict[str, Any]) -> Helper:
+    def _child(self, question: dict[str, Any]) -> Helper:
         settings = self._settings
         request = {
             "namespace": settings.namespace,
@@ -193,13 +192,8 @@ class KubernetesFinder:
             "kubeconfig": settings.env.get("KUBECONFIG", ""),
             "service_account": settings.service_account,
         }
-        return Helper(_CHILD, request | what, settings.env)
+        return Helper(_CHILD, request | question, settings.env)
 
     def _advice(self) -> str:
         settings = self._settings
         return f"Look at `kubectl -n {settings.namespace} get pods -l {settings.selector}` and `kubectl describe pod`"
-
-
-def make(settings: FinderSettings) -> KubernetesFinder:
-    """This way of finding peers."""
-    return KubernetesFinder(settings)

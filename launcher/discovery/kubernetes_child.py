@@ -1,7 +1,7 @@
-"""The child of launcher.discovery.kubernetes, which talks to the API server.
+"""The child of launcher.discovery.kubernetes, which asks the API server.
 
-Its answers, a line each: {"me": uid}, {"whole": bool}, {"pod": {...}}, {"gone": uid}, {"listed": true},
-{"again": true} before a new list, {"trouble": text}, {"failure": {...}}, {"became": text}.
+Its messages: {"has_all": bool}, {"listing": true} before each list, {"pod": {...}}, {"own": uid}, {"listed": true},
+{"gone": uid}, {"trouble": text}, {"failure": {...}}; or {"description": text}, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,59 +19,58 @@ from launcher.base.kube_pods import LIVE, Pod
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH
 
-gc.disable()  # it would look through the client's 700 modules again and again while they load: a quarter of the time
+gc.disable()  # it takes a quarter of the time in which the client's 700 modules load
 from launcher.base.kube import KubeClient  # noqa: E402
 from launcher.base.kube_credentials import Kubeconfig, ServiceAccount  # noqa: E402
 from launcher.base.kube_errors import Denied, Expired, Refused, Transient  # noqa: E402
 from launcher.discovery.retries import Retries  # noqa: E402
-from launcher.discovery.rights import denied  # noqa: E402
+from launcher.discovery.rights import describe_denial  # noqa: E402
 
 gc.enable()
 
 Json = dict[str, Any]
 
-_LOOK = 3.0  # seconds in which a pod that died shows up as dead
+_RECORDED = 3.0  # seconds; the API server has the death of a pod by then
+_SHORTEST_WATCH = 1.0  # seconds; a watch that ends sooner without an event has failed
 _NO_ACCOUNT = (
     "let the pod have its service account's token (automountServiceAccountToken), or find peers without the API "
     "server: LAUNCHER_DISCOVERY=dns or static"
 )
-_AT_ONCE = 1.0  # a watch that ends sooner than this without an event was not a watch
 
 
 class PodWatcher:
-    """One list and then one watch of the pods, told to the launcher as far as it matters to it."""
+    """Lists and then watches the job's pods, and sends the parent what changes for it."""
 
     def __init__(self, asked: Json, client: KubeClient, retries: Retries, answers: Answers) -> None:
         self._asked = asked
         self._client = client
         self._retries = retries
-        self._tell = answers.tell
+        self._send = answers.tell
         self._host_name: str = asked["host_name"].partition(".")[0]
         self._held = held_here()
-        self._known: dict[str, Pod] = {}
-        self._own: Json | None = None
-        self._me: str | None = None
+        self._pods: dict[str, Pod] = {}
+        self._own_object: Json | None = None
+        self._own: str | None = None
         self._version: str | None = None
         self._selector: str = asked["selector"]
 
     def run(self) -> None:
-        """Until the launcher ends this process."""
-        self._own = self._retries.run(self._own_pod)
-        self._selector, whole = _narrowed(self._selector, self._own, self._asked["role"])
-        self._tell({"whole": whole})
+        """Watch until the parent ends this process."""
+        self._own_object = self._retries.run(self._get_own)
+        self._selector, has_all = _narrowed(self._selector, self._own_object, self._asked["role"])
+        self._send({"has_all": has_all})
         while True:
-            self._retries.run(self._step)
+            self._retries.run(self._list_and_watch)
 
-    def _own_pod(self) -> Json | None:
-        # All but number 0 read two pods instead of all when they know their own labels.
+    def _get_own(self) -> Json | None:
         uid, name = self._asked["pod_uid"], self._asked["pod_name"] or self._host_name
         try:
             found = self._client.get("Pod", name)
         except Denied:
-            return None  # the pods can still be listed: all of them
+            return None  # the selector is then not narrowed, and all pods are listed
         return found if found and (not uid or found["metadata"]["uid"] == uid) else None
 
-    def _step(self) -> None:
+    def _list_and_watch(self) -> None:
         try:
             if self._version is None:
                 self._list()
@@ -81,69 +80,69 @@ class PodWatcher:
 
     def _list(self) -> None:
         found, self._version = self._client.list_versioned("Pod", self._selector)
-        if self._own is not None:
-            self._refuse_other_selection(self._own, found)
-        self._tell({"again": True})
-        self._known.clear()
-        for seen in found:
-            self._take(seen)
-        self._find_me()
-        self._tell({"listed": True})
+        if self._own_object is not None:
+            self._check_selection(self._own_object, found)
+        self._send({"listing": True})
+        self._pods.clear()
+        for each in found:
+            self._update(each)
+        self._find_own()
+        self._send({"listed": True})
 
     def _watch(self) -> None:
-        started, moved = time.monotonic(), False
+        started, had_events = time.monotonic(), False
         assert self._version is not None
         events = self._client.watch("Pod", self._selector, self._version)
         self._retries.has_all_rights = True
         try:
             for event in events:
-                moved = True
-                seen = event["object"]
-                self._version = seen["metadata"]["resourceVersion"]
+                had_events = True
+                changed = event["object"]
+                self._version = changed["metadata"]["resourceVersion"]
                 if event["type"] == "DELETED":
-                    self._drop(seen["metadata"]["uid"])
+                    self._remove(changed["metadata"]["uid"])
                 elif event["type"] != "BOOKMARK":
-                    self._take(seen)
-                    self._find_me()
+                    self._update(changed)
+                    self._find_own()
         except Transient:
-            if not moved:
+            if not had_events:
                 raise
         else:
-            if not moved and time.monotonic() - started < _AT_ONCE:
-                raise Transient("the watch ended at once")
-        # A server that restarts cuts all watches at once: they must not all come back at once.
+            if not had_events and time.monotonic() - started < _SHORTEST_WATCH:
+                raise Transient("the API server ended the watch at once")
+        # A server that restarts cuts all watches at once: their members must not all return at once.
         time.sleep(random.uniform(0, 0.5))
 
-    def _take(self, seen: Json) -> None:
-        pod = kube_pods.pod(seen, self._asked["job_id"])
-        if self._known.get(pod.uid) != pod:
-            self._known[pod.uid] = pod
-            self._tell({"pod": asdict(pod)})
+    def _update(self, changed: Json) -> None:
+        pod = kube_pods.pod(changed, self._asked["job_id"])
+        if self._pods.get(pod.uid) != pod:
+            self._pods[pod.uid] = pod
+            self._send({"pod": asdict(pod)})
 
-    def _drop(self, uid: str) -> None:
-        if self._known.pop(uid, None):
-            self._tell({"gone": uid})
+    def _remove(self, uid: str) -> None:
+        if self._pods.pop(uid, None):
+            self._send({"gone": uid})
 
-    def _find_me(self) -> None:
-        if self._me is None:
-            mine = [pod for pod in self._known.values() if self._is_me(pod)]
-            mine = mine or [pod for pod in self._known.values() if pod.state == LIVE and self._has_my_address(pod)]
-            if len(mine) == 1:
-                self._me = mine[0].uid
-                self._tell({"me": self._me})
+    def _find_own(self) -> None:
+        if self._own is None:
+            own = [pod for pod in self._pods.values() if self._is_own(pod)]
+            own = own or [pod for pod in self._pods.values() if pod.state == LIVE and self._has_own_address(pod)]
+            if len(own) == 1:
+                self._own = own[0].uid
+                self._send({"own": self._own})
 
-    def _is_me(self, pod: Pod) -> bool:
+    def _is_own(self, pod: Pod) -> bool:
         asked = self._asked
         if asked["pod_uid"]:
             return bool(pod.uid == asked["pod_uid"])
         return bool(pod.name == (asked["pod_name"] or self._host_name))
 
-    def _has_my_address(self, pod: Pod) -> bool:
+    def _has_own_address(self, pod: Pod) -> bool:
         given = self._asked["pod_ip"]
         return parsed(pod.address) == parsed(given) if given else is_held(pod.address, self._held)
 
-    def _refuse_other_selection(self, own: Json, found: list[Json]) -> None:
-        if any(seen["metadata"]["uid"] == own["metadata"]["uid"] for seen in found):
+    def _check_selection(self, own: Json, found: list[Json]) -> None:
+        if any(each["metadata"]["uid"] == own["metadata"]["uid"] for each in found):
             return
         has = ",".join(f"{key}={value}" for key, value in sorted(kube_pods.labels(own).items())) or "none"
         raise Failure(
@@ -154,25 +153,9 @@ class PodWatcher:
         )
 
 
-def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
-    """Numbered members need number 0 of each role and themselves: 1,000 that read 1,000 pods hurt the API server."""
-    number = kube_pods.number(own) if own else None
-    if not own or not number:
-        return selector, True
-    has = kube_pods.labels(own)
-    name = own["metadata"]["name"]
-    first = {kube_pods.INDEX: "0", kube_pods.ORDINAL: "0"}
-    if role == BOTH:  # else the hub's name may be another
-        first[kube_pods.STATEFUL_NAME] = f"{name.rpartition('-')[0]}-0"
-    for label, hub in first.items():
-        if label in has:
-            return f"{selector},{label} in ({hub},{has[label]})", False
-    return selector, True
-
-
-def describe_end(asked: Json, client: KubeClient, retries: Retries) -> str:
-    """Say what became of a pod; ask again until that shows, since a death takes up to a second to be recorded."""
-    until = time.monotonic() + _LOOK
+def describe_pod(asked: Json, client: KubeClient, retries: Retries) -> str:
+    """Return what became of a pod; wait a little for it, since a death takes up to a second to be recorded."""
+    until = time.monotonic() + _RECORDED
     while True:
         said = retries.run(lambda: _look(asked, client))
         if said or time.monotonic() > until:
@@ -183,31 +166,57 @@ def describe_end(asked: Json, client: KubeClient, retries: Retries) -> str:
 def _look(asked: Json, client: KubeClient) -> str:
     name, uid = asked["name"], asked["uid"]
     if not name or not uid:
-        found = client.list("Pod", asked["selector"])
-        seen = next((pod for pod in found if asked["pod"] in (pod["metadata"]["name"], pod["metadata"]["uid"])), None)
-        return kube_pods.became(seen) or kube_pods.silent_node(seen) if seen else ""
-    seen = client.get("Pod", name)
-    if seen is None or seen["metadata"]["uid"] != uid:
+        listed = client.list("Pod", asked["selector"])
+        found = next(
+            (each for each in listed if asked["pod"] in (each["metadata"]["name"], each["metadata"]["uid"])), None
+        )
+        return _description(found) if found else ""
+    found = client.get("Pod", name)
+    if found is None or found["metadata"]["uid"] != uid:
         return "the pod was deleted"
-    return kube_pods.became(seen) or kube_pods.silent_node(seen)
+    return _description(found)
+
+
+def _description(found: Json) -> str:
+    return kube_pods.became(found) or kube_pods.silent_node(found)
+
+
+def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
+    """Return the selector of the pods that this member needs, and whether these are all.
+
+    Numbered members need number 0 of each role and themselves: 1,000 members that list 1,000 pods would overload the
+    API server.
+    """
+    number = kube_pods.number(own) if own else None
+    if not own or not number:
+        return selector, True
+    has = kube_pods.labels(own)
+    name = own["metadata"]["name"]
+    first = {kube_pods.INDEX: "0", kube_pods.ORDINAL: "0"}
+    if role == BOTH:  # else the hub is of another StatefulSet, whose name is not known
+        first[kube_pods.STATEFUL_NAME] = f"{name.rpartition('-')[0]}-0"
+    for label, hub in first.items():
+        if label in has:
+            return f"{selector},{label} in ({hub},{has[label]})", False
+    return selector, True
 
 
 def _connect(asked: Json) -> KubeClient:
     kubeconfig = asked["kubeconfig"]
     credentials = Kubeconfig(kubeconfig) if kubeconfig else ServiceAccount(_NO_ACCOUNT, asked["service_account"])
-    return KubeClient(credentials, asked["namespace"], denied)
+    return KubeClient(credentials, asked["namespace"], describe_denial)
 
 
 def main() -> None:
-    """Do what the request says; a clean error is an answer, too."""
+    """Do what the request says. A failure is a message, too."""
     asked, answers = request(), Answers()
     try:
         client = _connect(asked)
         retries = Retries(client, lambda text: answers.tell({"trouble": text}))
-        if asked["do"] == "follow":
+        if asked["do"] == "watch":
             PodWatcher(asked, client, retries, answers).run()
         else:
-            answers.tell({"became": describe_end(asked, client, retries)})
+            answers.tell({"description": describe_pod(asked, client, retries)})
     except Failure as failure:
         hint = " (LAUNCHER_SELECTOR?)" if isinstance(failure, Refused) else ""
         answers.tell({"failure": {"code": int(failure.code), "message": failure.message + hint}})

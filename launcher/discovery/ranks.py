@@ -1,4 +1,4 @@
-"""Members become a roster by one rule for all: by the numbers of their pods, else in the numeric order of addresses."""
+"""The ranks of members: the numbers of their pods, else the numeric order of their addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.model import PSERVER, Member, Roster, Shape
 
 
 def are_numbered(members: Collection[Member]) -> bool:
-    """Whether all members have a number, or none: a mixture has no order that all would agree on."""
+    """Return whether the members have numbers. Raises Failure if only some of them have one."""
     without = sorted(member.pod for member in members if member.rank is None)
     if without and len(without) != len(members):
         raise Failure(
@@ -24,13 +24,13 @@ def are_numbered(members: Collection[Member]) -> bool:
 
 
 def roster(members: Collection[Member]) -> Roster:
-    """The members in rank order. Give all of them: without numbers, ranks depend on who else is there."""
+    """Return the roster of all members. Raises Failure if two have the same place, or if a number is missing."""
     if not are_numbered(members):
         in_order = sorted(members, key=lambda member: (member.role == PSERVER, sort_key(member.address)))
-        _refuse_twins("address", [member.address for member in members])
+        _check_unique("address", [member.address for member in members])
         return Roster(tuple(replace(member, rank=rank) for rank, member in enumerate(in_order)))
     ranks = [member.rank for member in members if member.rank is not None]
-    _refuse_twins("number", ranks)
+    _check_unique("number", ranks)
     if sorted(ranks) != list(range(len(ranks))):
         raise Failure(
             Exit.CONFIG, f"the pods of this job have the numbers {_some(sorted(ranks))}: expected 0 to {len(ranks) - 1}"
@@ -39,9 +39,10 @@ def roster(members: Collection[Member]) -> Roster:
 
 
 def settled(members: Collection[Member], kept: Mapping[str, int], shape: Shape) -> Roster:
-    """The roster of pods without numbers where an earlier gang had one: those of it keep their ranks (`kept`, by uid).
+    """Return the roster of members without numbers after an earlier gang of the job.
 
-    New ones take what is vacant, of their role, in the order of their addresses.
+    kept: the ranks of the earlier gang, by pod uid. Its members keep them; new members take the vacant ranks of
+    their role, in the order of their addresses.
     """
     ranks = {member.uid: kept[member.uid] for member in members if member.uid in kept}
     vacant = [rank for rank in range(shape.size) if rank not in ranks.values()]
@@ -53,14 +54,14 @@ def settled(members: Collection[Member], kept: Mapping[str, int], shape: Shape) 
 
 
 def joint(roster: Roster) -> str:
-    """The identity of a job whose roles have controllers of their own: all of them, the trainers' first."""
+    """Return the identity of a job whose roles have different controllers: those of both, the trainers' first."""
     return "+".join(dict.fromkeys(member.controller for member in roster.members))
 
 
-def _refuse_twins(what: str, values: Collection[str | int]) -> None:
-    twins = [str(value) for value, times in Counter(values).items() if times > 1]
-    if twins:
-        raise Failure(Exit.CONFIG, f"two pods of this job have the same {what}: {_some(twins)}")
+def _check_unique(what: str, values: Collection[str | int]) -> None:
+    repeated = [str(value) for value, times in Counter(values).items() if times > 1]
+    if repeated:
+        raise Failure(Exit.CONFIG, f"two pods of this job have the same {what}: {_some(repeated)}")
 
 
 def _some(values: Collection[str | int]) -> str:

@@ -1,4 +1,4 @@
-"""What a pod may ask of the API server, and how to let it."""
+"""The right that finding peers by the API server needs, and how to grant it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ subjects:
 - {subject}"""
 
 
-def denied(said: str, namespace: str) -> str:
-    """What to tell the user when the API server forbids something, with the rule that would allow it."""
+def describe_denial(said: str, namespace: str) -> str:
+    """Return the message for a 403: who lacks which right, and the Role that grants it. `said`: by the API server."""
     user = _found(r'User "([^"]+)"', said)
     verb, resource = _found(r"cannot (\w+) resource", said) or "list", _found(r'resource "([^"]+)"', said) or "pods"
     account = re.fullmatch(r"system:serviceaccount:([^:]+):([^:]+)", user)

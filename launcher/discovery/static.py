@@ -1,31 +1,19 @@
-"""Peers given as addresses or host names in rank order: LAUNCHER_PEERS."""
+"""Finds peers in LAUNCHER_PEERS: their addresses or host names, in rank order."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from launcher.base.host import held_here, is_address, is_held, parsed
-from launcher.discovery.finder import FinderSettings
-from launcher.discovery.own_pod import own_member
+from launcher.discovery.finder import Finder
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
 
 
-class StaticFinder:
-    """Knows everything at once, except which of the peers this member is, unless it is told."""
-
-    def __init__(self, settings: FinderSettings) -> None:
-        self._settings = settings
-
-    async def start(self) -> None:
-        """Nothing to begin with."""
-
-    async def identity(self) -> str | None:
-        """What this member was told."""
-        return self._settings.job_id
+class StaticFinder(Finder):
+    """Knows all peers from the start. Its own rank is given, or that of the peer whose address this host has."""
 
     async def find(self) -> Peers:
-        """The first peer is the hub."""
         settings = self._settings
         if len(settings.peers) != settings.size:
             raise Failure(
@@ -37,7 +25,7 @@ class StaticFinder:
         return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank)
 
     def members(self) -> list[Member]:
-        """All; what the others are told to train on is not known."""
+        """Return all members. The training addresses of the others are not known: these are their peer addresses."""
         own = self._rank()
         shape = self._settings.shape
         others = [
@@ -45,28 +33,16 @@ class StaticFinder:
         ]
         return [self._me(own) if member.rank == own else member for member in others]
 
-    def missing(self, present: Collection[str]) -> str:
-        """Nobody knows more about a mere address."""
+    def describe_missing(self, joined: Collection[str]) -> str:
         return f"the peers are {', '.join(self._settings.peers)}"
-
-    def other(self) -> tuple[str | None, str]:
-        """Nobody tells before the join."""
-        return None, ""
-
-    async def ask(self, pod: str) -> str:
-        """There is nobody to ask."""
-        return ""
-
-    async def close(self) -> None:
-        """Nothing runs."""
 
     def _me(self, rank: int) -> Member:
         peer = self._settings.peers[rank]
-        return own_member(self._settings, rank, peer if is_address(peer) else None)
+        return self._own_member(rank, peer if is_address(peer) else None)
 
     def _rank(self) -> int:
         size, given = self._settings.size, self._settings.rank
-        rank = given if given is not None else self._own_rank()  # of all: the peers of both roles follow each other
+        rank = given if given is not None else self._own_rank()
         if rank >= size:
             raise Failure(Exit.CONFIG, f"rank {rank} is not among the {size} peers: expected 0 to N-1")
         return rank
@@ -92,8 +68,3 @@ class StaticFinder:
             return is_held(peer, held_here())
         own = {self._settings.host_name, self._settings.pod_name}
         return peer in own or peer.split(".")[0] in own
-
-
-def make(settings: FinderSettings) -> StaticFinder:
-    """This way of finding peers."""
-    return StaticFinder(settings)

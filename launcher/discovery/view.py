@@ -1,4 +1,4 @@
-"""The view that a launcher has of its job's pods."""
+"""What a launcher knows of its job's pods."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from launcher.base.kube_pods import Pod
 
 @dataclass
 class View:
-    """What a launcher knows of the pods: `listed` once complete, `whole` if it is more than the hub and itself."""
+    """The pods by their uids.
+
+    own: the uid of this pod, once known
+    is_listed: the first list is complete
+    has_all: it has all pods of the job; else only this pod and those with number 0
+    trouble: the last error of the API server, while it lasts
+    """
 
     pods: dict[str, Pod] = field(default_factory=dict)
-    me: str | None = None
-    listed: bool = False
-    whole: bool = True
+    own: str | None = None
+    is_listed: bool = False
+    has_all: bool = True
     trouble: str = ""

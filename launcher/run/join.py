@@ -115,7 +115,7 @@ class Joining:
     async def what_became_of(self, pod: str) -> str:
         """What Kubernetes knows of a peer that was lost, as far as it answers in a moment; works after the end, too."""
         try:
-            return await bounded(self._finder.ask(pod), _ASK_WITHIN)
+            return await bounded(self._finder.describe_peer(pod), _ASK_WITHIN)
         except (asyncio.TimeoutError, Failure):
             return ""
 
@@ -248,9 +248,9 @@ class Joining:
     def _who_is_missing(self) -> str:
         missing = self._gang.missing()
         if missing is None:
-            return f"the hub has not been reached; {self._finder.missing(())}"
+            return f"the hub has not been reached; {self._finder.describe_missing(())}"
         absent = f" (not yet: {self._config.shape.names(missing.ranks)})" if missing.ranks else ""
-        known = self._finder.missing(self._gang.joined_pods())
+        known = self._finder.describe_missing(self._gang.joined_pods())
         return f"{missing.joined} of {missing.size} have joined{absent}; {known}"
 
     async def _copy(self, work: Staging) -> None:
@@ -300,7 +300,6 @@ def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSetting
         selector=config.discovery.selector,
         service=config.discovery.service,
         peers=config.discovery.peers,
-        gang_port=config.gang.port,
         pod_name=config.pod_name,
         pod_ip=config.pod_ip,
         pod_uid=config.pod_uid,
@@ -309,7 +308,7 @@ def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSetting
         job_id=config.discovery.job_id,
         training_address=config.training_address,
         timeout=seconds,
-        deadline=variable,
+        timeout_variable=variable,
         env=config.environment,
     )
 

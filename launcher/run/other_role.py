@@ -85,7 +85,7 @@ class OtherRole:
 
     async def _sign(self) -> tuple[str, float]:
         """What there is now, and how long it must stand."""
-        identity, ended = self._finder.other()
+        identity, ended = self._finder.other_role()
         if ended:
             return ended, _STANDS_POD
         sign = await self._sign_on_volume(identity)

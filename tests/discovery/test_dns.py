@@ -51,7 +51,7 @@ def test_number_zero_is_the_hub_and_asks_nobody() -> None:
     asking = make_finder(dns_settings(host_name="x-0"))
     peers = asyncio.run(asking.find())
     assert (peers.rank, peers.hub, peers.me.address) == (0, None, "10.0.0.9")
-    assert "kubectl get pods" in asking.missing([])
+    assert "kubectl get pods" in asking.describe_missing([])
 
 
 def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_pod() -> None:

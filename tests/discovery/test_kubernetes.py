@@ -112,7 +112,7 @@ async def timed_out(settings: FinderSettings, *said: str) -> str:
     way = make_finder(replace(settings, timeout=0.2))
     try:
         await way.start()
-        await until(lambda: all(part in way.missing(()) for part in said), said)
+        await until(lambda: all(part in way.describe_missing(()) for part in said), said)
         with pytest.raises(Failure) as caught:
             await way.find()
     finally:
@@ -347,9 +347,9 @@ def test_members_of_two_jobs_find_trainer_0_and_see_the_other_job_fail_until_the
             known = {member.pod for member in server.finder.members()}
             assert known == {"t-0", "s-0", "t-1", "s-1"}  # by the numbers 0 and its own, of both roles
             assert (await hub.task).hub is None
-            assert (hub.finder.other(), server.finder.other()) == (("pserver-uid", ""), ("trainer-uid", ""))
+            assert (hub.finder.other_role(), server.finder.other_role()) == (("pserver-uid", ""), ("trainer-uid", ""))
             api.put(of_role("pserver", "s-1", 1, code=66))
-            await until(lambda: hub.finder.other()[1] == "pod s-1 has ended: Error, exit code 66")
+            await until(lambda: hub.finder.other_role()[1] == "pod s-1 has ended: Error, exit code 66")
         assert children() == []
 
     run(test())
@@ -376,7 +376,7 @@ def test_the_hub_watches_on_until_all_are_seen_and_knows_who_has_not_joined(api:
     async def test() -> None:
         async with searching(settings("x-a")) as search:
             assert (await search.task).hub is None
-            missing = search.finder.missing
+            missing = search.finder.describe_missing
             assert (
                 missing({"x-a"}) == "x-b is Pending: container trainer: ContainerCreating; "
                 "there is no pod with number 2"
@@ -406,7 +406,7 @@ def test_whoever_sees_all_pods_watches_on_until_they_run_and_knows_why_one_does_
         async with searching(settings(me)) as search:
             await search.task
             api.put(third(waiting={"reason": "ImagePullBackOff"}))
-            await until(lambda: "container trainer: ImagePullBackOff" in search.finder.missing(()))
+            await until(lambda: "container trainer: ImagePullBackOff" in search.finder.describe_missing(()))
             assert children() != []
             api.put(third(running={}))
             await until(lambda: children() == [])
@@ -440,7 +440,7 @@ def test_looking_again_sees_what_has_changed(api: FakeApi, settings: Make) -> No
             api.put(pod("x-a2", "10.0.0.6", index=0))
             assert (await search.finder.find()).hub == "10.0.0.6"
             api.put(pod("x-a3", "10.0.0.5", index=0, created="2026-02-01T00:00:00Z"))
-            await until(lambda: "x-a3 replaces x-a2" in search.finder.missing(()))
+            await until(lambda: "x-a3 replaces x-a2" in search.finder.describe_missing(()))
             assert (await search.finder.find()).hub == "10.0.0.5"
             assert api.count("list") == 2
         assert children() == []
@@ -539,7 +539,7 @@ def test_says_what_became_of_a_peer_as_soon_as_it_shows(api: FakeApi, settings: 
         evicted["status"] |= {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
         api.put(evicted)
         api.delete("x-c")
-        asking = asyncio.gather(*(search.finder.ask(name) for name in ("x-b", "uid-x-c", "x-d", "x-a")))
+        asking = asyncio.gather(*(search.finder.describe_peer(name) for name in ("x-b", "uid-x-c", "x-d", "x-a")))
         await until(lambda: api.count("get") > 2)
         api.put(ended(pod("x-b", "10.0.0.2"), 137, "OOMKilled"))
         killed, deleted, evicted_for, well = await asking
@@ -580,7 +580,7 @@ def test_two_thousand_pods_are_one_list_and_few_words(api: FakeApi, settings: Ma
         assert (await hub.task).hub is None
         assert api.packed == 1  # the long list
         assert (await found(settings("x-1999", size=size, pod_ip="10.9.9.9"))).hub == "10.0.0.0"
-        text = hub.finder.missing({f"x-{i}" for i in range(1800)})
+        text = hub.finder.describe_missing({f"x-{i}" for i in range(1800)})
         assert text.startswith("x-1800 (10.7.0.50) has not joined yet; ")
         assert text.endswith("and 194 more")
         assert sorted(selector for verb, selector, _ in api.asked if verb == "list") == [
@@ -594,7 +594,7 @@ def test_two_thousand_pods_are_one_list_and_few_words(api: FakeApi, settings: Ma
 
 def test_the_launcher_never_loads_the_client() -> None:
     code = (
-        "import sys; from launcher.discovery import dns, kubernetes, single, static;"
+        "import sys; from launcher.discovery import dns, kubernetes, static;"
         "print([m for m in ('kubernetes', 'tenacity', 'urllib3', 'multiprocessing') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY).stdout == "[]\n"

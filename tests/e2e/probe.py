@@ -26,7 +26,6 @@ def settings() -> FinderSettings:
         selector=os.environ["SELECTOR"],
         service=os.environ.get("SERVICE"),
         peers=(),
-        gang_port=7168,
         pod_name=None,
         pod_ip=None,
         pod_uid=None,
@@ -35,7 +34,7 @@ def settings() -> FinderSettings:
         job_id=None,
         training_address=socket.gethostbyname(socket.gethostname()),
         timeout=float(os.environ["TIMEOUT"]),
-        deadline="LAUNCHER_PEER_TIMEOUT",
+        timeout_variable="LAUNCHER_PEER_TIMEOUT",
         env=dict(os.environ),
     )
 
@@ -46,7 +45,7 @@ async def search() -> dict[str, Any]:
     started = time.monotonic()
     try:
         if "ASK" in os.environ:
-            while not (became := await way.ask(os.environ["ASK"])):
+            while not (became := await way.describe_peer(os.environ["ASK"])):
                 pass
             return {"became": became}
         peers = await way.find()

@@ -6,9 +6,7 @@ import asyncio
 from pathlib import Path
 
 from launcher import config
-from launcher.discovery.finder import Finder, FinderSettings
-from launcher.discovery.own_pod import own_member
-from launcher.discovery.single import SingleFinder
+from launcher.discovery.finder import Finder, FinderSettings, SingleFinder
 from launcher.gang import Gang, Verdict
 from launcher.gang import GangSettings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
@@ -63,7 +61,7 @@ class OfARole(SingleFinder):
 
     async def find(self) -> Peers:
         rank = self._settings.shape.rank(self._settings.role, 0)
-        return Peers(own_member(self._settings, rank, "127.0.0.1"), "127.0.0.1" if rank else None, "own-uid", rank)
+        return Peers(self._own_member(rank, "127.0.0.1"), "127.0.0.1" if rank else None, "own-uid", rank)
 
 
 def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_by_its_own(tmp_path: Path) -> None:

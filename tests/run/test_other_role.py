@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.discovery.single import SingleFinder
+from launcher.discovery.finder import SingleFinder
 from launcher.errors import Exit, Failure
 from launcher.run import other_role
 from launcher.run.other_role import OtherRole
@@ -26,7 +26,7 @@ class Signs(SingleFinder):
         self.looks: Iterator[str] = chain(said, repeat(said[-1]))
         self.seen = 0
 
-    def other(self) -> tuple[str | None, str]:
+    def other_role(self) -> tuple[str | None, str]:
         self.seen += 1
         return None, next(self.looks)
 

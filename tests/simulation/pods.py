@@ -14,8 +14,7 @@ from typing import Any, cast
 from launcher import config
 from launcher.base.log import TextHandler, shown_by
 from launcher.config import JobConfig
-from launcher.discovery.finder import FinderSettings
-from launcher.discovery.own_pod import own_member
+from launcher.discovery.finder import Finder, FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Outcome, Peers, Shape
 from launcher.run.conductor import Conductor
@@ -326,15 +325,12 @@ class Pod:
             self.job.scene.gone(self)
 
 
-class FakeFinder:
+class FakeFinder(Finder):
     """Knows the pods of the job as Kubernetes does, by their numbers."""
 
     def __init__(self, pod: Pod, settings: FinderSettings) -> None:
+        super().__init__(settings)
         self._pod = pod
-        self._settings = settings
-
-    async def start(self) -> None:
-        pass
 
     async def identity(self) -> str | None:
         if self._settings.job_id or not self._pod.job.shape.pservers:
@@ -343,7 +339,7 @@ class FakeFinder:
 
     async def find(self) -> Peers:
         pod, hub = self._pod, self._pod.job.pods[0]
-        me = own_member(self._settings, pod.rank, pod.address)
+        me = self._own_member(pod.rank, pod.address)
         return Peers(me, hub.address if pod.rank else None, await self.identity(), pod.rank)
 
     def members(self) -> list[Member]:
@@ -352,21 +348,15 @@ class FakeFinder:
             Member(pod.name, pod.uid, pod.address, pod.address, pod.rank, job.shape.role(pod.rank)) for pod in job.pods
         ]
 
-    def missing(self, present: Collection[str]) -> str:
+    def describe_missing(self, joined: Collection[str]) -> str:
         absent = [pod.name for pod in self._pod.job.pods if not pod.lives]
         return f"not there: {', '.join(absent)}" if absent else "all pods are there"
 
-    def other(self) -> tuple[str | None, str]:
-        return None, ""
-
-    async def ask(self, pod: str) -> str:
+    async def describe_peer(self, pod: str) -> str:
         self._pod.note("runs", f"ask Kubernetes about {pod}")
         await asyncio.sleep(0.1)
         known = [known for known in self._pod.job.scene.pods() if pod in (known.name, known.uid)]
         return next((one.became for one in known if one.became), "")
-
-    async def close(self) -> None:
-        pass
 
 
 class FakeStaging:

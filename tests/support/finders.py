@@ -18,7 +18,6 @@ def settings(**more: Any) -> FinderSettings:
         "selector": "",
         "service": None,
         "peers": (),
-        "gang_port": 7168,
         "pod_name": None,
         "pod_ip": None,
         "pod_uid": None,
@@ -27,7 +26,7 @@ def settings(**more: Any) -> FinderSettings:
         "job_id": None,
         "training_address": "",
         "timeout": 30.0,
-        "deadline": "LAUNCHER_PEER_TIMEOUT",
+        "timeout_variable": "LAUNCHER_PEER_TIMEOUT",
         "env": {},
     }
     return FinderSettings(**(given | more))

@@ -8,8 +8,15 @@ import pytest
 
 from launcher.base import kube_pods
 from launcher.base.kube_pods import ENDED, LEAVING, LIVE
-from launcher.discovery.choose import choose, complete, failed_for_good, missing, other_job, there
 from launcher.discovery.finder import FinderSettings
+from launcher.discovery.missing import describe_missing
+from launcher.discovery.selection import (
+    all_run,
+    choose_peers,
+    other_role_failure,
+    other_role_job,
+    present_members,
+)
 from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
 from tests.support import finders
@@ -22,7 +29,7 @@ def settings(**more: Any) -> FinderSettings:
 
 def view(me: str, *pods: Json, job_id: str | None = None) -> View:
     seen = [kube_pods.pod(each, job_id) for each in pods]
-    return View({each.uid: each for each in seen}, f"uid-{me}", listed=True)
+    return View({each.uid: each for each in seen}, f"uid-{me}", is_listed=True)
 
 
 def leaving(made: Json) -> Json:
@@ -56,10 +63,10 @@ A, B, C = pod("x-a", "10.0.0.9"), pod("x-b", "10.0.0.10"), pod("x-c", "10.0.0.11
 )
 def test_who_leaves_has_ended_or_has_no_address_does_not_count(other: Json, state: str, said: str) -> None:
     assert kube_pods.pod(other, None).state == state
-    assert choose(view("x-a", A, B, other), settings()) is None
-    assert said in missing(view("x-a", A, B, other), settings())
+    assert choose_peers(view("x-a", A, B, other), settings()) is None
+    assert said in describe_missing(view("x-a", A, B, other), settings())
     if state != LIVE:
-        assert choose(view("x-a", A, B, C, other), settings()) is not None
+        assert choose_peers(view("x-a", A, B, C, other), settings()) is not None
 
 
 def test_the_main_container_counts_and_not_a_sidecar() -> None:
@@ -81,18 +88,18 @@ def test_a_container_that_is_started_again_still_counts() -> None:
 
 def test_more_live_pods_than_members_wait_for_the_replaced_one_to_leave() -> None:
     extra = pod("x-d", "10.0.0.1")
-    assert choose(view("x-a", A, B, C, extra), settings()) is None
-    assert "4 live pods for N=3" in missing(view("x-a", A, B, C, extra), settings())
-    assert complete(view("x-a", A, B, C), settings())
-    assert not complete(view("x-a", A, B, C, extra), settings())
+    assert choose_peers(view("x-a", A, B, C, extra), settings()) is None
+    assert "4 live pods for N=3" in describe_missing(view("x-a", A, B, C, extra), settings())
+    assert all_run(view("x-a", A, B, C), settings())
+    assert not all_run(view("x-a", A, B, C, extra), settings())
 
 
 def test_addresses_are_compared_as_numbers() -> None:
-    peers = choose(view("x-c", C, B, A), settings())
+    peers = choose_peers(view("x-c", C, B, A), settings())
     assert peers is not None
     assert (peers.hub, peers.rank) == ("10.0.0.9", None)
     six = [pod(name, address) for name, address in (("x-a", "fd00::10"), ("x-b", "fd00::9"), ("x-c", "fd00::a"))]
-    peers = choose(view("x-a", *six), settings())
+    peers = choose_peers(view("x-a", *six), settings())
     assert peers is not None
     assert peers.hub == "fd00::9"
 
@@ -100,7 +107,7 @@ def test_addresses_are_compared_as_numbers() -> None:
 def test_all_twelve_of_a_stateful_set_have_their_ordinal() -> None:
     pods = [member_of_set(f"x-{i}", f"10.0.0.{50 - i}") for i in range(12)]
     for i in range(12):
-        peers = choose(view(f"x-{i}", *pods), settings(size=12))
+        peers = choose_peers(view(f"x-{i}", *pods), settings(size=12))
         assert peers is not None
         assert (peers.rank, peers.hub, peers.identity) == (i, None if i == 0 else "10.0.0.50", "set-uid-r1")
 
@@ -126,17 +133,17 @@ def test_the_index_may_be_an_annotation_alone() -> None:
 
 def test_pods_of_an_older_job_of_the_same_name_and_of_another_revision_do_not_count() -> None:
     old = pod("x-old", "10.0.0.1", owner="old-uid")
-    peers = choose(view("x-a", A, B, C, old), settings())
+    peers = choose_peers(view("x-a", A, B, C, old), settings())
     assert peers is not None
     assert (peers.hub, peers.identity) == (None, "job-uid")
     zero = member_of_set("x-0", "10.0.0.1", revision="r1")
     two = member_of_set("x-2", "10.0.0.2", revision="r2")
-    assert choose(view("x-2", zero, two), settings()) is None
+    assert choose_peers(view("x-2", zero, two), settings()) is None
 
 
 def test_a_given_identity_makes_pods_of_several_owners_one_job() -> None:
     other = pod("x-d", "10.0.0.1", owner="other-uid")
-    peers = choose(view("x-a", A, B, other, job_id="mine"), settings(job_id="mine"))
+    peers = choose_peers(view("x-a", A, B, other, job_id="mine"), settings(job_id="mine"))
     assert peers is not None
     assert (peers.hub, peers.identity) == ("10.0.0.1", "mine")
 
@@ -145,12 +152,14 @@ def test_of_two_live_pods_with_one_number_the_newest_is_the_hub() -> None:
     old = pod("x-0-old", "10.0.0.1", index=0, created="2026-01-01T00:00:00Z")
     new = pod("x-0-new", "10.0.0.2", index=0, created="2026-01-01T00:00:30Z")
     one = pod("x-1", "10.0.0.3", index=1)
-    peers = choose(view("x-1", old, new, one), settings())
+    peers = choose_peers(view("x-1", old, new, one), settings())
     assert peers is not None
     assert peers.hub == "10.0.0.2"
-    assert choose(view("x-0-old", old, new, one), settings()) is None
-    assert "x-0-new is newer and has this pod's number 0" in missing(view("x-0-old", old, new, one), settings())
-    replaced = choose(view("x-1", leaving(old), new, one), settings())
+    assert choose_peers(view("x-0-old", old, new, one), settings()) is None
+    assert "x-0-new is newer and has this pod's number 0" in describe_missing(
+        view("x-0-old", old, new, one), settings()
+    )
+    replaced = choose_peers(view("x-1", leaving(old), new, one), settings())
     assert replaced is not None
     assert replaced.hub == "10.0.0.2"
 
@@ -158,25 +167,25 @@ def test_of_two_live_pods_with_one_number_the_newest_is_the_hub() -> None:
 def test_the_own_pod_runs_whatever_the_api_server_has_heard() -> None:
     mine = pod("x-a", index=1)
     hub = pod("x-b", "10.0.0.1", index=0)
-    assert choose(view("x-a", mine, hub), settings()) is None
+    assert choose_peers(view("x-a", mine, hub), settings()) is None
     for known in ({"pod_ip": "10.0.0.7"}, {"training_address": "10.0.0.7"}):
-        peers = choose(view("x-a", mine, hub), settings(**known))
+        peers = choose_peers(view("x-a", mine, hub), settings(**known))
         assert peers is not None
         assert (peers.me.address, peers.me.training_address) == ("10.0.0.7", "10.0.0.7")
     unnumbered = view("x-a", pod("x-a"), B, C)
-    assert choose(unnumbered, settings(training_address="192.168.0.1")) is None  # not what the others see
-    assert choose(unnumbered, settings(pod_ip="10.0.0.9")) is not None
+    assert choose_peers(unnumbered, settings(training_address="192.168.0.1")) is None  # not what the others see
+    assert choose_peers(unnumbered, settings(pod_ip="10.0.0.9")) is not None
 
 
 def test_the_training_address_is_told_apart() -> None:
-    peers = choose(view("x-a", A, B, C), settings(training_address="192.168.0.1"))
+    peers = choose_peers(view("x-a", A, B, C), settings(training_address="192.168.0.1"))
     assert peers is not None
     assert (peers.me.address, peers.me.training_address) == ("10.0.0.9", "192.168.0.1")
 
 
 def test_members_are_those_who_are_there_with_what_is_known_of_them() -> None:
     ended_pod, pending = ended(pod("x-d", "10.0.0.1"), 1), pod("x-e")
-    members = there(view("x-a", A, B, ended_pod, pending), settings(training_address="192.168.0.1"))
+    members = present_members(view("x-a", A, B, ended_pod, pending), settings(training_address="192.168.0.1"))
     assert sorted((m.pod, m.address, m.training_address) for m in members) == [
         ("x-a", "10.0.0.9", "192.168.0.1"),
         ("x-b", "10.0.0.10", "10.0.0.10"),
@@ -198,7 +207,7 @@ def test_members_are_those_who_are_there_with_what_is_known_of_them() -> None:
 )
 def test_what_can_never_fit_is_an_error(me: Json, others: tuple[Json, ...], more: dict[str, Any], said: str) -> None:
     with pytest.raises(Failure, match=said) as caught:
-        choose(view("x-a", me, *others), settings(**more))
+        choose_peers(view("x-a", me, *others), settings(**more))
     assert caught.value.code is Exit.CONFIG
 
 
@@ -224,7 +233,7 @@ def test_what_can_never_fit_is_an_error(me: Json, others: tuple[Json, ...], more
     ],
 )
 def test_a_pod_that_is_held_up_is_explained(held_up: Json, said: str) -> None:
-    assert said in kube_pods.pod(held_up, None).why
+    assert said in kube_pods.pod(held_up, None).reason
 
 
 def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
@@ -232,29 +241,32 @@ def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
     stuck["status"]["phase"] = "Pending"
     for hub in (A, pod("x-a", "10.0.0.99")):
         seen = view("x-a", hub, B, stuck)
-        assert choose(seen, settings()) is not None  # its address is its place among them
-        assert not complete(seen, settings())
-        assert missing(seen, settings()) == "2 of 3; x-c is Pending: container trainer: ImagePullBackOff: Back-off"
+        assert choose_peers(seen, settings()) is not None  # its address is its place among them
+        assert not all_run(seen, settings())
+        assert (
+            describe_missing(seen, settings())
+            == "2 of 3; x-c is Pending: container trainer: ImagePullBackOff: Back-off"
+        )
 
 
 def test_a_running_init_container_is_what_a_pod_waits_for() -> None:
     made = waiting(pod("x-b"), "PodInitializing")
     made["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {}}}]
-    assert kube_pods.pod(made, None).why == "Pending: init container fetch: runs"
+    assert kube_pods.pod(made, None).reason == "Pending: init container fetch: runs"
 
 
 def test_a_member_that_reads_two_pods_speaks_of_the_hub_alone() -> None:
     seen = view("x-1", pod("x-0", "10.0.0.1", index=0), pod("x-1", "10.0.0.2", index=1))
-    seen.whole = False
-    assert missing(seen, settings()) == "the hub's pod x-0 (10.0.0.1) is there"
+    seen.has_all = False
+    assert describe_missing(seen, settings()) == "the hub's pod x-0 (10.0.0.1) is there"
     seen = view("x-1", pod("x-0", index=0), pod("x-1", "10.0.0.2", index=1))
-    seen.whole = False
-    assert missing(seen, settings()) == "x-0 is Pending: container trainer: ContainerCreating"
+    seen.has_all = False
+    assert describe_missing(seen, settings()) == "x-0 is Pending: container trainer: ContainerCreating"
 
 
 def test_missing_names_a_few_and_counts_the_rest() -> None:
     hub = pod("x-0", "10.0.0.1", index=0)
-    text = missing(view("x-0", hub), settings(size=20))
+    text = describe_missing(view("x-0", hub), settings(size=20))
     assert text.startswith("1 of 20; there is no pod with number 1; ")
     assert text.endswith("; and 14 more")
 
@@ -285,33 +297,39 @@ def of_role(role: str, **more: Any) -> FinderSettings:
 def test_the_pods_of_two_jobs_are_one_gang_whose_hub_is_trainer_0() -> None:
     for me, role, rank in (("t-0", "trainer", 0), ("t-2", "trainer", 2), ("s-0", "pserver", 3), ("s-1", "pserver", 4)):
         whole = view(me, *SERVERS, *TRAINERS)
-        peers = choose(whole, of_role(role))
+        peers = choose_peers(whole, of_role(role))
         assert peers is not None
         assert (peers.rank, peers.me.rank, peers.hub) == (rank, rank, None if rank == 0 else "10.0.0.20")
         assert (peers.me.role, peers.identity) == (role, f"{me[0]}-uid")
-        assert complete(whole, of_role(role))
-        assert sorted(member.rank or 0 for member in there(whole, of_role(role))) == [0, 1, 2, 3, 4]
+        assert all_run(whole, of_role(role))
+        assert sorted(member.rank or 0 for member in present_members(whole, of_role(role))) == [0, 1, 2, 3, 4]
 
 
 def test_a_server_needs_the_first_trainer_only() -> None:
-    assert choose(view("s-1", SERVERS[1], TRAINERS[0]), of_role("pserver")) is not None
-    assert choose(view("s-1", *SERVERS, *TRAINERS[1:]), of_role("pserver")) is None
-    assert "no pod with number 0 of the trainers" in missing(view("s-1", *SERVERS, *TRAINERS[1:]), of_role("pserver"))
-    assert "no pod with number 1 of the pservers" in missing(view("t-0", SERVERS[0], *TRAINERS), of_role("trainer"))
+    assert choose_peers(view("s-1", SERVERS[1], TRAINERS[0]), of_role("pserver")) is not None
+    assert choose_peers(view("s-1", *SERVERS, *TRAINERS[1:]), of_role("pserver")) is None
+    assert "no pod with number 0 of the trainers" in describe_missing(
+        view("s-1", *SERVERS, *TRAINERS[1:]), of_role("pserver")
+    )
+    assert "no pod with number 1 of the pservers" in describe_missing(
+        view("t-0", SERVERS[0], *TRAINERS), of_role("trainer")
+    )
 
 
 def test_without_numbers_all_of_both_roles_must_be_there_and_a_trainer_leads() -> None:
     trainers = [pod(f"t-{i}", f"10.0.0.{20 + i}", owner="t-uid", role="trainer") for i in range(3)]
     servers = [pod(f"s-{i}", f"10.0.0.{10 + i}", owner="s-uid", role="pserver") for i in range(2)]
-    peers = choose(view("s-0", *trainers, *servers), of_role("pserver"))
+    peers = choose_peers(view("s-0", *trainers, *servers), of_role("pserver"))
     assert peers is not None
     assert (peers.hub, peers.rank) == ("10.0.0.20", None)
-    assert choose(view("s-0", *trainers, servers[0]), of_role("pserver")) is None
-    assert "1 more pservers must still be created" in missing(view("s-0", *trainers, servers[0]), of_role("pserver"))
+    assert choose_peers(view("s-0", *trainers, servers[0]), of_role("pserver")) is None
+    assert "1 more pservers must still be created" in describe_missing(
+        view("s-0", *trainers, servers[0]), of_role("pserver")
+    )
     third = pod("s-2", "10.0.0.12", owner="s-uid", role="pserver")
     two = [*trainers[:2], *servers, third]
-    assert choose(view("s-0", *two), of_role("pserver")) is None  # five pods, but not of the right roles
-    assert "3 live pods for 2 pservers" in missing(view("s-0", *two), of_role("pserver"))
+    assert choose_peers(view("s-0", *two), of_role("pserver")) is None  # five pods, but not of the right roles
+    assert "3 live pods for 2 pservers" in describe_missing(view("s-0", *two), of_role("pserver"))
 
 
 def test_of_the_other_role_only_the_newest_job_that_lives_counts() -> None:
@@ -321,23 +339,23 @@ def test_of_the_other_role_only_the_newest_job_that_lives_counts() -> None:
         for i in range(3)
     ]
     for found in ([*old, *new], [*new, *map(leaving, old)]):
-        peers = choose(view("s-1", *SERVERS, *found), of_role("pserver"))
+        peers = choose_peers(view("s-1", *SERVERS, *found), of_role("pserver"))
         assert peers is not None
         assert peers.hub == "10.0.0.20"
     newer_but_ended = [ended(pod("n-0", "10.0.2.0", index=0, owner="n", role="trainer", created="2027"), 0)]
-    assert other_job(view("s-1", *SERVERS, *TRAINERS, *newer_but_ended), of_role("pserver")) == "t-uid"
+    assert other_role_job(view("s-1", *SERVERS, *TRAINERS, *newer_but_ended), of_role("pserver")) == "t-uid"
 
 
 @pytest.mark.parametrize(("code", "final"), [(66, True), (71, True), (78, True), (69, False), (3, False), (0, False)])
 def test_a_pod_of_the_other_role_that_ended_for_good_is_known(code: int, final: bool) -> None:
     over = ended(pod("s-1", "10.0.0.11", index=1, owner="s-uid", role="pserver"), code, phase="Failed")
-    said = failed_for_good(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"))
+    said = other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"))
     assert said == (f"pod s-1 has ended: Error, exit code {code}" if final else "")
-    assert failed_for_good(view("s-0", *TRAINERS, SERVERS[0], over), of_role("pserver")) == ""
+    assert other_role_failure(view("s-0", *TRAINERS, SERVERS[0], over), of_role("pserver")) == ""
     again = pod("s-1-again", "10.0.0.12", index=1, owner="s-uid", role="pserver", created="2026-01-02T00:00:00Z")
-    assert failed_for_good(view("t-0", *TRAINERS, SERVERS[0], over, again), of_role("trainer")) == ""
+    assert other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over, again), of_role("trainer")) == ""
 
 
 def test_a_number_that_its_role_does_not_have_is_an_error() -> None:
     with pytest.raises(Failure, match="has number 2, but the job has 2 pservers: make LAUNCHER_PSERVERS"):
-        choose(view("s-2", pod("s-2", "10.0.0.1", index=2, role="pserver")), of_role("pserver"))
+        choose_peers(view("s-2", pod("s-2", "10.0.0.1", index=2, role="pserver")), of_role("pserver"))

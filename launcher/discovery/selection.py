@@ -1,0 +1,165 @@
+"""Which pods of a view belong to the job, and whether they are enough to join. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from launcher.base.kube_pods import ENDED, LEAVING, LIVE, Pod
+from launcher.discovery.finder import FinderSettings
+from launcher.discovery.ranks import are_numbered, roster
+from launcher.discovery.view import View
+from launcher.errors import FOR_GOOD, Exit, Failure
+from launcher.model import BOTH, OTHER_ROLE, PSERVER, TRAINER, Member, Peers
+
+
+def choose_peers(view: View, settings: FinderSettings) -> Peers | None:
+    """Return the peers, or None if more must be known to join. Raises Failure if the own number does not fit."""
+    me = own_pod(view, settings)
+    if me is None or not view.is_listed:
+        return None
+    _check_number(me, view.pods[me.uid].number, settings)
+    pods = [pod for pod in pods_of_job(view, settings, me) if _has_place(pod)]
+    numbered = are_numbered([_member(pod, settings) for pod in [*pods, me]])
+    hub = _numbered_hub(pods, me) if numbered else _first_of_all(pods, settings)
+    if hub is None or me not in pods:
+        return None
+    return Peers(
+        me=_member(me, settings, me.uid),
+        hub=None if hub == me.uid else view.pods[hub].address,
+        identity=me.job,
+        rank=me.number,
+    )
+
+
+def present_members(view: View, settings: FinderSettings) -> list[Member]:
+    """Return the members whose pods are live and have an address, one per number."""
+    return [_member(pod, settings, view.own) for pod in _present(view, settings)]
+
+
+def all_run(view: View, settings: FinderSettings) -> bool:
+    """Return whether the pods of all members run: nothing more can be learnt for joining."""
+    pods = _present(view, settings)
+    return len(pods) == settings.size and all(map(runs, pods))
+
+
+def other_role_job(view: View, settings: FinderSettings) -> str | None:
+    """Return the identity of the other role's pods: of several, the newest that has live pods."""
+    if settings.role == BOTH:
+        return None
+    jobs: dict[str, list[Pod]] = {}
+    for pod in view.pods.values():
+        if pod.role == OTHER_ROLE[settings.role] and pod.job:
+            jobs.setdefault(pod.job, []).append(pod)
+
+    def age(job: str) -> tuple[bool, str]:
+        return any(pod.state == LIVE for pod in jobs[job]), min(pod.created for pod in jobs[job])
+
+    return max(jobs, key=age, default=None)
+
+
+def other_role_failure(view: View, settings: FinderSettings) -> str:
+    """Say which pod of the other role has failed for good; empty if none has, or if another has replaced it."""
+    me = own_pod(view, settings)
+    pods = pods_of_job(view, settings, me) if me and view.is_listed else []
+    others = [pod for pod in pods if pod.role != settings.role]
+    expected = settings.size - settings.shape.count(settings.role)
+    if sum(pod.state == LIVE for pod in others) >= expected:
+        return ""
+    failed = [pod for pod in newest_per_number(others) if pod.state == ENDED and pod.exit_code in FOR_GOOD]
+    return f"pod {failed[0].name} has ended: {failed[0].reason}" if failed else ""
+
+
+def own_pod(view: View, settings: FinderSettings) -> Pod | None:
+    """Return this pod, if known: as live even before the API server has it so, and with the address given to it."""
+    me = view.pods.get(view.own or "")
+    if me is None:
+        return None
+    me = _with_rank(me, settings, settings.role)
+    address = settings.pod_ip or me.address
+    if me.number is not None:  # its address does not set its rank, so that of the training device will do
+        address = address or settings.training_address
+    return replace(me, address=address, state=LEAVING if me.state == LEAVING else LIVE, reason="")
+
+
+def pods_of_job(view: View, settings: FinderSettings, me: Pod) -> list[Pod]:
+    """Return the pods of this job with their ranks as numbers: not those of an older job or another revision."""
+    jobs = {settings.role: me.job}
+    if settings.role != BOTH:
+        jobs[OTHER_ROLE[settings.role]] = other_role_job(view, settings)
+    found = []
+    for pod in view.pods.values():
+        role = settings.role if pod.uid == me.uid or settings.role == BOTH else pod.role
+        if role not in jobs or pod.job != jobs[role]:
+            continue
+        if pod.number is None or pod.number < settings.shape.count(role):
+            found.append(me if pod.uid == me.uid else _with_rank(pod, settings, role))
+    return found
+
+
+def runs(pod: Pod) -> bool:
+    """Return whether the pod runs. One whose image cannot be pulled may have an address, but does not."""
+    return _has_place(pod) and not pod.reason
+
+
+def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pod that counts for each number: the newest of the live ones. Pods without numbers all count."""
+    newest: dict[int | str, Pod] = {}
+    for pod in sorted(pods, key=lambda pod: (_has_place(pod), pod.state == LIVE, pod.created, pod.uid)):
+        newest[pod.uid if pod.number is None else pod.number] = pod
+    return list(newest.values())
+
+
+def by_role(pods: list[Pod], settings: FinderSettings) -> dict[str, tuple[list[Pod], int]]:
+    """Return the pods of each role, and how many it should have."""
+    roles = [BOTH] if settings.role == BOTH else [TRAINER, PSERVER]
+    return {role: ([pod for pod in pods if pod.role == role], settings.shape.count(role)) for role in roles}
+
+
+def _with_rank(pod: Pod, settings: FinderSettings, role: str) -> Pod:
+    """Return the pod with its rank in the gang as its number, which until then counts within its role."""
+    return replace(pod, role=role, number=None if pod.number is None else settings.shape.rank(role, pod.number))
+
+
+def _has_place(pod: Pod) -> bool:
+    return pod.state == LIVE and bool(pod.address)
+
+
+def _present(view: View, settings: FinderSettings) -> list[Pod]:
+    me = own_pod(view, settings)
+    return newest_per_number(pod for pod in pods_of_job(view, settings, me) if _has_place(pod)) if me else []
+
+
+def _member(pod: Pod, settings: FinderSettings, own: str | None = None) -> Member:
+    training = settings.training_address if pod.uid == own else ""
+    return Member(pod.name, pod.uid, pod.address, training or pod.address, pod.number, pod.role)
+
+
+def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None:
+    count = settings.shape.count(settings.role)
+    if number is not None and number >= count:
+        members = "members" if settings.role == BOTH else f"{settings.role}s"
+        variable = "LAUNCHER_PSERVERS" if settings.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
+        raise Failure(
+            Exit.CONFIG,
+            f"pod {me.name} has number {number}, but the job has {count} {members}: "
+            f"make {variable} equal to the number of pods",
+        )
+    if settings.rank is not None and settings.rank != me.number:
+        has = "no number" if number is None else f"number {number}"
+        raise Failure(
+            Exit.CONFIG,
+            f"LAUNCHER_RANK is {settings.shape.number(settings.rank)}, but for Kubernetes pod {me.name} has {has}, "
+            "which all others go by: leave LAUNCHER_RANK out, or use LAUNCHER_DISCOVERY=dns or static",
+        )
+
+
+def _numbered_hub(pods: list[Pod], me: Pod) -> str | None:
+    newest = {pod.number: pod.uid for pod in newest_per_number(pods)}
+    return newest.get(0) if newest.get(me.number) == me.uid else None
+
+
+def _first_of_all(pods: list[Pod], settings: FinderSettings) -> str | None:
+    if any(len(of_role) != count for of_role, count in by_role(pods, settings).values()):
+        return None
+    return roster([_member(pod, settings) for pod in pods]).members[0].uid
