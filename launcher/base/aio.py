@@ -1,4 +1,4 @@
-"""Run what blocks outside of the event loop, and bound what is awaited."""
+"""Blocking work beside the event loop, and waits with a bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 def off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-    """Run `work` in a thread of its own: what may block for ever (a stalled volume) must hold neither loop nor pool."""
+    """Run `work` in a new thread, and return a future of its result.
+
+    Not in a pool: work on a stalled volume may block for ever, and would keep the pool's thread.
+    """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
@@ -29,16 +32,19 @@ def off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         try:
             loop.call_soon_threadsafe(settle, *outcome)
         except RuntimeError:
-            pass  # the loop has ended meanwhile: nobody waits any more
+            pass  # the loop has ended: there is no one to tell
 
     threading.Thread(target=run, daemon=True, name=getattr(work, "__name__", "off-loop")).start()
     return result
 
 
 async def bounded(work: Awaitable[T], within: float) -> T:
-    """Like asyncio.wait_for, which before Python 3.12 can lose a cancellation that comes together with the result."""
+    """Await `work` for at most `within` seconds, then cancel it and raise asyncio.TimeoutError.
+
+    asyncio.wait_for can lose a cancellation that comes together with the result, before Python 3.12.
+    """
     task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to see it
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # its exception may not be awaited
     try:
         done, _ = await asyncio.wait([task], timeout=within)
         if not done:

@@ -1,4 +1,4 @@
-"""The time of day as files and messages show it."""
+"""The current time, as files and messages show it."""
 
 import time
 

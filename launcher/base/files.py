@@ -1,12 +1,11 @@
-"""Small files on the volume, written so that nobody ever reads half of one. All of this blocks: call it off the loop.
+"""Small files on the volume: readers see each whole or not at all. All functions block: call them in `off_loop`.
 
-Temporary files are hidden, lie beside what they become and have names of their own, so writers in several pods never
-share one. A crash in the middle leaves a few KiB that nobody reads; they are left alone, since another pod may still
-be writing.
+Temporary files are hidden, in the same folder, and have random names, so that writers in several pods never share one.
+A crash leaves a few KiB behind. They are not removed, since another pod may still be writing.
 
-Whatever is written here, the next attempt may have to write again, under another uid: files are open to all (0666),
-folders too (0777). That goes for the job's secret as well: who may write on the volume may already change the
-configuration and so what the trainers run; the secret keeps strangers on the network out.
+The next attempt may have to write the same files under another uid. So files and folders are open to all (0666, 0777),
+the job's secret, too: it keeps others on the network out. Who can write on the volume can change the training program
+anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 _ADVICE = {
     errno.ENOSPC: "free some space there, or give it a larger volume",
-    errno.EDQUOT: "the quota there is used up: free some space, or have it raised",
+    errno.EDQUOT: "the quota there is used up: free some space, or ask for more",
     errno.EEXIST: "something that is no folder is in the way: choose another place, or move it",
     errno.ENOTDIR: "something that is no folder is in the way: choose another place, or move it",
     errno.EROFS: "it is mounted read-only: mount it writable",
@@ -33,24 +32,24 @@ _ADVICE = {
 }
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES}
-_PATIENCE = 10.0  # seconds until a claim whose maker has not finished counts as left behind
+_CLAIM = 10.0  # seconds; an older claim is from a process that has died
 _POLL = 0.05
 
 
 class FromVolume(Protocol):
-    """Gives what the work gives, which blocks as long as the volume does; Failure when that is too long."""
+    """Runs blocking work on the volume and returns its result. Raises Failure if the volume does not answer."""
 
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
 def shown(path: str | bytes) -> str:
-    """A path for people: what cannot be printed is escaped."""
+    """Return the text for people: unprintable characters are escaped."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def cannot_write(path: str | bytes, error: OSError) -> Failure:
-    """What a failed write means to the user: CANNOT_WRITE where it is refused or full, IO_FAILED for all else."""
+    """Return the failure of a write: CANNOT_WRITE if it is refused or the volume is full, else IO_FAILED."""
     words = os.strerror(error.errno) if error.errno else str(error)
     advice = _ADVICE.get(error.errno or 0)
     if advice:
@@ -59,7 +58,7 @@ def cannot_write(path: str | bytes, error: OSError) -> Failure:
 
 
 def cannot_read(path: str | bytes, error: OSError) -> Failure:
-    """What a failed read means to the user."""
+    """Return the failure of a read."""
     if isinstance(error, FileNotFoundError):
         return Failure(Exit.IO_FAILED, f"{shown(path)} vanished while it was read: is something still working there?")
     advice = "check the volume that it is on"
@@ -70,7 +69,7 @@ def cannot_read(path: str | bytes, error: OSError) -> Failure:
 
 
 def write_atomically(path: str, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new, and a crash loses neither."""
+    """Write a file. Readers see the old content or the new one; after a crash one of them is there."""
     with _failing(path):
         temporary = _write_beside(path, data)
         try:
@@ -82,11 +81,10 @@ def write_atomically(path: str, data: bytes) -> None:
 
 
 def create_once(path: str, data: bytes) -> bytes:
-    """Create a file unless it is there already; gives what is there in the end, the same to all who call this.
+    """Create a file unless it exists. Return its content, which is the same for all callers.
 
-    Where the file system has no hard links, the one who may create it is found by a claim file instead. What is lost
-    then: if the claim's maker dies in the middle, the others wait 10 s; and should two of them take over in the same
-    instant, they may be given different contents.
+    Without hard links a claim file decides who creates it. If its maker dies, the others wait 10 s. If two of them take
+    over at the same instant, they may return different contents.
     """
     with _failing(path):
         there = content(path)
@@ -105,7 +103,7 @@ def create_once(path: str, data: bytes) -> bytes:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and what is missing above it, writable by all."""
+    """Make a folder and its missing parents, writable by all."""
     with _failing(path):
         missing = []
         while path and not os.path.isdir(path):
@@ -151,18 +149,18 @@ def _write_beside(path: str, data: bytes) -> str:
 
 def _open_to_all(path: str, mode: int) -> None:
     try:
-        os.chmod(path, mode)  # beyond the umask; some mounts keep their own modes and refuse
+        os.chmod(path, mode)  # regardless of the umask; some mounts have fixed modes and refuse
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
             raise
 
 
 def _settle(temporary: str, path: str) -> None:
-    """Make `path` from the temporary file unless it is there."""
+    """Make `path` from the temporary file unless it exists."""
     try:
         os.link(temporary, path)
     except FileExistsError:
-        pass  # somebody else, or ourselves: NFS may repeat a request whose answer was lost
+        pass  # made by another pod, or by this one: NFS may repeat a request whose answer was lost
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -172,14 +170,14 @@ def _settle(temporary: str, path: str) -> None:
 def _settle_by_claim(temporary: str, path: str) -> None:
     folder, name = os.path.split(path)
     claim = os.path.join(folder, f".{name}.claim")
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _CLAIM
     while not os.path.exists(path):
         try:
             os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
             if time.monotonic() > deadline:
                 _remove(claim)
-                deadline = time.monotonic() + _PATIENCE
+                deadline = time.monotonic() + _CLAIM
             time.sleep(_POLL)
             continue
         try:
@@ -190,7 +188,7 @@ def _settle_by_claim(temporary: str, path: str) -> None:
 
 
 def content(path: str) -> bytes | None:
-    """What a file holds; None where there is none."""
+    """Return the content of a file, or None if there is none."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -199,7 +197,7 @@ def content(path: str) -> bytes | None:
 
 
 def is_there(path: str) -> bool:
-    """Only what is not there counts as missing: a volume that fails must not pass for an empty one."""
+    """Return whether the path exists. Raises Failure if the volume does not tell: it must not pass for an empty one."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -217,7 +215,7 @@ def _remove(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make this name last, where the file system can: SMB and some FUSE mounts cannot sync a folder."""
+    """Make the file's name durable, if the file system can: SMB and some FUSE mounts cannot sync a folder."""
     try:
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -1,7 +1,7 @@
-"""Heavy or killable work in a child: one of our own modules, asked by a line of JSON, answering in lines of JSON.
+"""A child process for heavy work, or for work that must be killable: it runs one module of this package.
 
-The memory of what it imports ends with it, and it can be killed whatever a volume or a server does to it.
-Its own side of this is launcher.base.helper_child.
+Its request is one line of JSON, its messages are lines of JSON. The memory of its imports is freed when it ends, and a
+stalled volume or server cannot keep it from being killed. launcher.base.helper_child is the child's side.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from launcher.base.aio import bounded, off_loop
 from launcher.base.spawn import ended, own_module, spawn
 
 _LINE_LIMIT = 16 * 1024 * 1024
-_TAIL = 4096  # of standard error: enough for its last line
-_PATIENCE = 1.0  # seconds for what a healthy kernel does at once
+_TAIL = 4096  # bytes of standard error that are kept: enough for its last line
+_PATIENCE = 1.0  # seconds; a healthy kernel ends a killed process at once
 
 
 class Helper:
-    """A child running `python -m MODULE`. Iterate over `messages()`; `close()` ends it and is always due."""
+    """A child that runs `python -m MODULE`. Always close it.
+
+    code: its exit code, once all messages are read
+    """
 
     def __init__(self, module: str, request: Mapping[str, Any], env: Mapping[str, str]) -> None:
         self._argv = own_module(module)
@@ -32,19 +35,19 @@ class Helper:
         self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
         self._errors = _Tail()
         self._transports: list[asyncio.ReadTransport] = []
-        self.code: int | None = None  # the exit code, once all messages are read
+        self.code: int | None = None
 
     async def start(self) -> None:
-        """Start the child now, before anybody reads its messages. Harmless when it runs already."""
+        """Start the child before its messages are read. Does nothing if it runs already."""
         await self._started()
 
     async def messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Start the child and give what it says, until it has closed its output and ended."""
+        """Start the child and iterate over its messages, until it has closed its output and ended."""
         child = await self._started()
         reader = asyncio.StreamReader(limit=_LINE_LIMIT)
         await self._read(child.stderr, self._errors)
         await self._read(child.stdout, asyncio.StreamReaderProtocol(reader))
-        while (line := await reader.readline()).endswith(b"\n"):  # a last line without its end was cut by a kill
+        while (line := await reader.readline()).endswith(b"\n"):  # a kill cuts the last line short
             yield json.loads(line)
         self.code = await ended(child)
         try:
@@ -53,11 +56,11 @@ class Helper:
             pass  # a grandchild holds it open
 
     def last_words(self) -> str:
-        """The last line on the child's standard error: of a traceback, the line that says what happened."""
+        """Return the last line of the child's standard error: of a traceback, the one with the exception."""
         return self._errors.last_line()
 
     async def close(self) -> None:
-        """Kill the child with all that it started. Waits for its end only as long as a healthy kernel needs."""
+        """Kill the child and all that it started, and wait for its end for a moment."""
         if self._starting is None:
             return
         await asyncio.wait([self._starting], timeout=_PATIENCE)
@@ -85,29 +88,29 @@ class Helper:
         try:
             self.code = await bounded(ended(child), _PATIENCE)
         except asyncio.TimeoutError:
-            pass  # held by a stalled volume: it ends when the volume lets go
+            pass  # a stalled volume holds it: it ends later
 
     async def _started(self) -> subprocess.Popen[bytes]:
         if self._starting is None:
             self._starting = off_loop(self._spawn)
-        # Shielded: whoever is cancelled here still leaves a child that `close` knows of.
+        # Shielded, so that `close` finds the child even if this start is cancelled.
         return await asyncio.shield(self._starting)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        # Not in the work directory: `-m` looks there first, and it may hold a json.py of the user's.
+        # Not in the work directory: `-m` imports from there first, and a user's json.py may be in it.
         child = spawn(self._argv, env=self._env, cwd="/", stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
         assert child.stdin is not None
         try:
             child.stdin.write(self._request)
         except BrokenPipeError:
-            pass  # it died at once: its exit code says more than this
+            pass  # it has ended already: its exit code says why
         child.stdin.close()
         return child
 
 
 class _Tail(asyncio.Protocol):
-    """Reads all of standard error, so that the child never waits for it, and keeps the end."""
+    """Reads all of standard error, so that the child never blocks on it, and keeps the end."""
 
     def __init__(self) -> None:
         self._tail = b""

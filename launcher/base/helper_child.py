@@ -1,4 +1,4 @@
-"""The child's side of launcher.base.helper: read the request, answer in lines of JSON, end with the parent."""
+"""The child's side of launcher.base.helper: reads the request, sends messages, ends with the parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Answers:
-    """Where a child says what it found. Anything else that it prints goes to standard error."""
+    """Sends messages to the parent. All else that this process prints goes to standard error from now on."""
 
     def __init__(self) -> None:
         sys.stdout.flush()
@@ -21,7 +21,7 @@ class Answers:
         threading.Thread(target=self._end_with_reader, daemon=True).start()
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Write one line. Ends this process when nobody reads any more."""
+        """Send one message. Ends this process if the parent does not read any more."""
         line = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         try:
             with self._lock:
@@ -31,8 +31,8 @@ class Answers:
             os._exit(0)
 
     def _end_with_reader(self) -> None:
-        # A killed launcher closes its end of the pipe, which shows here as an error even if nothing is written.
-        # PR_SET_PDEATHSIG would not do: it fires at the end of the thread that started this process.
+        # The kernel reports the closed end of a killed launcher as an error, even if nothing is written here.
+        # PR_SET_PDEATHSIG does not do: it fires at the end of the thread that started this process.
         poll = select.poll()
         poll.register(self._out, 0)
         poll.poll()
@@ -40,6 +40,6 @@ class Answers:
 
 
 def request() -> dict[str, Any]:
-    """What this child was asked to do."""
+    """Read the request."""
     asked: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     return asked

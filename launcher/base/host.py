@@ -1,4 +1,4 @@
-"""Addresses: how they are written with a port, how they sort, which of them this host holds. IPv4 and IPv6 alike."""
+"""What this host has: network addresses, IPv4 and IPv6 alike, and GPUs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kuber
 
 
 def host_port(host: str, port: int) -> str:
-    """`10.0.0.9:7164`, `name:7164` or `[fd00::9]:7164`."""
+    """Return `10.0.0.9:7164`, `name:7164` or `[fd00::9]:7164`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_address(text: str) -> bool:
-    """Whether this is an IP address, and not a name."""
+    """Return whether this is an IP address, and not a name."""
     return parsed(text) is not None
 
 
 def parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """The address that this text means, however it is spelled; None for a name."""
+    """Return the address in this text, IPv6-mapped IPv4 as IPv4; None for a name."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -35,7 +35,7 @@ def parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def sort_key(address: str) -> tuple[int, int]:
-    """Numeric order: 10.0.0.9 comes before 10.0.0.10, and all of IPv4 before IPv6. ValueError for a name."""
+    """Return a key for numeric order: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6. Raises ValueError for a name."""
     number = parsed(address)
     if number is None:
         raise ValueError(f"{address!r} is not an IP address")
@@ -43,30 +43,30 @@ def sort_key(address: str) -> tuple[int, int]:
 
 
 def device_names() -> list[str]:
-    """The network devices with their aliases (`lo:2`), by name."""
+    """Return the names of network devices and their aliases (`lo:2`), sorted."""
     return sorted(psutil.net_if_addrs())
 
 
 def device_address(device: str) -> str | None:
-    """The address of a network device or of its alias; IPv4 if it has one, never a link-local IPv6 address."""
+    """Return the address of a network device or alias, preferably IPv4; None if it has none but link-local ones."""
     found = _of_device(device)
     return next((address for address in found if ":" not in address), found[0] if found else None)
 
 
 def own_address() -> str | None:
-    """The first address on any device that is not a loopback address; IPv4 if there is any."""
+    """Return the first address that is not a loopback address, preferably IPv4."""
     found = [a for name in device_names() for a in _of_device(name) if not ip_address(a).is_loopback]
     return min(found, key=lambda address: ":" in address, default=None)
 
 
 def held_here() -> frozenset[IPv4Address | IPv6Address]:
-    """All addresses of this host: ask `is_held` with them."""
+    """Return all addresses of this host, for `is_held`."""
     found = (parsed(address) for name in psutil.net_if_addrs() for address in _of_device(name))
     return frozenset(address for address in found if address is not None)
 
 
 def is_held(address: str, held: Collection[IPv4Address | IPv6Address]) -> bool:
-    """Whether one of these is the address. All of 127.0.0.0/8 is not: only what a device really has."""
+    """Return whether the host has the address. Of 127.0.0.0/8 it has only those that a device really has."""
     return parsed(address) in held
 
 
@@ -77,7 +77,7 @@ def _of_device(device: str) -> list[str]:
 
 
 def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> int:
-    """As CUDA_VISIBLE_DEVICES says, else as many as the container was given: device files nvidia0, nvidia1, ..."""
+    """Return how many GPUs CUDA_VISIBLE_DEVICES lists; without it, how many device files nvidia0, ... there are."""
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return len([name for name in listed.split(",") if name.strip() not in ("", "-1", "NoDevFiles")])

@@ -1,4 +1,4 @@
-"""How the folders of saved passes are named: `pass-00000`, `pass-00001`, ..."""
+"""The folders of saved passes: `pass-00000`, `pass-00001`, ..."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _PASS = re.compile(r"pass-(\d{5,})")
 
 
 def pass_folder(save_dir: str, number: int) -> str:
-    """Where a pass is saved."""
+    """Return the folder of a pass."""
     return os.path.join(save_dir, f"pass-{number:05d}")
 
 
 def pass_number(save_dir: str, path: str) -> int | None:
-    """Which pass of this folder a path is."""
+    """Return the number of the pass that this path is; None if it is no pass of `save_dir`."""
     match = _PASS.fullmatch(os.path.basename(path))
     number = int(match.group(1)) if match else None
     return number if number is not None and path == pass_folder(save_dir, number) else None

@@ -1,7 +1,7 @@
-"""Starts processes and learns how they ended, without ever losing an exit code.
+"""Starts processes and waits for their exit codes, while orphans are reaped.
 
-Everything that this launcher starts is known from its fork on and collected as ours. Orphans, which fall to process 1
-or to a subreaper, are reaped only after a peek has shown that they are not ours: a plain waitpid(-1) steals exit codes.
+Process 1 and subreapers inherit orphans and must reap them. waitpid(-1) would also take the exit codes of our own
+children. So each child is registered from its fork on, and the reaper looks at a dead process before it collects it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# vfork would hold all threads of the launcher (it keeps Python's lock) while a stalled volume is loading the program.
+# vfork keeps Python's lock until the program is loaded: a stalled volume would stop all threads of the launcher.
 subprocess._USE_VFORK = False  # type: ignore[attr-defined]
 
 _own: dict[int, _Child] = {}  # forked here and not yet collected
 _adopted: set[int] = set()  # forked by other means and not yet collected
-_forking: set[int] = set()  # threads whose child may exist but is not yet in _own: while there are any, nobody reaps
+_forking: set[int] = set()  # threads whose child may exist but is not yet in _own; nothing is reaped meanwhile
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class _Child(subprocess.Popen[bytes]):
-    """A Popen that counts as ours from the moment of the fork, however long its program takes to load."""
+    """A Popen that is registered at its fork, not only when its program is loaded."""
 
     def __init__(self, forked: Callable[[int], None] | None, argv: Sequence[str], **options: Any) -> None:
         self._pid = 0
@@ -44,7 +44,7 @@ class _Child(subprocess.Popen[bytes]):
         return self._pid
 
     @pid.setter
-    def pid(self, pid: int | None) -> None:  # Popen sets None first, and the number right after the fork
+    def pid(self, pid: int | None) -> None:  # Popen sets None first, and the pid right after the fork
         if pid:
             self._pid = pid
             _own[pid] = self
@@ -54,17 +54,17 @@ class _Child(subprocess.Popen[bytes]):
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants become children of this process, as they do for process 1."""
+    """Make orphaned descendants children of this process, as they are of process 1."""
     if os.getpid() != 1:
-        import ctypes  # memory that process 1 does not need
+        import ctypes  # takes memory that process 1 does not need
 
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def heed_all_signals() -> None:
-    """Let no signal stay ignored that our parent ignored: exec hands that on to children, which Popen would not undo.
+    """Handle all signals that the parent process ignored: children inherit ignored signals, and Popen does not undo it.
 
-    Call it in the main thread, early. An ignored SIGCHLD would also make the kernel throw exit codes away.
+    Call it early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
     """
     kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}  # Popen restores the last two
     for number in signal.valid_signals() - kept:
@@ -73,17 +73,17 @@ def heed_all_signals() -> None:
 
 
 def adopt(pid: int) -> None:
-    """A child that was forked by other means is no orphan; its exit code is nobody's concern, the reaper takes it."""
+    """Register a child that was forked by other means: it is no orphan. The reaper drops its exit code."""
     _adopted.add(pid)
 
 
 def is_own(pid: int) -> bool:
-    """Whether this child was started here, in contrast to an orphan that fell to us."""
+    """Return whether this process started the child: else it is an orphan."""
     return pid in _own or pid in _adopted
 
 
 def own_module(name: str) -> list[str]:
-    """The command that runs one of our modules: by this very Python, which heeds PYTHON* variables if this one does."""
+    """Return the command that runs a module of this package, isolated from PYTHON* variables if this process is."""
     return [sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", name]
 
 
@@ -95,10 +95,10 @@ def spawn(
     forked: Callable[[int], None] | None = None,
     **pipes: Any,
 ) -> subprocess.Popen[bytes]:
-    """Popen in a session of its own. Blocks while the kernel loads the program: call it through `off_loop`.
+    """Start a process in a new session. Blocks until its program is loaded: call it in `off_loop`.
 
-    `forked` is told the process id at once. All signals are unblocked and at their defaults in the child: exec resets
-    the handled ones, and Popen those that Python ignores (SIGPIPE).
+    `forked` is called with the pid right after the fork. In the child all signals are unblocked and at their defaults:
+    exec resets the handled ones, Popen those that Python ignores (SIGPIPE).
     """
     thread = threading.get_ident()
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -111,8 +111,8 @@ def spawn(
 
 
 async def ended(child: subprocess.Popen[bytes]) -> int:
-    """The exit code of a child of `spawn`, as a shell would show it: 128 + n for signal n."""
-    reap_orphans()  # the fork of this child may have held the reaper off
+    """Wait for the end of a child of `spawn`, and return its exit code: 128 + n for signal n, as in a shell."""
+    reap_orphans()  # the fork of this child may have put the reaper off
     if child.returncode is None:
         loop = asyncio.get_running_loop()
         fd = os.pidfd_open(child.pid)
@@ -129,20 +129,20 @@ async def ended(child: subprocess.Popen[bytes]) -> int:
         finally:
             loop.remove_reader(fd)
             os.close(fd)
-    _forget(child)  # before its number is free again
+    _forget(child)  # before the kernel can reuse its pid
     code = child.wait()
     reap_orphans()
     return code if code >= 0 else 128 - code
 
 
 def reap_orphans() -> None:
-    """Collect everybody who is dead; the codes of ours are kept for `ended`. Call it on SIGCHLD, only on the loop."""
+    """Collect all dead children, and keep the exit codes of our own for `ended`. Call it on SIGCHLD, on the loop."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if dead is None or _forking:  # asked after the peek: what it saw may have been forked since the last look
+        if dead is None or _forking:  # checked last: the dead process may have been forked just now
             return
         child = _own.pop(dead.si_pid, None)
         _adopted.discard(dead.si_pid)
@@ -153,5 +153,5 @@ def reap_orphans() -> None:
 
 
 def _forget(child: subprocess.Popen[bytes]) -> None:
-    if _own.get(child.pid) is child:  # the number may be another child's by now
+    if _own.get(child.pid) is child:  # the pid may be another child's by now
         del _own[child.pid]

@@ -1,4 +1,4 @@
-"""Rows for people, in columns."""
+"""Tables in messages and command output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from launcher.base.files import shown
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:
-    """As text: what is None, or empty, is a dash, and what cannot be printed is escaped."""
+    """Return the rows as aligned columns. None and empty values become dashes; unprintable characters are escaped."""
     cells = [["-" if value in (None, "") else shown(str(value)) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)

@@ -85,7 +85,7 @@ def test_processes_that_create_once_get_the_same(tmp_path: Path) -> None:
 
 def test_a_claim_left_behind_does_not_hold_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", _raising(errno.EOPNOTSUPP))
-    monkeypatch.setattr(files, "_PATIENCE", 0.1)
+    monkeypatch.setattr(files, "_CLAIM", 0.1)
     (tmp_path / ".secret.claim").write_bytes(b"")
     assert files.create_once(str(tmp_path / "secret"), b"mine") == b"mine"
     assert os.listdir(tmp_path) == ["secret"]
