@@ -27,7 +27,7 @@ ENDED = "ended"  # its main container has ended for good; sidecars do not count
 class Pod:
     """A pod as discovery needs it.
 
-    job: the identity of the job, see `controller`
+    job: the identity of the job, see `job_identity`
     reason: why it does not run yet, or how it ended
     role: from the environment of its main container
     exit_code: of its main container, once that has ended
@@ -45,7 +45,7 @@ class Pod:
     exit_code: int | None = None
 
 
-def pod(seen: Json, job_id: str | None) -> Pod:
+def read_pod(seen: Json, job_id: str | None) -> Pod:
     """Return the pod of an API object. `job_id`: the identity given by the user, in place of the controller's."""
     meta, status = seen["metadata"], seen.get("status") or {}
     state = _state(seen)
@@ -54,58 +54,58 @@ def pod(seen: Json, job_id: str | None) -> Pod:
         name=meta["name"],
         state=state,
         address=status.get("podIP") or "",
-        number=number(seen),
-        job=job_id or controller(seen),
+        number=pod_number(seen),
+        job=job_id or job_identity(seen),
         created=meta.get("creationTimestamp") or "",
-        reason=became(seen) if state == ENDED else waits_for(seen),
-        role=role(seen),
-        exit_code=((own_container(seen).get("state") or {}).get("terminated") or {}).get("exitCode"),
+        reason=describe_end(seen) if state == ENDED else describe_wait(seen),
+        role=pod_role(seen),
+        exit_code=((main_container_status(seen).get("state") or {}).get("terminated") or {}).get("exitCode"),
     )
 
 
-def owner(seen: Json) -> Json:
+def controller_reference(seen: Json) -> Json:
     """Return the reference to the pod's controller; empty if it has none."""
     references = seen["metadata"].get("ownerReferences") or []
     return next((reference for reference in references if reference.get("controller")), {})
 
 
-def controller(seen: Json) -> str | None:
+def job_identity(seen: Json) -> str | None:
     """Return the identity of the job: the uid of the pod's controller, for a StatefulSet with its revision."""
-    by = owner(seen)
-    revision = labels(seen).get(_REVISION)
+    by = controller_reference(seen)
+    revision = pod_labels(seen).get(_REVISION)
     if by.get("kind") == "StatefulSet" and revision:
         return f"{by['uid']}-{revision}"
     return by.get("uid")
 
 
-def number(seen: Json) -> int | None:
+def pod_number(seen: Json) -> int | None:
     """Return the index in an Indexed Job, or the ordinal in a StatefulSet.
 
     The name alone does not tell: the random suffix of a Job's pod may be all digits.
     """
-    labelled = labels(seen)
+    labelled = pod_labels(seen)
     annotated = seen["metadata"].get("annotations") or {}
     for text in (labelled.get(INDEX), annotated.get(INDEX), labelled.get(ORDINAL)):
         if text and text.isdigit():
             return int(text)
-    by = owner(seen)
+    by = controller_reference(seen)
     name = seen["metadata"]["name"]
     stateful = labelled.get(STATEFUL_NAME) == name or by.get("kind") == "StatefulSet"
     digits = name.rpartition("-")[2]
     return int(digits) if stateful and digits.isdigit() else None
 
 
-def role(seen: Json) -> str:
+def pod_role(seen: Json) -> str:
     """Return LAUNCHER_ROLE of the main container. A value from a ConfigMap cannot be seen here."""
-    env = own_container_spec(seen).get("env") or []
+    env = main_container(seen).get("env") or []
     return next((each.get("value") for each in env if each["name"] == "LAUNCHER_ROLE" and each.get("value")), BOTH)
 
 
-def labels(seen: Json) -> dict[str, str]:
+def pod_labels(seen: Json) -> dict[str, str]:
     return seen["metadata"].get("labels") or {}
 
 
-def waits_for(seen: Json) -> str:
+def describe_wait(seen: Json) -> str:
     """Say why the pod does not run yet, in the words of Kubernetes; empty if nothing holds it up."""
     status = seen.get("status") or {}
     pending = status.get("phase", "Pending") == "Pending"
@@ -117,17 +117,17 @@ def waits_for(seen: Json) -> str:
         said = _held_up(container)
         if said or (pending and "running" in (container.get("state") or {})):
             return _reason(phase, f"init container {container['name']}", said or "runs")
-    own = own_container(seen)
+    own = main_container_status(seen)
     said = _held_up(own)
     if said:
         return _reason(phase, f"container {own['name']}", said)
     return phase if pending else ""
 
 
-def became(seen: Json) -> str:
+def describe_end(seen: Json) -> str:
     """Say how the pod ended, or what is about to end it; empty if it seems well."""
     status = seen.get("status") or {}
-    own = own_container(seen)
+    own = main_container_status(seen)
     said = [_reason(status.get("reason"), status.get("message")), _disruption(status)]
     state = own.get("state") or {}
     said.append(_ended(state.get("terminated")))
@@ -139,12 +139,12 @@ def became(seen: Json) -> str:
     return "; ".join(part for part in said if part)
 
 
-def silent_node(seen: Json) -> str:
+def describe_silent_node(seen: Json) -> str:
     """Say that the pod's node does not answer; empty if it seems to.
 
     The pod is then not ready any more, while its container still counts as ready.
     """
-    own = own_container(seen)
+    own = main_container_status(seen)
     conditions = (seen.get("status") or {}).get("conditions") or []
     lost = any(
         condition["type"] == "Ready"
@@ -156,16 +156,16 @@ def silent_node(seen: Json) -> str:
     return f"its node {seen['spec'].get('nodeName')} does not answer" if lost and fine else ""
 
 
-def own_container_spec(seen: Json) -> Json:
+def main_container(seen: Json) -> Json:
     """Return the spec of the main container, which is the launcher's, as kubectl chooses it."""
     containers: list[Json] = (seen.get("spec") or {}).get("containers") or [{}]
     name = (seen["metadata"].get("annotations") or {}).get(_MAIN)
     return next((container for container in containers if container.get("name") == name), containers[0])
 
 
-def own_container(seen: Json) -> Json:
+def main_container_status(seen: Json) -> Json:
     """Return the status of the main container; empty until there is one."""
-    name = own_container_spec(seen).get("name")
+    name = main_container(seen).get("name")
     statuses = (seen.get("status") or {}).get("containerStatuses") or []
     return next((status for status in statuses if status["name"] == name), {})
 
@@ -175,7 +175,7 @@ def _state(seen: Json) -> str:
         return LEAVING
     if (seen.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
         return ENDED
-    over = (own_container(seen).get("state") or {}).get("terminated")
+    over = (main_container_status(seen).get("state") or {}).get("terminated")
     policy = (seen.get("spec") or {}).get("restartPolicy", "Always")
     comes_back = policy == "Always" or (policy == "OnFailure" and over and over.get("exitCode"))
     return ENDED if over and not comes_back else LIVE

@@ -114,7 +114,7 @@ class PodWatcher:
         time.sleep(random.uniform(0, 0.5))
 
     def _update(self, changed: Json) -> None:
-        pod = kube_pods.pod(changed, self._asked["job_id"])
+        pod = kube_pods.read_pod(changed, self._asked["job_id"])
         if self._pods.get(pod.uid) != pod:
             self._pods[pod.uid] = pod
             self._send({"pod": asdict(pod)})
@@ -144,7 +144,7 @@ class PodWatcher:
     def _check_selection(self, own: Json, found: list[Json]) -> None:
         if any(each["metadata"]["uid"] == own["metadata"]["uid"] for each in found):
             return
-        has = ",".join(f"{key}={value}" for key, value in sorted(kube_pods.labels(own).items())) or "none"
+        has = ",".join(f"{key}={value}" for key, value in sorted(kube_pods.pod_labels(own).items())) or "none"
         raise Failure(
             Exit.CONFIG,
             f"{len(found) or 'no'} pods match {self._asked['selector']} in namespace {self._client.namespace}, "
@@ -178,7 +178,7 @@ def _look(asked: Json, client: KubeClient) -> str:
 
 
 def _description(found: Json) -> str:
-    return kube_pods.became(found) or kube_pods.silent_node(found)
+    return kube_pods.describe_end(found) or kube_pods.describe_silent_node(found)
 
 
 def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
@@ -187,10 +187,10 @@ def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
     Numbered members need number 0 of each role and themselves: 1,000 members that list 1,000 pods would overload the
     API server.
     """
-    number = kube_pods.number(own) if own else None
+    number = kube_pods.pod_number(own) if own else None
     if not own or not number:
         return selector, True
-    has = kube_pods.labels(own)
+    has = kube_pods.pod_labels(own)
     name = own["metadata"]["name"]
     first = {kube_pods.INDEX: "0", kube_pods.ORDINAL: "0"}
     if role == BOTH:  # else the hub is of another StatefulSet, whose name is not known

@@ -96,4 +96,4 @@ def _why_waiting(state: JobState, member: MemberState) -> str:
 
 def _is_running(access: KubeClient, member: MemberState) -> bool:
     pod = access.get("Pod", member.pod)
-    return pod is not None and "running" in (kube_pods.own_container(pod).get("state") or {})
+    return pod is not None and "running" in (kube_pods.main_container_status(pod).get("state") or {})

@@ -124,7 +124,7 @@ def _newest(pods: Iterable[Json]) -> dict[tuple[str, int], Json]:
     """Return the newest pod for each index of each Job."""
     newest: dict[tuple[str, int], Json] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
-        index, owner = kube_pods.number(pod), kube_pods.owner(pod)
+        index, owner = kube_pods.pod_number(pod), kube_pods.controller_reference(pod)
         if index is not None:
             newest[str(owner.get("name")), index] = pod
     return newest
@@ -137,25 +137,25 @@ def _role(job: Json) -> str:
 def _member(role: str, rank: int, pod: Json | None) -> MemberState:
     if pod is None:
         return MemberState(role, rank, "", WAITING, what="has no pod")
-    name, container = pod["metadata"]["name"], kube_pods.own_container_spec(pod)["name"]
+    name, container = pod["metadata"]["name"], kube_pods.main_container(pod)["name"]
     terminated = _terminated(pod)
     if terminated:
         code = terminated.get("exitCode")
         phase = COMPLETE if code == 0 else FAILED
-        what = _first_line(terminated.get("message")) or kube_pods.became(pod)
+        what = _first_line(terminated.get("message")) or kube_pods.describe_end(pod)
         return MemberState(role, rank, name, phase, terminated.get("finishedAt") or "", code, what, container)
     if (pod.get("status") or {}).get("phase") == "Failed":  # such as a pod that was evicted before it started
-        return MemberState(role, rank, name, FAILED, what=kube_pods.became(pod), container=container)
-    running = (kube_pods.own_container(pod).get("state") or {}).get("running")
+        return MemberState(role, rank, name, FAILED, what=kube_pods.describe_end(pod), container=container)
+    running = (kube_pods.main_container_status(pod).get("state") or {}).get("running")
     if running is not None:
         what = "is being deleted" if pod["metadata"].get("deletionTimestamp") else ""
         return MemberState(role, rank, name, RUNNING, running.get("startedAt") or "", what=what, container=container)
     created = pod["metadata"].get("creationTimestamp") or ""
-    return MemberState(role, rank, name, WAITING, created, what=kube_pods.waits_for(pod), container=container)
+    return MemberState(role, rank, name, WAITING, created, what=kube_pods.describe_wait(pod), container=container)
 
 
 def _terminated(pod: Json) -> Json | None:
-    terminated: Json | None = (kube_pods.own_container(pod).get("state") or {}).get("terminated")
+    terminated: Json | None = (kube_pods.main_container_status(pod).get("state") or {}).get("terminated")
     return terminated
 
 
