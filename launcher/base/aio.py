@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+def run_in_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
     """Run `work` in a new thread, and return a future of its result.
 
     Not in a pool: work on a stalled volume may block for ever, and would keep the pool's thread.
@@ -38,7 +38,7 @@ def off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
     return result
 
 
-async def bounded(work: Awaitable[T], within: float) -> T:
+async def wait_within(work: Awaitable[T], within: float) -> T:
     """Await `work` for at most `within` seconds, then cancel it and raise asyncio.TimeoutError.
 
     asyncio.wait_for can lose a cancellation that comes together with the result, before Python 3.12.

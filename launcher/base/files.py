@@ -1,4 +1,4 @@
-"""Small files on the volume: readers see each whole or not at all. All functions block: call them in `off_loop`.
+"""Small files on the volume: readers see each whole or not at all. All functions block: call them in `run_in_thread`.
 
 Temporary files are hidden, in the same folder, and have random names, so that writers in several pods never share one.
 A crash leaves a few KiB behind. They are not removed, since another pod may still be writing.
@@ -42,7 +42,7 @@ class FromVolume(Protocol):
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
-def shown(path: str | bytes) -> str:
+def printable(path: str | bytes) -> str:
     """Return the text for people: unprintable characters are escaped."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
@@ -53,19 +53,21 @@ def cannot_write(path: str | bytes, error: OSError) -> Failure:
     words = os.strerror(error.errno) if error.errno else str(error)
     advice = _ADVICE.get(error.errno or 0)
     if advice:
-        return Failure(Exit.CANNOT_WRITE, f"cannot write {shown(path)}: {words}: {advice}")
-    return Failure(Exit.IO_FAILED, f"writing {shown(path)} failed: {words}: check the volume that it is on")
+        return Failure(Exit.CANNOT_WRITE, f"cannot write {printable(path)}: {words}: {advice}")
+    return Failure(Exit.IO_FAILED, f"writing {printable(path)} failed: {words}: check the volume that it is on")
 
 
 def cannot_read(path: str | bytes, error: OSError) -> Failure:
     """Return the failure of a read."""
     if isinstance(error, FileNotFoundError):
-        return Failure(Exit.IO_FAILED, f"{shown(path)} vanished while it was read: is something still working there?")
+        return Failure(
+            Exit.IO_FAILED, f"{printable(path)} vanished while it was read: is something still working there?"
+        )
     advice = "check the volume that it is on"
     if isinstance(error, PermissionError):
         advice = "give the user that this runs as the right to read it (uid, fsGroup)"
     words = os.strerror(error.errno) if error.errno else str(error)
-    return Failure(Exit.IO_FAILED, f"cannot read {shown(path)}: {words}: {advice}")
+    return Failure(Exit.IO_FAILED, f"cannot read {printable(path)}: {words}: {advice}")
 
 
 def write_atomically(path: str, data: bytes) -> None:
@@ -87,18 +89,20 @@ def create_once(path: str, data: bytes) -> bytes:
     over at the same instant, they may return different contents.
     """
     with _failing(path):
-        there = content(path)
+        there = read_if_exists(path)
         if there is not None:
             return there
         temporary = _write_beside(path, data)
         try:
             _settle(temporary, path)
-            there = content(path)
+            there = read_if_exists(path)
         finally:
             _remove(temporary)
         sync_folder(path)
     if there is None:
-        raise Failure(Exit.IO_FAILED, f"{shown(path)} vanished while it was created: is something cleaning up there?")
+        raise Failure(
+            Exit.IO_FAILED, f"{printable(path)} vanished while it was created: is something cleaning up there?"
+        )
     return there
 
 
@@ -187,7 +191,7 @@ def _settle_by_claim(temporary: str, path: str) -> None:
             _remove(claim)
 
 
-def content(path: str) -> bytes | None:
+def read_if_exists(path: str) -> bytes | None:
     """Return the content of a file, or None if there is none."""
     try:
         with open(path, "rb") as file:
@@ -196,7 +200,7 @@ def content(path: str) -> bytes | None:
         return None
 
 
-def is_there(path: str) -> bool:
+def exists(path: str) -> bool:
     """Return whether the path exists. Raises Failure if the volume does not tell: it must not pass for an empty one."""
     try:
         os.stat(path)

@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping
 from typing import IO, Any
 
-from launcher.base.aio import bounded, off_loop
-from launcher.base.spawn import ended, own_module, spawn
+from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.spawn import module_command, spawn, wait_for_exit
 
 _LINE_LIMIT = 16 * 1024 * 1024
 _TAIL = 4096  # bytes of standard error that are kept: enough for its last line
@@ -25,17 +25,17 @@ _PATIENCE = 1.0  # seconds; a healthy kernel ends a killed process at once
 class Helper:
     """A child that runs `python -m MODULE`. Always close it.
 
-    code: its exit code, once all messages are read
+    exit_code: once all messages are read
     """
 
     def __init__(self, module: str, request: Mapping[str, Any], env: Mapping[str, str]) -> None:
-        self._argv = own_module(module)
+        self._argv = module_command(module)
         self._request = json.dumps(request).encode() + b"\n"
         self._env = env
         self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
         self._errors = _Tail()
         self._transports: list[asyncio.ReadTransport] = []
-        self.code: int | None = None
+        self.exit_code: int | None = None
 
     async def start(self) -> None:
         """Start the child before its messages are read. Does nothing if it runs already."""
@@ -49,13 +49,13 @@ class Helper:
         await self._read(child.stdout, asyncio.StreamReaderProtocol(reader))
         while (line := await reader.readline()).endswith(b"\n"):  # a kill cuts the last line short
             yield json.loads(line)
-        self.code = await ended(child)
+        self.exit_code = await wait_for_exit(child)
         try:
-            await bounded(self._errors.complete.wait(), _PATIENCE)
+            await wait_within(self._errors.complete.wait(), _PATIENCE)
         except asyncio.TimeoutError:
             pass  # a grandchild holds it open
 
-    def last_words(self) -> str:
+    def last_error_line(self) -> str:
         """Return the last line of the child's standard error: of a traceback, the one with the exception."""
         return self._errors.last_line()
 
@@ -86,13 +86,13 @@ class Helper:
         except ProcessLookupError:
             pass
         try:
-            self.code = await bounded(ended(child), _PATIENCE)
+            self.exit_code = await wait_within(wait_for_exit(child), _PATIENCE)
         except asyncio.TimeoutError:
             pass  # a stalled volume holds it: it ends later
 
     async def _started(self) -> subprocess.Popen[bytes]:
         if self._starting is None:
-            self._starting = off_loop(self._spawn)
+            self._starting = run_in_thread(self._spawn)
         # Shielded, so that `close` finds the child even if this start is cancelled.
         return await asyncio.shield(self._starting)
 

@@ -20,7 +20,7 @@ class Answers:
         self._lock = threading.Lock()
         threading.Thread(target=self._end_with_reader, daemon=True).start()
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send one message. Ends this process if the parent does not read any more."""
         line = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         try:
@@ -39,7 +39,7 @@ class Answers:
         os._exit(0)
 
 
-def request() -> dict[str, Any]:
+def read_request() -> dict[str, Any]:
     """Read the request."""
     asked: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     return asked

@@ -20,10 +20,10 @@ def host_port(host: str, port: int) -> str:
 
 def is_address(text: str) -> bool:
     """Return whether this is an IP address, and not a name."""
-    return parsed(text) is not None
+    return parse_address(text) is not None
 
 
-def parsed(text: str) -> IPv4Address | IPv6Address | None:
+def parse_address(text: str) -> IPv4Address | IPv6Address | None:
     """Return the address in this text, IPv6-mapped IPv4 as IPv4; None for a name."""
     try:
         address = ip_address(text)
@@ -34,9 +34,9 @@ def parsed(text: str) -> IPv4Address | IPv6Address | None:
     return address
 
 
-def sort_key(address: str) -> tuple[int, int]:
+def address_order(address: str) -> tuple[int, int]:
     """Return a key for numeric order: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6. Raises ValueError for a name."""
-    number = parsed(address)
+    number = parse_address(address)
     if number is None:
         raise ValueError(f"{address!r} is not an IP address")
     return number.version, int(number)
@@ -59,15 +59,15 @@ def own_address() -> str | None:
     return min(found, key=lambda address: ":" in address, default=None)
 
 
-def held_here() -> frozenset[IPv4Address | IPv6Address]:
-    """Return all addresses of this host, for `is_held`."""
-    found = (parsed(address) for name in psutil.net_if_addrs() for address in _of_device(name))
+def local_addresses() -> frozenset[IPv4Address | IPv6Address]:
+    """Return all addresses of this host, for `is_among`."""
+    found = (parse_address(address) for name in psutil.net_if_addrs() for address in _of_device(name))
     return frozenset(address for address in found if address is not None)
 
 
-def is_held(address: str, held: Collection[IPv4Address | IPv6Address]) -> bool:
+def is_among(address: str, addresses: Collection[IPv4Address | IPv6Address]) -> bool:
     """Return whether the host has the address. Of 127.0.0.0/8 it has only those that a device really has."""
-    return parsed(address) in held
+    return parse_address(address) in addresses
 
 
 def _of_device(device: str) -> list[str]:

@@ -61,7 +61,7 @@ def become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def heed_all_signals() -> None:
+def handle_ignored_signals() -> None:
     """Handle all signals that the parent process ignored: children inherit ignored signals, and Popen does not undo it.
 
     Call it early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
@@ -72,17 +72,17 @@ def heed_all_signals() -> None:
             signal.signal(number, lambda *_: None)
 
 
-def adopt(pid: int) -> None:
+def register_fork(pid: int) -> None:
     """Register a child that was forked by other means: it is no orphan. The reaper drops its exit code."""
     _adopted.add(pid)
 
 
-def is_own(pid: int) -> bool:
+def is_own_child(pid: int) -> bool:
     """Return whether this process started the child: else it is an orphan."""
     return pid in _own or pid in _adopted
 
 
-def own_module(name: str) -> list[str]:
+def module_command(name: str) -> list[str]:
     """Return the command that runs a module of this package, isolated from PYTHON* variables if this process is."""
     return [sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", name]
 
@@ -95,7 +95,7 @@ def spawn(
     forked: Callable[[int], None] | None = None,
     **pipes: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a new session. Blocks until its program is loaded: call it in `off_loop`.
+    """Start a process in a new session. Blocks until its program is loaded: call it in `run_in_thread`.
 
     `forked` is called with the pid right after the fork. In the child all signals are unblocked and at their defaults:
     exec resets the handled ones, Popen those that Python ignores (SIGPIPE).
@@ -110,7 +110,7 @@ def spawn(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-async def ended(child: subprocess.Popen[bytes]) -> int:
+async def wait_for_exit(child: subprocess.Popen[bytes]) -> int:
     """Wait for the end of a child of `spawn`, and return its exit code: 128 + n for signal n, as in a shell."""
     reap_orphans()  # the fork of this child may have put the reaper off
     if child.returncode is None:
@@ -136,7 +136,7 @@ async def ended(child: subprocess.Popen[bytes]) -> int:
 
 
 def reap_orphans() -> None:
-    """Collect all dead children, and keep the exit codes of our own for `ended`. Call it on SIGCHLD, on the loop."""
+    """Collect dead children; keep the exit codes of our own for `wait_for_exit`. Call it on SIGCHLD, on the loop."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

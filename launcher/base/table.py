@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.base.files import shown
+from launcher.base.files import printable
 
 
-def table(rows: Sequence[Sequence[object]]) -> str:
+def format_table(rows: Sequence[Sequence[object]]) -> str:
     """Return the rows as aligned columns. None and empty values become dashes; unprintable characters are escaped."""
-    cells = [["-" if value in (None, "") else shown(str(value)) for value in row] for row in rows]
+    cells = [["-" if value in (None, "") else printable(str(value)) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)

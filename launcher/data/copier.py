@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.base.files import shown
+from launcher.base.files import printable
 from launcher.data import files, inspection, space, tree
 from launcher.data.files import PART
 from launcher.data.inspection import File, Link
@@ -78,7 +78,7 @@ class Copier:
         kind = self._pool.call(inspection.kind_of, source)
         if kind != "folder":
             raise self._missing(copy, "is not a folder" if kind else "does not exist", source)
-        self._progress.begin(f"{copy.what}: looking through {shown(source)}")
+        self._progress.begin(f"{copy.what}: looking through {printable(source)}")
         self._pool.on_tick = lambda: self._progress.update(len(copy.tree.files))
         tree.scan(self._pool, copy.tree)
         if not copy.tree.files and not copy.tree.links:
@@ -90,9 +90,9 @@ class Copier:
 
     def _missing(self, copy: _PlannedCopy, problem: str, path: bytes) -> Failure:
         above, found = self._pool.call(inspection.nearest_folder, path)
-        holds = f"{shown(above)} holds: {format_names(found) or 'nothing'}"
+        holds = f"{printable(above)} holds: {format_names(found) or 'nothing'}"
         advice = _advice(copy, os.fsdecode(above), found)
-        return Failure(Exit.NO_INPUT, f"{copy.what}: {shown(copy.source)} {problem}; {holds}: {advice}")
+        return Failure(Exit.NO_INPUT, f"{copy.what}: {printable(copy.source)} {problem}; {holds}: {advice}")
 
     def _log_special_entries(self, copy: _PlannedCopy) -> None:
         for paths, text in (
@@ -108,7 +108,7 @@ class Copier:
         unused = os.path.join(copy.job, str(copy.trainers), "data")
         if copy.trainers is not None and self._pool.call(inspection.kind_of, os.fsencode(unused)):
             log.warning(
-                f"{shown(unused)} is a shard that no trainer of this job reads: the data set was split for "
+                f"{printable(unused)} is a shard that no trainer of this job reads: the data set was split for "
                 f"more than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
             )
 
@@ -117,14 +117,16 @@ class Copier:
         first = os.path.relpath(source, copy.path).split(b"/")[0]
         onto_source = first != b".." and any(path.split(b"/")[0] == first for path in copy.tree.folders if path)
         if (copy.path + b"/").startswith(source + b"/") or onto_source:
-            text = f"{copy.what}: {shown(copy.source)} would be copied into itself, to {shown(copy.destination)}"
+            text = (
+                f"{copy.what}: {printable(copy.source)} would be copied into itself, to {printable(copy.destination)}"
+            )
             raise Failure(Exit.CONFIG, f"{text}: set LAUNCHER_WORKDIR to a folder outside of the job's folder")
 
     def _plan(self, copy: _PlannedCopy, record: StageRecord) -> space.Need:
         """Find what to copy. Return the space that this needs."""
         kind = self._pool.call(inspection.kind_of, copy.path)
         if kind == "something else":
-            raise Failure(Exit.CANNOT_WRITE, f"{shown(copy.destination)} is not a folder: remove it or rename it")
+            raise Failure(Exit.CANNOT_WRITE, f"{printable(copy.destination)} is not a folder: remove it or rename it")
         copy.is_new = not kind
         is_complete = record.is_complete(copy.destination)
         if not is_complete and (copy.is_new or record.is_known(copy.destination)):

@@ -9,7 +9,7 @@ import ctypes
 import errno
 import os
 
-from launcher.base.files import cannot_read, cannot_write, shown
+from launcher.base.files import cannot_read, cannot_write, printable
 from launcher.data import progress
 from launcher.data.inspection import File, Link
 from launcher.errors import Exit, Failure
@@ -208,13 +208,15 @@ def _copy_failed(origin: bytes, target: bytes, error: OSError) -> Failure:
     if refused.code == Exit.CANNOT_WRITE or error.filename is not None:
         return refused
     return Failure(
-        Exit.IO_FAILED, f"copying {shown(origin)} to {shown(target)} failed: {error.strerror}: check both volumes"
+        Exit.IO_FAILED,
+        f"copying {printable(origin)} to {printable(target)} failed: {error.strerror}: check both volumes",
     )
 
 
 def _changed(origin: bytes) -> Failure:
     return Failure(
-        Exit.IO_FAILED, f"{shown(origin)} changed while it was copied: start again when nothing writes to it any more"
+        Exit.IO_FAILED,
+        f"{printable(origin)} changed while it was copied: start again when nothing writes to it any more",
     )
 
 

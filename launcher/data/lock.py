@@ -10,7 +10,7 @@ import os
 import socket
 import time
 
-from launcher.base.files import cannot_read, cannot_write, create_once, make_folder, shown
+from launcher.base.files import cannot_read, cannot_write, create_once, make_folder, printable
 from launcher.data.inspection import read_file
 from launcher.errors import Exit, Failure
 
@@ -51,7 +51,7 @@ class Lock:
     def _take_over(self, holder: bytes, touched: int) -> None:
         """Wait until the lock is stale, then take it. Raises Failure if its holder is alive."""
         log.info(
-            f"{shown(self._path)} is held by {_name(holder)}: waiting {STALE_AFTER:.0f} s to see if that still runs"
+            f"{printable(self._path)} is held by {_name(holder)}: waiting {STALE_AFTER:.0f} s to see if that still runs"
         )
         deadline = time.monotonic() + STALE_AFTER
         while time.monotonic() < deadline:
@@ -66,12 +66,12 @@ class Lock:
 
     def _busy(self, does: str, holder: bytes = b"") -> Failure:
         who = f" ({_name(holder)})" if holder else ""
-        where = shown(os.path.dirname(self._path))
+        where = printable(os.path.dirname(self._path))
         return Failure(Exit.CANNOT_WRITE, f"another `paddle-launcher shard`{who} {does}: {where}: wait until it ends")
 
 
 def _name(token: bytes) -> str:
-    return shown(token.rsplit(b",", 1)[0])
+    return printable(token.rsplit(b",", 1)[0])
 
 
 def _claim(path: str, token: bytes) -> tuple[bytes, int]:

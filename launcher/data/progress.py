@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 
-from launcher.base.files import shown
+from launcher.base.files import printable
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def copied_bytes() -> int:
 def format_names(paths: Iterable[bytes], limit: int = 20) -> str:
     """Return some of the names for a message, in natural order: 2 before 10."""
     ordered = sorted(paths, key=lambda name: (len(name), name) if name.isdigit() else (1 << 20, name))
-    text = ", ".join(shown(name) for name in ordered[:limit])
+    text = ", ".join(printable(name) for name in ordered[:limit])
     return text + (f" and {len(ordered) - limit} more" if len(ordered) > limit else "")
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launcher.base.files import shown
+from launcher.base.files import printable
 from launcher.base.log import TextHandler, shown_by
 from launcher.data import mounts
 from launcher.data.lock import Lock
@@ -45,7 +45,9 @@ def shard(data: str, config: str | None, out: str, count: int, *, line_files: Se
     """Split a data set for `count` trainers, and copy the configuration. A second run changes nothing."""
     data, out = os.path.realpath(data), os.path.realpath(out)
     if (out + "/").startswith(data + "/"):
-        raise Failure(Exit.CONFIG, f"OUT_DIR={shown(out)} is inside of the data set {shown(data)}: choose another")
+        raise Failure(
+            Exit.CONFIG, f"OUT_DIR={printable(out)} is inside of the data set {printable(data)}: choose another"
+        )
     with Pool() as pool, Lock(os.path.join(out, _LOCK)) as lock:
         Splitter(pool, out, lock.renew).run(data, config, count, line_files or _LINE_FILES)
 
@@ -58,8 +60,10 @@ def refuse_ephemeral_storage(out: str, in_kubernetes: bool) -> None:
     storage = mounts.ephemeral_storage(mounted, os.path.realpath(out), in_container)
     if storage:
         volumes = ", ".join(mounts.describe_volumes(mounted)) or "no volume"
-        text = f"OUT_DIR={shown(out)} is on {storage}: the shards would be lost with the pod. Mounted here: {volumes}"
-        raise Failure(Exit.CONFIG, f"{text}. Choose a folder on a volume; --anywhere writes to {shown(out)} anyway")
+        text = (
+            f"OUT_DIR={printable(out)} is on {storage}: the shards would be lost with the pod. Mounted here: {volumes}"
+        )
+        raise Failure(Exit.CONFIG, f"{text}. Choose a folder on a volume; --anywhere writes to {printable(out)} anyway")
 
 
 def _print(text: str) -> None:

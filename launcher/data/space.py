@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from launcher.base.files import shown
+from launcher.base.files import printable
 from launcher.data import inspection
 from launcher.data.inspection import File
 from launcher.data.pool import Pool
@@ -40,11 +40,11 @@ def _check(needs: list[Need], block: int, free: int, free_inodes: int, folder: b
     needed = sum(_bytes(need, block) for need in needs)
     if needed > free:
         sizes = f"{format_size(needed)} are needed, {format_size(free)} are free"
-        text = f"no room for {what} below {shown(folder)}: {sizes}"
+        text = f"no room for {what} below {printable(folder)}: {sizes}"
         raise Failure(Exit.CANNOT_WRITE, f"{text}: free some space there, or use a larger volume")
     inodes = sum(need.inodes for need in needs)
     if 0 <= free_inodes < inodes:
-        text = f"no room for {what} below {shown(folder)}: {inodes:,} inodes are needed, {free_inodes:,} are free"
+        text = f"no room for {what} below {printable(folder)}: {inodes:,} inodes are needed, {free_inodes:,} are free"
         raise Failure(Exit.CANNOT_WRITE, f"{text}: it holds too many files; remove some, or use another file system")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from launcher.base.files import make_folder, shown
+from launcher.base.files import make_folder, printable
 from launcher.data import files, inspection, line_bounds, space, tree
 from launcher.data.files import PART
 from launcher.data.inspection import File
@@ -82,16 +82,16 @@ class Splitter:
         if kind != "folder":
             above, found = self._pool.call(inspection.nearest_folder, root)
             problem = "is not a folder" if kind else "does not exist"
-            holds = f"{shown(above)} holds: {format_names(found) or 'nothing'}"
-            raise Failure(Exit.NO_INPUT, f"{what}: {shown(root)} {problem}; {holds}")
+            holds = f"{printable(above)} holds: {format_names(found) or 'nothing'}"
+            raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} {problem}; {holds}")
         scanned = Tree(root)
-        self._progress.begin(f"{what}: looking through {shown(root)}")
+        self._progress.begin(f"{what}: looking through {printable(root)}")
         self._pool.on_tick = lambda: self._tick(len(scanned.files))
         tree.scan(self._pool, scanned)
         if not scanned.files:
-            raise Failure(Exit.NO_INPUT, f"{what}: {shown(root)} has no files in it")
+            raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} has no files in it")
         for path in scanned.special:
-            log.info(f"{what}: not copied, since it is no file, folder or link: {shown(path)}")
+            log.info(f"{what}: not copied, since it is no file, folder or link: {printable(path)}")
         return scanned
 
     def _shards(self, data: Tree, count: int, patterns: Sequence[str]) -> list[_Target]:
@@ -107,14 +107,14 @@ class Splitter:
         path = os.path.join(data.root, file[0])
         bounds = self._pool.call(line_bounds.find_line_bounds, path, count)
         if len(bounds) <= count or bounds[-1] != file[2]:
-            problem = f"{shown(path)} has fewer lines than SPLIT_COUNT={count}"
+            problem = f"{printable(path)} has fewer lines than SPLIT_COUNT={count}"
             raise Failure(Exit.NO_INPUT, f"{problem}: a trainer would get none; split for fewer trainers")
         return bounds
 
     def _configuration(self, config: str) -> list[_Target]:
         name = os.path.basename(os.path.normpath(config))
         if name.isdigit() or name == "output":
-            raise Failure(Exit.CONFIG, f"--config {shown(config)}: {name} is the name of another folder of the job")
+            raise Failure(Exit.CONFIG, f"--config {printable(config)}: {name} is the name of another folder of the job")
         path = os.path.join(self._out, name)
         if os.path.realpath(path) == os.path.realpath(config):
             return []  # it is already in its place
@@ -130,7 +130,7 @@ class Splitter:
     def _refuse_foreign(self, paths: Iterable[str]) -> None:
         foreign = [path for path in paths if self._is_foreign(path)]
         if foreign:
-            text = f"not made by this command, and in its way: {', '.join(map(shown, foreign))}"
+            text = f"not made by this command, and in its way: {', '.join(map(printable, foreign))}"
             raise Failure(Exit.CONFIG, f"{text}: remove or rename them, or choose another OUT_DIR")
 
     def _is_foreign(self, path: str) -> bool:
@@ -185,13 +185,13 @@ class Splitter:
         self._pool.call(files.rename, os.fsencode(path), target.temporary_path("old"))
         tree.remove_folder(self._pool, target.temporary_path("old"))
         tree.remove_names(self._pool, os.fsencode(os.path.dirname(path)), [b"/"])
-        log.info(f"removed {shown(path)}: it is from an earlier split for more trainers")
+        log.info(f"removed {printable(path)}: it is from an earlier split for more trainers")
 
     def _log_results(self, targets: list[_Target], made: list[_Target]) -> None:
         for target in targets:
             result = "made" if target in made else "there already"
             total = format_size(sum(file[2] for file in target.files))
-            log.info(f"{target.what}: {format_files(len(target.files))}, {total}, {result}: {shown(target.path)}")
+            log.info(f"{target.what}: {format_files(len(target.files))}, {total}, {result}: {printable(target.path)}")
 
     def _tick(self, done: int) -> None:
         self._renew_lock()
@@ -204,7 +204,7 @@ def _matching(data: Tree, patterns: Sequence[str]) -> list[File]:
     for pattern in patterns:
         of_pattern = [file for file in data.files if fnmatchcase(os.fsdecode(file[0]), pattern)]
         if not of_pattern:
-            holds = f"{shown(data.root)} holds: {format_names(file[0] for file in data.files)}"
+            holds = f"{printable(data.root)} holds: {format_names(file[0] for file in data.files)}"
             raise Failure(
                 Exit.NO_INPUT, f"no {pattern} to split into lines; {holds}: name the right files with --lines"
             )

@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any
 
-from launcher.base.helper_child import request
+from launcher.base.helper_child import read_request
 from launcher.base.log import TextHandler, shown_by
 from launcher.data.copier import Copier
 from launcher.data.pool import Pool
@@ -24,7 +24,7 @@ _CLEANING = 5  # seconds for removing incomplete copies; the next start removes 
 def main() -> None:
     """Do the copies of the request."""
     with shown_by(TextHandler(lambda text: _answer({"say": text}))), Pool(output=1) as pool:
-        copier = Copier(request(), pool)
+        copier = Copier(read_request(), pool)
         try:
             copier.run()
         except Failure as failure:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from time import monotonic
 
-from launcher.base.aio import bounded
+from launcher.base.aio import wait_within
 from launcher.errors import Exit, Failure
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Deadline:
         """Wait for the change, until the seconds or the deadline are over, or a line is due."""
         bound = min(seconds, self.seconds_left(), max(0.0, self._line_due(state) - monotonic()))
         try:
-            await bounded(changed.wait(), bound)
+            await wait_within(changed.wait(), bound)
         except asyncio.TimeoutError:
             pass
 

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from itertools import chain, repeat
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
-from launcher.base.aio import bounded, off_loop
-from launcher.base.host import sort_key
+from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.host import address_order
 from launcher.config.parsers import BY_ROLE
 from launcher.discovery.deadline import Deadline
 from launcher.discovery.finder import Finder, FinderSettings
@@ -70,7 +70,7 @@ class DnsFinder(Finder):
         return shape.rank(settings.role, number)
 
     async def _hub(self, rank: int) -> str:
-        name = await off_loop(hub_name, self._settings, rank)
+        name = await run_in_thread(hub_name, self._settings, rank)
         assert self._started is not None
         await asyncio.sleep(max(0.0, self._started + _FIRST - monotonic()))
         pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
@@ -82,7 +82,7 @@ class DnsFinder(Finder):
 
     async def _addresses(self, name: str) -> list[str]:
         try:
-            found = await bounded(off_loop(_look_up, name), max(0.05, self._deadline.seconds_left()))
+            found = await wait_within(run_in_thread(_look_up, name), max(0.05, self._deadline.seconds_left()))
         except (OSError, UnicodeError, asyncio.TimeoutError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
             self._state = f"the hub's name {name} has no address yet: {reason}"
@@ -163,4 +163,4 @@ def _service_domain() -> str | None:
 
 def _look_up(name: str) -> list[str]:
     found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
-    return sorted(found, key=lambda address: sort_key(address.partition("%")[0]))
+    return sorted(found, key=lambda address: address_order(address.partition("%")[0]))

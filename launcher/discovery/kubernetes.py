@@ -7,7 +7,7 @@ import random
 from collections.abc import Collection
 from typing import Any
 
-from launcher.base.aio import bounded
+from launcher.base.aio import wait_within
 from launcher.base.helper import Helper
 from launcher.base.kube_pods import Pod
 from launcher.discovery.deadline import Deadline
@@ -89,7 +89,7 @@ class KubernetesFinder(Finder):
         question = {"pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
         child = self._child({"do": "describe", **question})
         try:
-            return await bounded(self._description(child), _DESCRIBE)
+            return await wait_within(self._description(child), _DESCRIBE)
         except asyncio.TimeoutError:
             return ""
         finally:
@@ -137,8 +137,8 @@ class KubernetesFinder(Finder):
                 await child.close()
             if self._failure is not None:
                 return
-            why = child.last_words() or "without a message"
-            trouble = f"the process that asks the API server ended with {child.code} ({why}) and is started again"
+            why = child.last_error_line() or "without a message"
+            trouble = f"the process that asks the API server ended with {child.exit_code} ({why}) and is started again"
             self._view.trouble = trouble
             self._changed.set()
             await asyncio.sleep(pause + random.uniform(0, 0.5))

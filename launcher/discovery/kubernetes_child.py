@@ -13,8 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher.base import kube_pods
-from launcher.base.helper_child import Answers, request
-from launcher.base.host import held_here, is_held, parsed
+from launcher.base.helper_child import Answers, read_request
+from launcher.base.host import is_among, local_addresses, parse_address
 from launcher.base.kube_pods import LIVE, Pod
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH
@@ -45,9 +45,9 @@ class PodWatcher:
         self._asked = asked
         self._client = client
         self._retries = retries
-        self._send = answers.tell
+        self._send = answers.send
         self._host_name: str = asked["host_name"].partition(".")[0]
-        self._held = held_here()
+        self._held = local_addresses()
         self._pods: dict[str, Pod] = {}
         self._own_object: Json | None = None
         self._own: str | None = None
@@ -139,7 +139,7 @@ class PodWatcher:
 
     def _has_own_address(self, pod: Pod) -> bool:
         given = self._asked["pod_ip"]
-        return parsed(pod.address) == parsed(given) if given else is_held(pod.address, self._held)
+        return parse_address(pod.address) == parse_address(given) if given else is_among(pod.address, self._held)
 
     def _check_selection(self, own: Json, found: list[Json]) -> None:
         if any(each["metadata"]["uid"] == own["metadata"]["uid"] for each in found):
@@ -209,17 +209,17 @@ def _connect(asked: Json) -> KubeClient:
 
 def main() -> None:
     """Do what the request says. A failure is a message, too."""
-    asked, answers = request(), Answers()
+    asked, answers = read_request(), Answers()
     try:
         client = _connect(asked)
-        retries = Retries(client, lambda text: answers.tell({"trouble": text}))
+        retries = Retries(client, lambda text: answers.send({"trouble": text}))
         if asked["do"] == "watch":
             PodWatcher(asked, client, retries, answers).run()
         else:
-            answers.tell({"description": describe_pod(asked, client, retries)})
+            answers.send({"description": describe_pod(asked, client, retries)})
     except Failure as failure:
         hint = " (LAUNCHER_SELECTOR?)" if isinstance(failure, Refused) else ""
-        answers.tell({"failure": {"code": int(failure.code), "message": failure.message + hint}})
+        answers.send({"failure": {"code": int(failure.code), "message": failure.message + hint}})
 
 
 if __name__ == "__main__":

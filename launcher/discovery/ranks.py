@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from launcher.base.host import sort_key
+from launcher.base.host import address_order
 from launcher.errors import Exit, Failure
 from launcher.model import PSERVER, Member, Roster, Shape
 
@@ -23,10 +23,10 @@ def are_numbered(members: Collection[Member]) -> bool:
     return not without
 
 
-def roster(members: Collection[Member]) -> Roster:
+def make_roster(members: Collection[Member]) -> Roster:
     """Return the roster of all members. Raises Failure if two have the same place, or if a number is missing."""
     if not are_numbered(members):
-        in_order = sorted(members, key=lambda member: (member.role == PSERVER, sort_key(member.address)))
+        in_order = sorted(members, key=lambda member: (member.role == PSERVER, address_order(member.address)))
         _check_unique("address", [member.address for member in members])
         return Roster(tuple(replace(member, rank=rank) for rank, member in enumerate(in_order)))
     ranks = [member.rank for member in members if member.rank is not None]
@@ -38,7 +38,7 @@ def roster(members: Collection[Member]) -> Roster:
     return Roster(tuple(sorted(members, key=lambda member: -1 if member.rank is None else member.rank)))
 
 
-def settled(members: Collection[Member], kept: Mapping[str, int], shape: Shape) -> Roster:
+def restore_roster(members: Collection[Member], kept: Mapping[str, int], shape: Shape) -> Roster:
     """Return the roster of members without numbers after an earlier gang of the job.
 
     kept: the ranks of the earlier gang, by pod uid. Its members keep them; new members take the vacant ranks of
@@ -46,14 +46,14 @@ def settled(members: Collection[Member], kept: Mapping[str, int], shape: Shape) 
     """
     ranks = {member.uid: kept[member.uid] for member in members if member.uid in kept}
     vacant = [rank for rank in range(shape.size) if rank not in ranks.values()]
-    for member in sorted(members, key=lambda member: sort_key(member.address)):
+    for member in sorted(members, key=lambda member: address_order(member.address)):
         if member.uid not in ranks:
             ranks[member.uid] = next(rank for rank in vacant if shape.role(rank) == member.role)
             vacant.remove(ranks[member.uid])
-    return roster([replace(member, rank=ranks[member.uid]) for member in members])
+    return make_roster([replace(member, rank=ranks[member.uid]) for member in members])
 
 
-def joint(roster: Roster) -> str:
+def joint_identity(roster: Roster) -> str:
     """Return the identity of a job whose roles have different controllers: those of both, the trainers' first."""
     return "+".join(dict.fromkeys(member.controller for member in roster.members))
 

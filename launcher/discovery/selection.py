@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from launcher.base.kube_pods import ENDED, LEAVING, LIVE, Pod
 from launcher.discovery.finder import FinderSettings
-from launcher.discovery.ranks import are_numbered, roster
+from launcher.discovery.ranks import are_numbered, make_roster
 from launcher.discovery.view import View
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.model import BOTH, OTHER_ROLE, PSERVER, TRAINER, Member, Peers
@@ -162,4 +162,4 @@ def _numbered_hub(pods: list[Pod], me: Pod) -> str | None:
 def _first_of_all(pods: list[Pod], settings: FinderSettings) -> str | None:
     if any(len(of_role) != count for of_role, count in by_role(pods, settings).values()):
         return None
-    return roster([_member(pod, settings) for pod in pods]).members[0].uid
+    return make_roster([_member(pod, settings) for pod in pods]).members[0].uid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from launcher.base.host import held_here, is_address, is_held, parsed
+from launcher.base.host import is_address, is_among, local_addresses, parse_address
 from launcher.discovery.finder import Finder
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
@@ -51,7 +51,7 @@ class StaticFinder(Finder):
         settings, shape, pod_ip = self._settings, self._settings.shape, self._settings.pod_ip
         first = shape.rank(settings.role, 0)
         peers = settings.peers[first : first + shape.count(settings.role)]
-        found = [number for number, peer in enumerate(peers) if pod_ip and parsed(peer) == parsed(pod_ip)]
+        found = [number for number, peer in enumerate(peers) if pod_ip and parse_address(peer) == parse_address(pod_ip)]
         found = found or [number for number, peer in enumerate(peers) if self._is_own(peer)]
         if len(found) == 1:
             return first + found[0]
@@ -65,6 +65,6 @@ class StaticFinder(Finder):
 
     def _is_own(self, peer: str) -> bool:
         if is_address(peer):
-            return is_held(peer, held_here())
+            return is_among(peer, local_addresses())
         own = {self._settings.host_name, self._settings.pod_name}
         return peer in own or peer.split(".")[0] in own

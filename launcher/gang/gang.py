@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from launcher.base.aio import bounded
+from launcher.base.aio import wait_within
 from launcher.errors import Exit
 from launcher.gang import handshake, messages
 from launcher.gang.connection import Connection
@@ -355,7 +355,7 @@ class Gang:
         while self._hub is not None and self._hub.others_are_ending():
             self._hub.others_have_ended.clear()
             try:
-                await bounded(self._hub.others_have_ended.wait(), self._settings.heartbeat_every)
+                await wait_within(self._hub.others_have_ended.wait(), self._settings.heartbeat_every)
             except asyncio.TimeoutError:
                 continue  # a member may have been cut off since
 

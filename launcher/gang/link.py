@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.base.host import host_port
 from launcher.gang import handshake, protocol
 from launcher.gang.connection import MALFORMED, Connection, Heartbeat, close_gracefully
@@ -152,11 +152,11 @@ class Link:
 
     async def _connect(self, inbox: _Inbox, within: float) -> Connection:
         """Try each address for a part of the time, since a dropped SYN is not answered."""
-        targets = [self._target] if self._target else await bounded(self._resolve(), within)
+        targets = [self._target] if self._target else await wait_within(self._resolve(), within)
         failure: Exception = OSError("no address")
         for target in targets:
             try:
-                connection = await bounded(self._dial(target, inbox), within / len(targets))
+                connection = await wait_within(self._dial(target, inbox), within / len(targets))
             except (OSError, asyncio.TimeoutError) as error:
                 failure = error
             else:
@@ -188,7 +188,7 @@ class Link:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:  # a name
-            found = await off_loop(_look_up, host, port)
+            found = await run_in_thread(_look_up, host, port)
         return [(family, address) for family, _, _, _, address in found]
 
     def _use(self, connection: Connection, inbox: _Inbox) -> None:
@@ -342,7 +342,7 @@ def pause() -> float:
 
 
 async def _next(inbox: _Inbox, within: float | None) -> Message:
-    message = await (inbox.get() if within is None else bounded(inbox.get(), within))
+    message = await (inbox.get() if within is None else wait_within(inbox.get(), within))
     if message is None:
         raise ConnectionError("it ended the connection")
     return message

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from launcher.base.host import sort_key
+from launcher.base.host import address_order
 from launcher.gang.connection import Connection
 from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingMembers
 from launcher.gang.handshake import Hello
@@ -184,7 +184,7 @@ def _order(member: Member) -> tuple[bool, int, int]:
     if member.rank is not None:
         return False, 0, member.rank
     try:
-        return member.role == PSERVER, *sort_key(member.address)
+        return member.role == PSERVER, *address_order(member.address)
     except ValueError as error:
         raise Malformed("address") from error
 

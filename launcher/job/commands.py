@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
-from launcher.base.table import table
+from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.from_yaml import RenderOptions
@@ -80,7 +80,7 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
     ]
     ended = f", exit code {state.exit_code}" if state.exit_code else ""
     cause = f": {state.cause}" if state.cause else ""
-    return f"{job}: {state.phase}{ended}{cause}\n\n{table([_COLUMNS, *rows])}"
+    return f"{job}: {state.phase}{ended}{cause}\n\n{format_table([_COLUMNS, *rows])}"
 
 
 def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool) -> Iterator[str]:

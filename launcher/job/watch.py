@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import cycle, islice
 from typing import TextIO
 
-from launcher.base.files import shown
+from launcher.base.files import printable
 from launcher.base.kube import KubeClient
 from launcher.errors import Exit, Failure
 from launcher.job.outage import OutageLimit
@@ -173,4 +173,4 @@ class _Screen:
 
 def _line(member: MemberState, progress: str) -> str:
     text = progress or member.what
-    return shown(f"{member.name:<11} {member.pod or '-':<30} {member.phase:<8} {text}".rstrip())
+    return printable(f"{member.name:<11} {member.pod or '-':<30} {member.phase:<8} {text}".rstrip())

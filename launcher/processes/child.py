@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from launcher.base.aio import off_loop
-from launcher.base.spawn import ended, spawn
+from launcher.base.aio import run_in_thread
+from launcher.base.spawn import spawn, wait_for_exit
 from launcher.model import Process
 from launcher.processes.proc import group_is_alive
 
@@ -58,7 +58,7 @@ class Child:
 
     async def start(self, output: int) -> None:
         """Run the program. Its output goes to this descriptor, which is closed here. Raises StartFailed."""
-        self._starting = off_loop(self._spawn, output)
+        self._starting = run_in_thread(self._spawn, output)
         try:
             popen = await self._starting
         except OSError as error:
@@ -122,7 +122,7 @@ class Child:
         self._on_fork(pid)
 
     async def _wait(self, popen: subprocess.Popen[bytes]) -> Death:
-        code = await ended(popen)
+        code = await wait_for_exit(popen)
         return Death(code, time.monotonic())
 
     def _signal(self, number: int) -> None:
@@ -164,7 +164,7 @@ class Child:
         if not self._death.done() or now < self._next_group_poll:
             return True
         self._next_group_poll = now + _GROUP_POLL
-        return await off_loop(group_is_alive, self.pid)
+        return await run_in_thread(group_is_alive, self.pid)
 
     def _explain(self, error: OSError) -> StartFailed:
         role, program, cwd = self._process.role, self._process.argv[0], self._process.cwd

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import psutil
 
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.base.host import host_port
 from launcher.processes import stacks
 from launcher.processes.proc import process_tree, program
@@ -63,15 +63,18 @@ async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: 
     """
     deadline = time.monotonic() + within
     below = [
-        sorted(await _answer(off_loop(process_tree, subject.pid), deadline) or {subject.pid}) for subject in subjects
+        sorted(await _answer(run_in_thread(process_tree, subject.pid), deadline) or {subject.pid})
+        for subject in subjects
     ]
     pids = [pid for pids in below for pid in pids]
     examined = pids[:_MAX_PROCESSES]
     dumps: dict[int, str] = {}
     facts_deadline = time.monotonic() + within / 2
-    texts = await asyncio.gather(*(_answer(off_loop(_facts, pid, peers), facts_deadline) for pid in examined))
+    texts = await asyncio.gather(*(_answer(run_in_thread(_facts, pid, peers), facts_deadline) for pid in examined))
     facts = dict(zip(examined, texts, strict=True))
-    await _answer(off_loop(_dump_all, examined, dumps, deadline), deadline)  # last, since it interrupts system calls
+    await _answer(
+        run_in_thread(_dump_all, examined, dumps, deadline), deadline
+    )  # last, since it interrupts system calls
     parts = [
         "\n\n".join([_head(subject), *(_process(pid, facts[pid], dumps.get(pid)) for pid in own if pid in facts)])
         for subject, own in zip(subjects, below, strict=True)
@@ -84,7 +87,7 @@ async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: 
 async def _answer(future: asyncio.Future[T], deadline: float) -> T | None:
     """Return the result, or None if the process has ended or the kernel does not answer in time."""
     try:
-        return await bounded(future, max(deadline - time.monotonic(), 0))
+        return await wait_within(future, max(deadline - time.monotonic(), 0))
     except Exception:  # an unexpected /proc of one process must not hide the evidence of all others
         return None
 

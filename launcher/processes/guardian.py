@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from launcher.base.spawn import adopt
+from launcher.base.spawn import register_fork
 from launcher.processes.proc import find_tagged, read_entry
 
 _POLL = 1.0  # seconds between checks of the launcher: a thread on a stalled volume keeps the pipe open after its death
@@ -34,7 +34,7 @@ class Guardian:
                 os._exit(0)
         os.close(reading)
         os.set_blocking(self._pipe, False)
-        adopt(self.pid)
+        register_fork(self.pid)
 
     def watch(self, group: int) -> None:
         """Kill this process group when the launcher dies."""

@@ -11,7 +11,7 @@ import select
 import threading
 from collections.abc import Callable, Sequence
 
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.model import Process
 from launcher.processes.buffer import Buffer
 from launcher.processes.sinks import Limits, LogFile, Sink, StandardOutput
@@ -52,7 +52,7 @@ class Output:
         self._sinks: list[Sink] = [self._log]
         if process.echo:
             self._sinks.append(StandardOutput(stdout, self._buffer, limits))
-        self._writing = [off_loop(sink.run) for sink in self._sinks]
+        self._writing = [run_in_thread(sink.run) for sink in self._sinks]
         self._reader: _Reader | None = None
         self._stall_timer = self._loop.call_later(1, self._check_stalls)
 
@@ -139,7 +139,7 @@ class _Reader:
         self._empty = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         os.set_blocking(pipe, False)
-        self._done = off_loop(self._read)
+        self._done = run_in_thread(self._read)
 
     async def read_rest(self, timeout: float) -> None:
         """Wait until the pipe is empty or closed."""
@@ -147,7 +147,7 @@ class _Reader:
         self._dead.set()
         self._wake()
         with contextlib.suppress(asyncio.TimeoutError):
-            await bounded(self._empty.wait(), timeout)
+            await wait_within(self._empty.wait(), timeout)
 
     async def close(self, timeout: float) -> None:
         """Wait until all writers have closed the pipe, then stop reading."""

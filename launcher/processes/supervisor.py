@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from launcher.base.aio import bounded, off_loop
-from launcher.base.spawn import is_own, reap_orphans
+from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.spawn import is_own_child, reap_orphans
 from launcher.model import Process
 from launcher.processes import oom, stacks
 from launcher.processes.child import KILL_WAIT, Child, Death, StartFailed
@@ -227,7 +227,7 @@ class Supervisor:
 
     async def _report_serving(self, run: _Run, child: Child, stop: threading.Event) -> None:
         assert child.pid is not None
-        if await off_loop(wait_until_listening, child.pid, run.process.ports, stop) and not run.is_ending:
+        if await run_in_thread(wait_until_listening, child.pid, run.process.ports, stop) and not run.is_ending:
             run.has_served = True
             self._events(Serving(run.process))
 
@@ -263,13 +263,13 @@ class Supervisor:
 
         async def kill_all() -> None:
             nonlocal strays
-            while strays := await off_loop(_kill_strays, self._tag):
+            while strays := await run_in_thread(_kill_strays, self._tag):
                 killed.update(strays)
                 reap_orphans()
                 await asyncio.sleep(0.01)
 
         try:
-            await bounded(kill_all(), _SWEEP)
+            await wait_within(kill_all(), _SWEEP)
         except asyncio.TimeoutError:
             log.info(
                 f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left behind"
@@ -282,7 +282,7 @@ def _kill_strays(tag: str) -> set[int]:
     """Send SIGKILL to all live strays. Return them."""
     processes = all_processes()
     me = os.getpid()
-    orphans = {pid for pid, entry in processes.items() if entry.parent == me and not is_own(pid)}
+    orphans = {pid for pid, entry in processes.items() if entry.parent == me and not is_own_child(pid)}
     strays = (descendants(orphans, processes) | set(find_tagged(tag))) - {me}
     return {pid for pid in strays if _kill(pid)}
 

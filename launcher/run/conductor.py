@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from launcher import paddle
-from launcher.base.aio import bounded
+from launcher.base.aio import wait_within
 from launcher.base.clock import utc_now
 from launcher.base.spawn import reap_orphans
 from launcher.config import JobConfig
@@ -344,7 +344,7 @@ class Conductor:
                 pass
 
         try:
-            await bounded(finish(), _LEAVE_WITHIN)
+            await wait_within(finish(), _LEAVE_WITHIN)
         except asyncio.TimeoutError:
             pass  # nobody waits for another's end, only for its word
 

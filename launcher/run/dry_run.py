@@ -15,7 +15,7 @@ from launcher import paddle
 from launcher.base.log import shown_by
 from launcher.config import JobConfig
 from launcher.discovery.finder import make_finder
-from launcher.discovery.ranks import roster as roster_of
+from launcher.discovery.ranks import make_roster as roster_of
 from launcher.model import BOTH, Member, Process, Roster, member_folder, member_name
 from launcher.run.join import copies, finder_settings
 from launcher.store.json_fields import place_fields

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 
-from launcher.base.aio import off_loop
+from launcher.base.aio import run_in_thread
 from launcher.errors import Exit, Failure
 
 _NAME = ".paddle-launcher.sock"
@@ -22,7 +22,7 @@ _AGAIN = 0.1
 
 async def answer(workdir: str) -> asyncio.AbstractServer:
     """Answer from now on."""
-    return await asyncio.start_unix_server(_answer, sock=await off_loop(_bind, os.path.join(workdir, _NAME)))
+    return await asyncio.start_unix_server(_answer, sock=await run_in_thread(_bind, os.path.join(workdir, _NAME)))
 
 
 def ask(workdir: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
 from launcher.data.staging import Copy, Staging
 from launcher.discovery import ranks
@@ -115,7 +115,7 @@ class Joining:
     async def what_became_of(self, pod: str) -> str:
         """What Kubernetes knows of a peer that was lost, as far as it answers in a moment; works after the end, too."""
         try:
-            return await bounded(self._finder.describe_peer(pod), _ASK_WITHIN)
+            return await wait_within(self._finder.describe_peer(pod), _ASK_WITHIN)
         except (asyncio.TimeoutError, Failure):
             return ""
 
@@ -140,7 +140,7 @@ class Joining:
         joining = self._find_and_join(record)
         roster, rank = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
         if self._controller:
-            record = record.agreed(ranks.joint(roster))
+            record = record.agreed(ranks.joint_identity(roster))
         history = await from_volume(self._config, partial(record.history, self._config.shape))
         self._events(Joined(roster, rank, self._gang.identity, record, history))
         await self._finder.close()
@@ -158,7 +158,7 @@ class Joining:
         members = self._finder.members()
         if found.rank is not None or not kept or len(members) != self._config.members:
             return found
-        roster = ranks.settled(members, kept, self._config.shape)
+        roster = ranks.restore_roster(members, kept, self._config.shape)
         rank = next(member.rank for member in roster.members if member.uid == found.me.uid)
         hub = roster.members[0].address if rank else None
         return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
@@ -222,7 +222,7 @@ class Joining:
                 job = "" if controller else found.identity or ""
                 joining = self._gang.join(me, hub, job=job, secret=secret)
                 try:
-                    return await bounded(joining, max(left, 0))
+                    return await wait_within(joining, max(left, 0))
                 except JoinFailed as again:
                     if again.reason != said:
                         log.info(f"looking for peers again: {again.reason}")
@@ -272,7 +272,7 @@ class Joining:
 async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
     """What the work gives, which blocks as long as the volume does; Failure when that is too long."""
     try:
-        return await bounded(off_loop(work), config.volume_timeout)
+        return await wait_within(run_in_thread(work), config.volume_timeout)
     except asyncio.TimeoutError:
         raise Failure(
             Exit.IO_FAILED,

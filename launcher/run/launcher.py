@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from launcher import paddle
 from launcher.base.log import StderrHandler, shown_by
-from launcher.base.spawn import become_subreaper, heed_all_signals
+from launcher.base.spawn import become_subreaper, handle_ignored_signals
 from launcher.config import JobConfig
 from launcher.errors import Exit
 from launcher.model import Outcome, member_name
@@ -28,7 +28,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
 
     The caller ends the process without waiting for threads, which a stalled volume may hold.
     """
-    heed_all_signals()
+    handle_ignored_signals()
     tag = secrets.token_hex(8)
     guardian = None if os.getpid() == 1 else Guardian(tag)
     rank = config.discovery.rank

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from launcher import config, paddle
 from launcher.base.log import StderrHandler, shown_by
-from launcher.base.spawn import own_module
+from launcher.base.spawn import module_command
 from launcher.errors import Exit
 from launcher.run import netns
 
@@ -93,7 +93,7 @@ def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, f
 def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[bytes]:
     """A session of its own: Ctrl-C reaches the launchers through this process, once."""
     return subprocess.Popen(
-        [*own_module("launcher"), "run", *words],
+        [*module_command("launcher"), "run", *words],
         env=told,
         cwd="/",  # `-m` looks in the current directory first, which may hold a json.py of the user's
         stdin=subprocess.DEVNULL,

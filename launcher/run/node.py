@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from launcher import paddle
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.base.log import set_name
 from launcher.config import JobConfig
 from launcher.errors import Failure
@@ -124,7 +124,7 @@ class Node:
 
     async def mark_complete(self) -> None:
         if self._record:
-            await off_loop(self._record.mark_complete)
+            await run_in_thread(self._record.mark_complete)
 
     async def is_complete(self) -> bool:
         """This member has trained and lost its hub: the mark on the volume tells whether all have."""
@@ -132,7 +132,7 @@ class Node:
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identity and (left := deadline - time.monotonic()) > 0:
             try:
-                if await bounded(off_loop(self._record.is_complete), left):
+                if await wait_within(run_in_thread(self._record.is_complete), left):
                     return True
             except (asyncio.TimeoutError, Failure):
                 break

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from launcher.base.aio import off_loop
+from launcher.base.aio import run_in_thread
 from launcher.discovery.finder import Finder
 from launcher.errors import Exit, Failure
 from launcher.model import OTHER_ROLE
@@ -56,14 +56,14 @@ class OtherRole:
         if self._follows:
             return
         try:
-            await off_loop(self._failures.tell, why)
+            await run_in_thread(self._failures.tell, why)
         except Failure as failure:
             log.info(failure.message)
 
     async def tell_counted(self, limit: int, why: str) -> None:
         """This pod has ended so that its Job counts it: one more than the Job can take, and the role never comes."""
         try:
-            count = await off_loop(self._failures.counted)
+            count = await run_in_thread(self._failures.counted)
         except Failure as failure:
             log.info(failure.message)
             return
@@ -93,7 +93,7 @@ class OtherRole:
 
     async def _sign_on_volume(self, identity: str | None) -> FailureMark | None:
         if self._look is None:
-            self._look = off_loop(partial(self._failures.of, identity, self._other))
+            self._look = run_in_thread(partial(self._failures.of, identity, self._other))
         done, _ = await asyncio.wait([self._look], timeout=_ANSWER_WITHIN)
         if not done:
             return self._seen  # a volume that is slow has not taken anything back

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable
 
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD
 from launcher.model import Cause, Outcome
@@ -43,7 +43,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
         session.gang.close(),
         *([session.explain_end(result.cause)] if result.cause and result.cause.kind == "lost" else []),
         supervisor.close(FAREWELL),
-        off_loop(outcome.write_termination_message, config.termination_log, message),
+        run_in_thread(outcome.write_termination_message, config.termination_log, message),
         _leave_volume(node, leaving),
         *others,
     ]
@@ -54,7 +54,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
 async def _leave_volume(node: Node, leaving: Awaitable[None]) -> None:
     """Another gang may read these files as soon as it has the folder."""
     if node.journal:
-        await off_loop(node.journal.flush, FAREWELL)
+        await run_in_thread(node.journal.flush, FAREWELL)
     await leaving
 
 
@@ -68,7 +68,7 @@ def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:
 async def _is_soon(so: Awaitable[bool]) -> bool:
     """Whether it is so, as far as the volume answers in a moment."""
     try:
-        return await bounded(so, FAREWELL / 2)
+        return await wait_within(so, FAREWELL / 2)
     except asyncio.TimeoutError:
         return False
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from launcher import paddle
 from launcher.base import files
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import PROGRESS_REPORTS, Gang
@@ -89,7 +89,7 @@ class Watchdog:
         if show:
             log.info(text)
         try:
-            await bounded(off_loop(partial(_write, path, text.encode(errors="replace"))), _WRITE_WITHIN)
+            await wait_within(run_in_thread(partial(_write, path, text.encode(errors="replace"))), _WRITE_WITHIN)
             problem = ""
         except asyncio.TimeoutError:
             problem = f"{path} is not written after {_WRITE_WITHIN:g} s"

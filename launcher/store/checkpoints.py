@@ -25,7 +25,7 @@ def is_whole(save_dir: str, number: int) -> bool:
     """Whether it has its `done`, and what it had saved by then."""
     place = pass_folder(save_dir, number)
     try:
-        return files.is_there(os.path.join(place, "done")) and not _is_cut_short(place)
+        return files.exists(os.path.join(place, "done")) and not _is_cut_short(place)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:

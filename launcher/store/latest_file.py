@@ -72,6 +72,6 @@ class LatestFile:
 
     def _content(self) -> bytes | None:
         try:
-            return files.content(self._path)
+            return files.read_if_exists(self._path)
         except OSError as error:
             raise files.cannot_read(self._path, error) from None

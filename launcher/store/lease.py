@@ -60,7 +60,7 @@ class LeaseFiles:
             text, word = _open(path)
             holder = _holder(text)
             ends_within = holder.ends_within
-            if over := files.is_there(f"{path}.over"):
+            if over := files.exists(f"{path}.over"):
                 text, word = _open(f"{path}.over")
                 ends_within = _seconds(text, ends_within)
             return Lease(number, holder, over, word, (self._now() - word) / 1e9, ends_within)
@@ -83,7 +83,7 @@ class LeaseFiles:
         except OSError as error:
             if error.errno not in _ANSWERS:
                 raise files.cannot_write(path, error) from None
-        return (self._last() or number) <= number and not files.is_there(f"{path}.over")
+        return (self._last() or number) <= number and not files.exists(f"{path}.over")
 
     def end(self, gang: str, within: float) -> None:
         """Nothing runs any more of this gang so many seconds from now on, if it is the latest."""
@@ -107,7 +107,7 @@ class LeaseFiles:
         except OSError as error:
             raise files.cannot_read(self._folder, error) from None
         number = max((int(name) for name in names if name.isdecimal()), default=None)
-        while number is not None and files.is_there(self._path(number + 1)):  # a network volume may list what was
+        while number is not None and files.exists(self._path(number + 1)):  # a network volume may list what was
             number += 1
         return number
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from launcher.base.aio import bounded, off_loop
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
@@ -99,7 +99,7 @@ class LeaseHolder:
             left = max(heard_at + self._silence - asked_at, self._every)  # who was stopped himself asks at least once
             why = ""
             try:
-                if not await bounded(off_loop(self._leases.speak, self._number, self.me), left):
+                if not await wait_within(run_in_thread(self._leases.speak, self._number, self.me), left):
                     self._lost(self._cause("taken over", await self._who_has_it()))
                     return
                 heard_at = asked_at

@@ -61,13 +61,13 @@ class Record:
         return files.create_once(self._path("secret"), secrets.token_hex(32).encode())
 
     def is_complete(self) -> bool:
-        return self.identity is not None and files.is_there(self._path("complete"))
+        return self.identity is not None and files.exists(self._path("complete"))
 
     def completed_before(self) -> list[str]:
         """Other jobs of this name that were complete on this volume, by their identities."""
         folder = os.path.dirname(self._folder)
         others = (name for name in os.listdir(folder) if name != self.identity)
-        return sorted(name for name in others if files.is_there(os.path.join(folder, name, "complete")))
+        return sorted(name for name in others if files.exists(os.path.join(folder, name, "complete")))
 
     def mark_complete(self) -> None:
         if self.identity is not None:
@@ -100,7 +100,7 @@ class Record:
 
     def has_begun(self) -> bool:
         """Whether the passes on the volume are this job's own."""
-        return self.identity is not None and files.is_there(self._path("begun"))
+        return self.identity is not None and files.exists(self._path("begun"))
 
     def mark_begun(self) -> None:
         """From now on they are: what earlier jobs left was moved aside."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.base.files import cannot_read
-from launcher.base.table import table
+from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, member_folder, member_name, name_and_pod
 
@@ -27,10 +27,10 @@ def describe(job_folder: str, *, as_json: bool) -> str:
         return json.dumps({"job": job, "members": members}, indent=1)
     if not members:
         return f"{output}: no member has joined yet: `kubectl get pods` and their logs tell what they wait for"
-    tables = [table([_COLUMNS, *(_row(member) for member in members)])]
+    tables = [format_table([_COLUMNS, *(_row(member) for member in members)])]
     generations = [one for one in job.get("generations") or [] if isinstance(one, dict)]
     if len(generations) > 1:
-        tables.append(table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
+        tables.append(format_table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
     return "\n\n".join(tables)
 
 

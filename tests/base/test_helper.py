@@ -1,4 +1,4 @@
-"""Heavy work in a child: what it says is heard, how it ends is known, and it never outlives who asked."""
+"""Heavy work in a child: its messages arrive, its exit code is known, and it never outlives its parent."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tests.support.paths import REPOSITORY
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Callable[[str], Helper]:
-    """A worker that runs this code, with `asked` and `answers` at hand."""
+def helper(tmp_path: Path) -> Callable[[str], Helper]:
+    """Make a helper that runs this code, which can use `asked` and `answers`."""
 
     def make(code: str) -> Helper:
-        head = "import os, sys, time\nfrom launcher.base.helper_child import Answers, request\n"
-        (tmp_path / "errand.py").write_text(f"{head}asked, answers = request(), Answers()\n{code}\n")
+        head = "import os, sys, time\nfrom launcher.base.helper_child import Answers, read_request\n"
+        (tmp_path / "errand.py").write_text(f"{head}asked, answers = read_request(), Answers()\n{code}\n")
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
         return Helper("errand", {"number": 7}, env)
 
     return make
 
 
-def heard(worker: Helper) -> list[dict[str, Any]]:
+def messages_of(helper: Helper) -> list[dict[str, Any]]:
     async def hear() -> list[dict[str, Any]]:
         try:
-            return [message async for message in worker.messages()]
+            return [message async for message in helper.messages()]
         finally:
-            await worker.close()
+            await helper.close()
 
     return asyncio.run(asyncio.wait_for(hear(), 60))
 
@@ -57,56 +57,56 @@ sys.path.insert(0, sys.argv[1])
 from launcher.base.helper import Helper
 
 async def hear():
-    worker = Helper("json.tool", {}, {"PYTHONHOME": "/nowhere"})
+    helper = Helper("json.tool", {}, {"PYTHONHOME": "/nowhere"})
     try:
-        print([message async for message in worker.messages()], worker.last_words())
+        print([message async for message in helper.messages()], helper.last_error_line())
     finally:
-        await worker.close()
+        await helper.close()
 
 asyncio.run(hear())
 """
 
 
-def test_a_launcher_that_heeds_no_variables_of_pythons_has_children_that_heed_none() -> None:
+def test_children_of_an_isolated_launcher_ignore_pythons_variables_too() -> None:
     asking = [sys.executable, "-I", "-c", _ISOLATED, str(REPOSITORY)]
     assert subprocess.run(asking, capture_output=True, text=True, timeout=60).stdout == "[{}] \n"
 
 
-def test_a_question_is_answered_in_messages_and_the_exit_code_is_known(worker: Make) -> None:
-    asking = worker("print('noise')\nanswers.tell({'twice': asked['number'] * 2})\nanswers.tell({})\nsys.exit(3)")
-    assert heard(asking) == [{"twice": 14}, {}]
-    assert asking.code == 3
+def test_a_question_is_answered_in_messages_and_the_exit_code_is_known(helper: Make) -> None:
+    asking = helper("print('noise')\nanswers.send({'twice': asked['number'] * 2})\nanswers.send({})\nsys.exit(3)")
+    assert messages_of(asking) == [{"twice": 14}, {}]
+    assert asking.exit_code == 3
 
 
 def test_a_module_of_the_users_in_the_current_directory_is_not_taken_for_a_standard_one(
-    worker: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    helper: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users = tmp_path / "users"
     users.mkdir()
     (users / "json.py").write_text("raise SystemExit('the wrong json')")
     monkeypatch.chdir(users)
-    assert heard(worker("answers.tell({'fine': True})")) == [{"fine": True}]
+    assert messages_of(helper("answers.send({'fine': True})")) == [{"fine": True}]
 
 
-def test_a_crash_leaves_its_last_words(worker: Make) -> None:
-    asking = worker("print('x' * 100_000, file=sys.stderr)\nraise ValueError('the reason')")
-    assert heard(asking) == []
-    assert (asking.code, asking.last_words()) == (1, "ValueError: the reason")
+def test_a_crash_leaves_its_last_error_line(helper: Make) -> None:
+    asking = helper("print('x' * 100_000, file=sys.stderr)\nraise ValueError('the reason')")
+    assert messages_of(asking) == []
+    assert (asking.exit_code, asking.last_error_line()) == (1, "ValueError: the reason")
 
 
-def test_a_message_that_a_kill_cut_short_is_dropped(worker: Make) -> None:
-    asking = worker("answers.tell({'a': 1})\nos.write(answers._out, b'{\"b\"')\nos.kill(os.getpid(), 9)")
-    assert heard(asking) == [{"a": 1}]
-    assert asking.code == 137
+def test_a_message_that_a_kill_cut_short_is_dropped(helper: Make) -> None:
+    asking = helper("answers.send({'a': 1})\nos.write(answers._out, b'{\"b\"')\nos.kill(os.getpid(), 9)")
+    assert messages_of(asking) == [{"a": 1}]
+    assert asking.exit_code == 137
 
 
-def test_a_big_message_arrives_whole(worker: Make) -> None:
-    assert heard(worker("answers.tell({'text': 'x' * 1_000_000})")) == [{"text": "x" * 1_000_000}]
+def test_a_big_message_arrives_whole(helper: Make) -> None:
+    assert messages_of(helper("answers.send({'text': 'x' * 1_000_000})")) == [{"text": "x" * 1_000_000}]
 
 
-def test_close_ends_the_child_and_what_it_started(worker: Make) -> None:
+def test_close_ends_the_child_and_what_it_started(helper: Make) -> None:
     start = "import subprocess\nchild = subprocess.Popen(['sleep', '600'])\n"
-    asking = worker(start + "answers.tell({'pids': [os.getpid(), child.pid]})\nchild.wait()")
+    asking = helper(start + "answers.send({'pids': [os.getpid(), child.pid]})\nchild.wait()")
 
     async def test() -> list[int]:
         async for message in asking.messages():
@@ -119,8 +119,8 @@ def test_close_ends_the_child_and_what_it_started(worker: Make) -> None:
     until(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids))
 
 
-def test_whoever_is_cancelled_during_the_start_can_still_close(worker: Make) -> None:
-    asking = worker("time.sleep(600)")
+def test_whoever_is_cancelled_during_the_start_can_still_close(helper: Make) -> None:
+    asking = helper("time.sleep(600)")
 
     async def test() -> None:
         starting = asyncio.create_task(asking.start())
@@ -130,11 +130,11 @@ def test_whoever_is_cancelled_during_the_start_can_still_close(worker: Make) -> 
         await asking.close()
 
     asyncio.run(test())
-    assert asking.code == 137
+    assert asking.exit_code == 137
 
 
-def test_the_child_does_not_outlive_a_killed_launcher(worker: Make, tmp_path: Path) -> None:
-    worker("answers.tell({'pid': os.getpid()})\ntime.sleep(600)")
+def test_the_child_does_not_outlive_a_killed_launcher(helper: Make, tmp_path: Path) -> None:
+    helper("answers.send({'pid': os.getpid()})\ntime.sleep(600)")
     launcher = """
 import asyncio, os
 from launcher.base.helper import Helper

@@ -20,17 +20,17 @@ def test_a_port_is_appended_so_that_it_can_be_told_apart() -> None:
 def test_order_is_numeric_with_ipv4_first() -> None:
     unsorted = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9", "::ffff:10.0.0.8"]
     in_order = ["::ffff:10.0.0.8", "10.0.0.9", "10.0.0.10", "fd00::9", "fd00::10"]
-    assert sorted(unsorted, key=host.sort_key) == in_order
+    assert sorted(unsorted, key=host.address_order) == in_order
     with pytest.raises(ValueError, match="not an IP address"):
-        host.sort_key("x-0.svc")
+        host.address_order("x-0.svc")
 
 
 def test_loopback_is_held_here_but_not_all_of_its_network() -> None:
-    held = host.held_here()
-    assert host.is_held("127.0.0.1", held)
-    assert host.is_held("::ffff:127.0.0.1", held)
-    assert not host.is_held("127.77.77.77", held)
-    assert not host.is_held("x-0.svc", held)
+    held = host.local_addresses()
+    assert host.is_among("127.0.0.1", held)
+    assert host.is_among("::ffff:127.0.0.1", held)
+    assert not host.is_among("127.77.77.77", held)
+    assert not host.is_among("x-0.svc", held)
 
 
 def test_devices_have_addresses_by_name_and_by_alias() -> None:
@@ -40,9 +40,10 @@ for command in ("link set lo up", "addr add 10.1.2.3/32 dev lo label lo:2", "lin
                 "link set nic0 up", "addr add fd00::9/64 dev nic0 nodad",
                 "link add nic1 type bridge", "link set nic1 up", "addr add 10.9.9.9/32 dev nic1"):
     subprocess.run(["ip", *command.split()], check=True)
-from launcher.base import host as a
-print(a.device_address("lo"), a.device_address("lo:2"), a.device_address("nic0"), a.device_address("nothing"))
-print(a.device_names(), a.own_address(), all(a.is_held(x, a.held_here()) for x in ("10.1.2.3", "fd00::9", "::1")))
+from launcher.base import host
+print(host.device_address("lo"), host.device_address("lo:2"), host.device_address("nic0"), host.device_address("none"))
+held = host.local_addresses()
+print(host.device_names(), host.own_address(), all(host.is_among(x, held) for x in ("10.1.2.3", "fd00::9", "::1")))
 """
     root = str(REPOSITORY)
     inside = ["unshare", "--map-root-user", "--net", sys.executable, "-c", code]

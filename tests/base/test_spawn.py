@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.base.aio import off_loop
-from launcher.base.spawn import ended, is_own, reap_orphans, spawn
+from launcher.base.aio import run_in_thread
+from launcher.base.spawn import is_own_child, reap_orphans, spawn, wait_for_exit
 from tests.support.supervising import alive, needs_root, run, silent_volume, until
 
 _STRESS = """
 import asyncio, json, os, signal, sys
-from launcher.base.aio import off_loop
-from launcher.base.spawn import become_subreaper, ended, reap_orphans, spawn
+from launcher.base.aio import run_in_thread
+from launcher.base.spawn import become_subreaper, reap_orphans, spawn, wait_for_exit
 
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGPIPE]
 
@@ -30,8 +30,8 @@ async def one(number):
     else:
         end = SIGNALS[number // 10 % len(SIGNALS)]
         script, expected = f"{orphans} kill -{end.value} $$", 128 + end.value
-    child = await off_loop(lambda: spawn(["/bin/sh", "-c", script], env={"PATH": os.defpath}))
-    code = await ended(child)
+    child = await run_in_thread(lambda: spawn(["/bin/sh", "-c", script], env={"PATH": os.defpath}))
+    code = await wait_for_exit(child)
     return None if code == expected else (number, code)
 
 async def many(first):
@@ -69,10 +69,10 @@ def test_a_dead_child_that_nobody_waits_for_does_not_hold_up_the_reaper_and_its_
         assert orphan_maker.stdout is not None
         with orphan_maker.stdout:
             orphan = int(orphan_maker.stdout.readline())
-        assert await ended(orphan_maker) == 0
+        assert await wait_for_exit(orphan_maker) == 0
         await until(lambda: not Path(f"/proc/{orphan}").exists())
-        assert not is_own(child.pid)
-        assert await ended(child) == 3
+        assert not is_own_child(child.pid)
+        assert await wait_for_exit(child) == 3
 
     run(test())
 
@@ -85,8 +85,8 @@ def test_a_child_that_is_still_being_forked_is_never_taken_for_an_orphan() -> No
                 await asyncio.sleep(0)
 
         reaping = asyncio.ensure_future(reap_without_rest())
-        children = [await off_loop(lambda: spawn(["/bin/false"], env={})) for _ in range(100)]
-        assert {await ended(child) for child in children} == {1}
+        children = [await run_in_thread(lambda: spawn(["/bin/false"], env={})) for _ in range(100)]
+        assert {await wait_for_exit(child) for child in children} == {1}
         reaping.cancel()
 
     run(test())
@@ -95,8 +95,8 @@ def test_a_child_that_is_still_being_forked_is_never_taken_for_an_orphan() -> No
 def test_children_have_all_signals_unblocked_and_at_their_defaults() -> None:
     script = """
 import os, signal, subprocess
-from launcher.base.spawn import heed_all_signals, spawn
-heed_all_signals()
+from launcher.base.spawn import handle_ignored_signals, spawn
+handle_ignored_signals()
 spawn(["/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"], env={}).wait()
 """
 
@@ -124,16 +124,16 @@ def test_children_inherit_no_descriptors() -> None:
 
 _STALLED_START = """
 import asyncio, os, signal, sys
-from launcher.base.aio import off_loop
+from launcher.base.aio import run_in_thread
 from launcher.base.spawn import reap_orphans, spawn
 
 async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
     forked = asyncio.get_running_loop().create_future()
     tell = lambda pid: forked.get_loop().call_soon_threadsafe(forked.set_result, pid)
-    starting = off_loop(lambda: spawn([sys.argv[1] + "/program"], env={}, forked=tell))
+    starting = run_in_thread(lambda: spawn([sys.argv[1] + "/program"], env={}, forked=tell))
     pid = await forked
-    other = await off_loop(lambda: spawn(["/bin/true"], env={}))
+    other = await run_in_thread(lambda: spawn(["/bin/true"], env={}))
     while other.returncode is None:  # the reaper is at work though the first still starts
         await asyncio.sleep(0.01)
     print(starting.done(), flush=True)
@@ -154,8 +154,8 @@ def test_a_failed_start_leaves_nothing() -> None:
     async def test() -> None:
         pids: list[int] = []
         with pytest.raises(FileNotFoundError, match="/no/such/program"):
-            await off_loop(lambda: spawn(["/no/such/program"], env={}, forked=pids.append))
+            await run_in_thread(lambda: spawn(["/no/such/program"], env={}, forked=pids.append))
         assert not alive(pids[0])
-        assert not is_own(pids[0])
+        assert not is_own_child(pids[0])
 
     run(test())

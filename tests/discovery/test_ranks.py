@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from launcher.discovery.ranks import joint, roster, settled
+from launcher.discovery.ranks import joint_identity, make_roster, restore_roster
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Shape
 
@@ -18,7 +18,7 @@ def member(address: str, rank: int | None = None) -> Member:
 def order(*members: Member) -> list[str]:
     mixed = list(members)
     random.Random(7).shuffle(mixed)
-    made = roster(mixed).members
+    made = make_roster(mixed).members
     assert [each.rank for each in made] == list(range(len(made)))
     return [each.address for each in made]
 
@@ -43,9 +43,9 @@ def test_with_roles_trainers_come_first_and_all_controllers_together_are_the_ide
         Member("t-b", "", "10.0.0.3", "", role="trainer", controller="t-uid"),
         Member("t-a", "", "10.0.0.2", "", role="trainer", controller="t-uid"),
     ]
-    made = roster(members)
+    made = make_roster(members)
     assert [each.pod for each in made.members] == ["t-a", "t-b", "s"]
-    assert joint(made) == "t-uid+s-uid"
+    assert joint_identity(made) == "t-uid+s-uid"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_with_roles_trainers_come_first_and_all_controllers_together_are_the_ide
 )
 def test_what_has_no_order_is_an_error(members: list[Member], said: str) -> None:
     with pytest.raises(Failure, match=said) as caught:
-        roster(members)
+        make_roster(members)
     assert caught.value.code is Exit.CONFIG
 
 
@@ -68,7 +68,7 @@ def test_who_replaces_a_pod_without_a_number_takes_its_rank_and_the_others_keep_
     members = [
         Member(uid, uid, f"10.0.0.{last}", "") for uid, last in [("d", 9), ("new", 10), ("b", 30), ("newer", 100)]
     ]
-    made = settled(members, kept, Shape(4))
+    made = restore_roster(members, kept, Shape(4))
     assert [each.pod for each in made.members] == ["new", "b", "newer", "d"]
 
 
@@ -79,4 +79,4 @@ def test_who_replaces_one_of_a_role_takes_a_rank_of_that_role() -> None:
         Member("t", "t", "10.0.0.9", "", role="trainer"),
         Member("new", "new", "10.0.0.2", "", role="trainer"),
     ]
-    assert [each.pod for each in settled(members, kept, Shape(2, 1)).members] == ["t", "new", "s"]
+    assert [each.pod for each in restore_roster(members, kept, Shape(2, 1)).members] == ["t", "new", "s"]

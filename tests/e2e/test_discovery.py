@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.base.host import sort_key
+from launcher.base.host import address_order
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl
 
 
@@ -22,7 +22,7 @@ def all_agree(results: list[tuple[Json, Json]], hub: Json) -> None:
 def test_pods_of_a_plain_job_take_the_lowest_address(cluster: Cluster) -> None:
     cluster.create(cluster.job("plain", cluster.template("plain")))
     results = cluster.results("app=plain")
-    all_agree(results, min((pod for pod, _ in results), key=lambda pod: sort_key(pod["status"]["podIP"])))
+    all_agree(results, min((pod for pod, _ in results), key=lambda pod: address_order(pod["status"]["podIP"])))
     assert {found["identity"] for _, found in results} == {cluster.uid("job", "plain")}
     assert {found["rank"] for _, found in results} == {None}
     assert all(found["uid"] == pod["metadata"]["uid"] for pod, found in results)

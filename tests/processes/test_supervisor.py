@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.base.spawn import ended, spawn
+from launcher.base.spawn import spawn, wait_for_exit
 from launcher.model import Process
 from launcher.processes.ports import is_listening
 from launcher.processes.sinks import Limits
@@ -154,7 +154,7 @@ def test_a_socket_of_another_process_does_not_count() -> None:
             assert not is_listening(child.pid, (port,))
             assert is_listening(os.getpid(), (port,))
             os.killpg(child.pid, signal.SIGKILL)
-            await ended(child)
+            await wait_for_exit(child)
 
     run(test())
 
@@ -176,7 +176,7 @@ def test_a_grandchilds_socket_of_any_family_counts_though_it_has_its_own_session
             for grandchild in psutil.Process(child.pid).children(recursive=True):
                 grandchild.kill()
             child.kill()
-            await ended(child)
+            await wait_for_exit(child)
             os.close(reading)
             os.close(writing)
 
@@ -371,7 +371,7 @@ def test_processes_with_a_session_of_their_own_are_killed_at_the_close(
         assert not pids("sleep", f"{w.nap}3"), "it has no tag, but it is an orphan"
         assert alive(other.pid), "other children of the launcher are not killed"
         os.killpg(other.pid, signal.SIGKILL)
-        await ended(other)
+        await wait_for_exit(other)
 
     watch(tmp_path, test)
     assert "killed 2 processes that the children had left behind" in caplog.messages

@@ -1,6 +1,6 @@
 """Machines of the simulated world that run whole launchers: with signals, threads, a clock and a shared volume.
 
-The launcher's code runs unchanged. What blocks (`off_loop`, threads) is done by the volume when that answers, in
+The launcher's code runs unchanged. What blocks (`run_in_thread`, threads) is done by the volume when that answers, in
 simulated time and on a real folder, whose files have the times of the world.
 """
 
@@ -115,7 +115,7 @@ def _now_ns() -> int:
     return (EPOCH * 1000 + round(here().world.now * 1000)) * 1_000_000
 
 
-def _off_loop(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+def _run_in_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
     machine = here()
     result: asyncio.Future[T] = machine.create_future()
 
@@ -249,6 +249,6 @@ def move_in(patch: pytest.MonkeyPatch) -> None:
             found = getattr(module, known, None)
             if found is real[known] or (found is not None and name.startswith("launcher.gang")):
                 patch.setattr(module, known, simulated)
-        if getattr(module, "off_loop", None) is aio.off_loop and module is not aio:
-            patch.setattr(module, "off_loop", _off_loop)
-    patch.setattr(aio, "off_loop", _off_loop)
+        if getattr(module, "run_in_thread", None) is aio.run_in_thread and module is not aio:
+            patch.setattr(module, "run_in_thread", _run_in_thread)
+    patch.setattr(aio, "run_in_thread", _run_in_thread)

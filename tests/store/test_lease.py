@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pytest
 
-from launcher.base.aio import off_loop
+from launcher.base.aio import run_in_thread
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
 from launcher.store.lease import LeaseFiles, LeaseOwner
@@ -45,7 +45,7 @@ class Hub:
         self.begins = self.tenure.begin
 
     async def _from_volume(self, work: Callable[[], T]) -> T:
-        return await off_loop(work)
+        return await run_in_thread(work)
 
 
 @pytest.fixture
