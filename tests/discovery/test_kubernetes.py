@@ -21,9 +21,10 @@ from launcher.discovery.finder import Finder, FinderSettings, make_finder
 from launcher.errors import Exit, Failure
 from launcher.model import Peers
 from tests.support import finders
-from tests.support.fake_api import Authority, FakeApi, ended, member_of_set, pod
+from tests.support.fake_api import Authority, FakeApi
 from tests.support.logs import logged
 from tests.support.paths import REPOSITORY
+from tests.support.pods import ended, member_of_set, pod
 
 
 @pytest.fixture(scope="session")
@@ -142,6 +143,10 @@ def run(test: Awaitable[None]) -> None:
     asyncio.run(bounded())
 
 
+async def check_hub(settings: FinderSettings, address: str) -> None:
+    assert (await found(settings)).hub == address
+
+
 Make = Callable[..., FinderSettings]
 
 
@@ -255,6 +260,25 @@ def test_credentials_and_certificates_that_stay_wrong_end_with_a_clear_message(
         assert "automountServiceAccountToken" in by_nothing.message
 
     run(test())
+
+
+def test_a_selector_that_the_server_refuses_ends_at_once_and_names_the_variable(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"))
+    api.next_answers = [(404, {}), (400, {})]  # for the own pod, and for the list
+
+    async def test() -> None:
+        said = await failure(settings("x-a"))
+        assert said.code is Exit.CONFIG
+        assert "job-name=x: the API server refuses it (HTTP 400" in said.message
+        assert "LAUNCHER_SELECTOR" in said.message
+
+    run(test())
+
+
+def test_a_proxy_that_knows_no_pods_while_the_api_server_starts_is_asked_again(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
+    api.next_answers = [(404, {}), (404, {}), (405, {})]
+    run(check_hub(settings("x-b"), "10.0.0.1"))
 
 
 def test_an_expired_watch_lists_again(api: FakeApi, settings: Make) -> None:

@@ -20,7 +20,7 @@ from launcher.discovery.selection import (
 from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
 from tests.support import finders
-from tests.support.fake_api import Json, ended, member_of_set, pod
+from tests.support.pods import Json, ended, evicted, leaving, member_of_set, pod, waiting
 
 
 def settings(**more: Any) -> FinderSettings:
@@ -30,21 +30,6 @@ def settings(**more: Any) -> FinderSettings:
 def view(me: str, *pods: Json, job_id: str | None = None) -> View:
     seen = [kube_pods.read_pod(each, job_id) for each in pods]
     return View({each.uid: each for each in seen}, f"uid-{me}", is_listed=True)
-
-
-def leaving(made: Json) -> Json:
-    made["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
-    return made
-
-
-def evicted(made: Json) -> Json:
-    made["status"] |= {"phase": "Failed", "reason": "Evicted", "message": "low on memory", "containerStatuses": []}
-    return made
-
-
-def waiting(made: Json, reason: str, message: str = "", kind: str = "containerStatuses", name: str = "trainer") -> Json:
-    made["status"][kind] = [{"name": name, "state": {"waiting": {"reason": reason, "message": message}}}]
-    return made
 
 
 A, B, C = pod("x-a", "10.0.0.9"), pod("x-b", "10.0.0.10"), pod("x-c", "10.0.0.11")
@@ -67,23 +52,6 @@ def test_who_leaves_has_ended_or_has_no_address_does_not_count(other: Json, stat
     assert said in describe_missing(view("x-a", A, B, other), settings())
     if state != LIVE:
         assert choose_peers(view("x-a", A, B, C, other), settings()) is not None
-
-
-def test_the_main_container_counts_and_not_a_sidecar() -> None:
-    sidecar_ended = pod("x-d", "10.0.0.1")
-    sidecar_ended["status"]["containerStatuses"].append({"name": "side", "state": {"terminated": {"exitCode": 1}}})
-    assert kube_pods.read_pod(sidecar_ended, None).state == LIVE
-    injected_first = ended(pod("x-d", "10.0.0.1"), 1)
-    injected_first["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "side"}
-    assert kube_pods.read_pod(injected_first, None).state == LIVE
-
-
-def test_a_container_that_is_started_again_still_counts() -> None:
-    failed, finished = ended(member_of_set("x-0", "10.0.0.1"), 1), ended(pod("x-d", "10.0.0.1"), 1)
-    finished["spec"]["restartPolicy"] = "OnFailure"
-    assert kube_pods.read_pod(failed, None).state == LIVE
-    assert kube_pods.read_pod(finished, None).state == LIVE
-    assert kube_pods.read_pod(ended(finished, 0), None).state == ENDED
 
 
 def test_more_live_pods_than_members_wait_for_the_replaced_one_to_leave() -> None:
@@ -110,25 +78,6 @@ def test_all_twelve_of_a_stateful_set_have_their_ordinal() -> None:
         peers = choose_peers(view(f"x-{i}", *pods), settings(size=12))
         assert peers is not None
         assert (peers.rank, peers.hub, peers.identity) == (i, None if i == 0 else "10.0.0.50", "set-uid-r1")
-
-
-@pytest.mark.parametrize("label", ["apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name", "both"])
-def test_an_ordinal_is_known_by_label_or_by_owner(label: str) -> None:
-    made = member_of_set("x-10", "10.0.0.1")
-    for each in ("apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"):
-        if label in (each, "both"):
-            del made["metadata"]["labels"][each]
-    assert kube_pods.pod_number(made) == 10
-
-
-def test_digits_at_the_end_of_a_plain_jobs_pod_are_no_number() -> None:
-    assert kube_pods.pod_number(pod("x-24567", "10.0.0.1")) is None
-
-
-def test_the_index_may_be_an_annotation_alone() -> None:
-    made = pod("x-1-abcde", "10.0.0.1")
-    made["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "1"}
-    assert kube_pods.pod_number(made) == 1
 
 
 def test_pods_of_an_older_job_of_the_same_name_and_of_another_revision_do_not_count() -> None:
@@ -211,31 +160,6 @@ def test_what_can_never_fit_is_an_error(me: Json, others: tuple[Json, ...], more
     assert caught.value.code is Exit.CONFIG
 
 
-@pytest.mark.parametrize(
-    ("held_up", "said"),
-    [
-        (
-            waiting(pod("x-b"), "ErrImagePull", "no such image"),
-            "Pending: container trainer: ErrImagePull: no such image",
-        ),
-        (
-            waiting(pod("x-b"), "CreateContainerConfigError", 'secret "s" not found'),
-            'ConfigError: secret "s" not found',
-        ),
-        (
-            waiting(pod("x-b"), "ImagePullBackOff", "Back-off", "initContainerStatuses", "setup"),
-            "Pending: init container setup: ImagePullBackOff: Back-off",
-        ),
-        (
-            waiting(pod("x-b", "10.0.0.2"), "CrashLoopBackOff", "back-off 10s"),
-            "waiting: container trainer: CrashLoopBackOff",
-        ),
-    ],
-)
-def test_a_pod_that_is_held_up_is_explained(held_up: Json, said: str) -> None:
-    assert said in kube_pods.read_pod(held_up, None).reason
-
-
 def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
     stuck = waiting(pod("x-c", "10.0.0.11"), "ImagePullBackOff", "Back-off")
     stuck["status"]["phase"] = "Pending"
@@ -247,12 +171,6 @@ def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
             describe_missing(seen, settings())
             == "2 of 3; x-c is Pending: container trainer: ImagePullBackOff: Back-off"
         )
-
-
-def test_a_running_init_container_is_what_a_pod_waits_for() -> None:
-    made = waiting(pod("x-b"), "PodInitializing")
-    made["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {}}}]
-    assert kube_pods.read_pod(made, None).reason == "Pending: init container fetch: runs"
 
 
 def test_a_member_that_reads_two_pods_speaks_of_the_hub_alone() -> None:
@@ -269,21 +187,6 @@ def test_missing_names_a_few_and_counts_the_rest() -> None:
     text = describe_missing(view("x-0", hub), settings(size=20))
     assert text.startswith("1 of 20; there is no pod with number 1; ")
     assert text.endswith("; and 14 more")
-
-
-def test_what_became_of_a_pod() -> None:
-    preempted = pod("x-b", "10.0.0.2")
-    preempted["status"]["conditions"] = [
-        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "made room"}
-    ]
-    assert kube_pods.describe_end(leaving(preempted)) == "PreemptionByScheduler: made room; it is being deleted"
-    again = member_of_set("x-1", "10.0.0.2")
-    again["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
-    assert kube_pods.describe_end(again) == "its container was started again, before: OOMKilled, exit code 137"
-    silent = pod("x-b", "10.0.0.2")
-    silent["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-    assert kube_pods.describe_silent_node(silent) == "its node node-1 does not answer"
-    assert kube_pods.describe_silent_node(pod("x-b", "10.0.0.2")) == ""
 
 
 TRAINERS = [pod(f"t-{i}", f"10.0.0.{20 + i}", index=i, owner="t-uid", role="trainer") for i in range(3)]
