@@ -45,11 +45,15 @@ def client(cluster: FakeCluster) -> KubeClient:
     ],
 )
 def test_each_error_is_sorted_after_one_call_and_keeps_what_the_server_said(
-    cluster: FakeCluster, status: int, said: str, kind: type[ApiError], code: Exit
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, status: int, said: str, kind: type[ApiError], code: Exit
 ) -> None:
     calls: list[str] = []
-    cluster.refused["POST", "jobs"] = (status, said)
-    cluster.after = lambda verb, plural: calls.append(verb)
+
+    def refuse(verb: str, *rest: object) -> tuple[int, object]:
+        calls.append(verb)
+        return status, {"message": said}
+
+    monkeypatch.setattr(cluster, "answer", refuse)
     with pytest.raises(ApiError, match=said) as caught:
         client(cluster).create({"kind": "Job", "metadata": {"name": "x"}})
     assert (type(caught.value), caught.value.code) == (kind, code)
