@@ -1,4 +1,4 @@
-"""Small files on the volume: whole, once, and open to the next attempt; failures in the user's words."""
+"""Small files on the volume: whole, created once, open to the next attempt; failures that a user understands."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_folder_that_is_there_is_fine_and_a_file_in_its_place_is_not(tmp_path:
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["with-links", "without-links"])
-def test_all_who_create_once_get_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+def test_all_callers_of_create_once_get_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
     if not links:
         monkeypatch.setattr(os, "link", _raising(errno.EPERM))
     path = str(tmp_path / "secret")
@@ -83,7 +83,7 @@ def test_processes_that_create_once_get_the_same(tmp_path: Path) -> None:
     assert len({child.communicate()[0] for child in children}) == 1
 
 
-def test_a_claim_left_behind_does_not_hold_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_left_behind_does_not_block_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", _raising(errno.EOPNOTSUPP))
     monkeypatch.setattr(files, "_CLAIM", 0.1)
     (tmp_path / ".secret.claim").write_bytes(b"")
@@ -103,7 +103,7 @@ def test_a_claim_left_behind_does_not_hold_up_for_ever(tmp_path: Path, monkeypat
         (errno.ESTALE, Exit.IO_FAILED, "Stale file handle"),
     ],
 )
-def test_a_failed_write_is_told_with_path_reason_and_what_to_do(number: int, code: Exit, words: str) -> None:
+def test_a_failed_write_names_path_reason_and_what_to_do(number: int, code: Exit, words: str) -> None:
     failure = files.cannot_write("/vol/job/output", OSError(number, "x"))
     assert failure.code == code
     assert "/vol/job/output" in failure.message

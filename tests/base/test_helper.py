@@ -72,13 +72,13 @@ def test_children_of_an_isolated_launcher_ignore_pythons_variables_too() -> None
     assert subprocess.run(asking, capture_output=True, text=True, timeout=60).stdout == "[{}] \n"
 
 
-def test_a_question_is_answered_in_messages_and_the_exit_code_is_known(helper: Make) -> None:
+def test_a_request_is_answered_by_messages_and_the_exit_code_is_known(helper: Make) -> None:
     asking = helper("print('noise')\nanswers.send({'twice': asked['number'] * 2})\nanswers.send({})\nsys.exit(3)")
     assert messages_of(asking) == [{"twice": 14}, {}]
     assert asking.exit_code == 3
 
 
-def test_a_module_of_the_users_in_the_current_directory_is_not_taken_for_a_standard_one(
+def test_a_users_module_in_the_current_directory_does_not_replace_a_standard_one(
     helper: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users = tmp_path / "users"
@@ -119,7 +119,7 @@ def test_close_ends_the_child_and_what_it_started(helper: Make) -> None:
     until(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids))
 
 
-def test_whoever_is_cancelled_during_the_start_can_still_close(helper: Make) -> None:
+def test_a_helper_whose_start_is_cancelled_can_still_be_closed(helper: Make) -> None:
     asking = helper("time.sleep(600)")
 
     async def test() -> None:

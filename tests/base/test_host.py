@@ -1,4 +1,4 @@
-"""Addresses are written, ordered and found on devices alike for IPv4 and IPv6."""
+"""Addresses are written, ordered and found on devices, IPv4 and IPv6 alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.base import host
 from tests.support.paths import REPOSITORY
 
 
-def test_a_port_is_appended_so_that_it_can_be_told_apart() -> None:
+def test_a_port_after_an_ipv6_address_stays_recognizable() -> None:
     assert host.host_port("10.0.0.9", 7164) == "10.0.0.9:7164"
     assert host.host_port("x-0.svc", 7164) == "x-0.svc:7164"
     assert host.host_port("fd00::9", 7164) == "[fd00::9]:7164"
@@ -25,7 +25,7 @@ def test_order_is_numeric_with_ipv4_first() -> None:
         host.address_order("x-0.svc")
 
 
-def test_loopback_is_held_here_but_not_all_of_its_network() -> None:
+def test_loopback_is_a_local_address_but_not_all_of_its_network() -> None:
     held = host.local_addresses()
     assert host.is_among("127.0.0.1", held)
     assert host.is_among("::ffff:127.0.0.1", held)

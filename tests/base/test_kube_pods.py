@@ -66,7 +66,7 @@ def test_the_index_may_be_an_annotation_alone() -> None:
         ),
     ],
 )
-def test_a_pod_that_is_held_up_is_explained(held_up: Json, said: str) -> None:
+def test_the_reason_of_a_pod_that_does_not_run_is_described(held_up: Json, said: str) -> None:
     assert said in kube_pods.read_pod(held_up, None).reason
 
 
@@ -76,7 +76,7 @@ def test_a_running_init_container_is_what_a_pod_waits_for() -> None:
     assert kube_pods.read_pod(made, None).reason == "Pending: init container fetch: runs"
 
 
-def test_what_became_of_a_pod() -> None:
+def test_the_end_of_a_pod_is_described() -> None:
     preempted = pod("x-b", "10.0.0.2")
     preempted["status"]["conditions"] = [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "made room"}

@@ -1,4 +1,4 @@
-"""Processes are started cleanly, and no exit code is ever lost, whoever else dies at the same time."""
+"""Processes are started cleanly, and no exit code is lost, whatever else ends at the same time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_exit_code_is_lost_while_hundreds_of_orphans_are_reaped() -> None:
     assert json.loads(_drive(_STRESS)) == []
 
 
-def test_a_dead_child_that_nobody_waits_for_does_not_hold_up_the_reaper_and_its_code_is_kept() -> None:
+def test_a_dead_child_without_a_waiter_does_not_block_the_reaper_and_its_code_is_kept() -> None:
     async def test() -> None:
         child = spawn(["/bin/sh", "-c", "exit 3"], env={})
         orphan_maker = spawn(["/bin/sh", "-c", "sleep 0.1 & echo $!"], env={"PATH": os.defpath}, stdout=subprocess.PIPE)
@@ -145,7 +145,7 @@ asyncio.run(main())
 
 
 @needs_root
-def test_a_program_on_a_stalled_volume_holds_up_neither_the_loop_nor_other_starts(tmp_path: Path) -> None:
+def test_a_program_on_a_stalled_volume_blocks_neither_the_loop_nor_other_starts(tmp_path: Path) -> None:
     with silent_volume(tmp_path / "volume") as volume:
         assert _drive(_STALLED_START, str(volume)) == "False\n"
 

@@ -35,23 +35,23 @@ def test_only_the_hubs_full_name_is_looked_up_until_it_is_there() -> None:
     assert "x-0.svc.ns.svc.cluster.test. has no address yet" in found["said"][0]
 
 
-def test_whoever_looks_again_tries_the_other_address_of_a_replaced_hub() -> None:
+def test_looking_again_tries_the_other_address_of_a_replaced_hub() -> None:
     found = resolve([["10.0.0.10", "10.0.0.9"]], "ns.svc.cluster.test", finds=3)
     assert found["hubs"] == ["10.0.0.9", "10.0.0.10", "10.0.0.9"]
 
 
-def test_a_name_that_never_comes_ends_with_what_to_look_at() -> None:
+def test_a_name_that_never_has_an_address_ends_with_what_to_check() -> None:
     found = resolve([None], "ns.svc.cluster.test", timeout=2.5)
     assert found["code"] == 75
     for part in ("x-0.svc.ns.svc.cluster.test.", "subdomain: svc", "publishNotReadyAddresses"):
         assert part in found["message"]
 
 
-def test_number_zero_is_the_hub_and_asks_nobody() -> None:
-    asking = make_finder(dns_settings(host_name="x-0"))
-    peers = asyncio.run(asking.find())
+def test_number_zero_is_the_hub_and_looks_nothing_up() -> None:
+    finder = make_finder(dns_settings(host_name="x-0"))
+    peers = asyncio.run(finder.find())
     assert (peers.rank, peers.hub, peers.me.address) == (0, None, "10.0.0.9")
-    assert "kubectl get pods" in asking.describe_missing([])
+    assert "kubectl get pods" in finder.describe_missing([])
 
 
 def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_pod() -> None:
@@ -83,11 +83,11 @@ def test_without_a_number_below_n_it_says_how_to_give_one(more: dict[str, Any]) 
         ({"service": "svc.other", "host_name": "node-2", "pod_name": "job-2-abcde"}, "x-0.svc.other"),
     ],
 )
-def test_the_hubs_name_comes_from_the_own_one_or_else_from_the_job(more: dict[str, Any], name: str) -> None:
+def test_the_hubs_name_is_made_from_the_own_name_or_else_from_the_job(more: dict[str, Any], name: str) -> None:
     assert hub_name(dns_settings(**more), 2) == name
 
 
-def test_the_time_that_names_need_counts_from_the_creation_of_the_process() -> None:
+def test_the_age_of_the_process_counts_from_its_creation() -> None:
     begin = time.monotonic()
     code = "import time; time.sleep(0.5); from launcher.discovery.dns import process_age; print(process_age())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)

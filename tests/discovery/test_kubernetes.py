@@ -41,7 +41,7 @@ def api(authority: Authority) -> Iterator[FakeApi]:
 
 @pytest.fixture
 def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[..., FinderSettings]:
-    """Settings of pod `host_name`, with its own service account's files."""
+    """Make settings of the pod `host_name`, with its own service account."""
 
     def make(host_name: str, **more: Any) -> FinderSettings:
         account = tmp_path / host_name
@@ -73,7 +73,7 @@ def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[...
 
 
 class Searching:
-    """A finder at work, and the lines that it said."""
+    """A finder that searches, and the lines that it printed."""
 
     def __init__(self, settings: FinderSettings, said: Sequence[str] = ()) -> None:
         self.said = said
@@ -109,7 +109,7 @@ async def found(settings: FinderSettings) -> Peers:
 
 
 async def timed_out(settings: FinderSettings, *said: str) -> str:
-    """What is said at the deadline, which comes only once the finder knows all of these parts."""
+    """Return the message at the deadline, which passes once the finder knows all of these parts."""
     way = make_finder(replace(settings, timeout=0.2))
     try:
         await way.start()
@@ -129,7 +129,7 @@ async def failure(settings: FinderSettings) -> Failure:
 
 
 def children() -> list[psutil.Process]:
-    """The discovery processes of this test process."""
+    """Return the child processes of the finders in this process."""
     mine = psutil.Process().children()
     return [
         p for p in mine if p.status() != psutil.STATUS_ZOMBIE and "launcher.discovery.kubernetes_child" in p.cmdline()
@@ -167,7 +167,7 @@ def test_pods_of_a_plain_job_agree_on_the_lowest_address_with_one_list_and_one_w
     run(test())
 
 
-def test_waits_for_a_late_pod_and_says_why_it_is_not_there(api: FakeApi, settings: Make) -> None:
+def test_a_late_pod_is_waited_for_and_its_reason_is_reported(api: FakeApi, settings: Make) -> None:
     late = pod("x-c")
     late["status"]["conditions"] = [
         {
@@ -190,7 +190,9 @@ def test_waits_for_a_late_pod_and_says_why_it_is_not_there(api: FakeApi, setting
     run(test())
 
 
-def test_gives_up_at_the_deadline_of_all_calls_together_naming_who_is_missing(api: FakeApi, settings: Make) -> None:
+def test_the_deadline_of_all_calls_together_ends_the_search_and_names_what_is_missing(
+    api: FakeApi, settings: Make
+) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
 
     async def test() -> None:
@@ -208,7 +210,7 @@ def test_gives_up_at_the_deadline_of_all_calls_together_naming_who_is_missing(ap
     run(test())
 
 
-def test_403_ends_at_once_with_the_right_that_is_lacking(api: FakeApi, settings: Make) -> None:
+def test_a_403_ends_at_once_and_names_the_missing_right(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.1"))
     api.forbidden = {"get", "watch"}
 
@@ -218,7 +220,7 @@ def test_403_ends_at_once_with_the_right_that_is_lacking(api: FakeApi, settings:
         assert "service account default of namespace ns watch pods in namespace ns (HTTP 403" in said.message
         assert "verbs: [get, list, watch]" in said.message
         assert "- {kind: ServiceAccount, name: default, namespace: ns}" in said.message
-        assert len(api.asked) == 3  # no second try; and not being allowed to `get` is no obstacle
+        assert len(api.asked) == 3  # no second try; the right to `get` is not needed
 
     run(test())
 
@@ -307,7 +309,7 @@ def test_survives_429_500_cut_watches_and_a_restarted_server(api: FakeApi, setti
         async with searching(settings("x-a")) as search:
             await until(lambda: api.watching == 1, api.asked)
             asked = [when for _, _, when in api.asked]
-            assert asked[2] - asked[1] >= 1  # as the server wished
+            assert asked[2] - asked[1] >= 1  # as the server asked
             api.cut()
             await until(lambda: api.watching == 1 and api.count("watch") == 2)
             api.stop()
@@ -315,10 +317,10 @@ def test_survives_429_500_cut_watches_and_a_restarted_server(api: FakeApi, setti
                 "2 of 3", f"the API server https://127.0.0.1:{api.port} cannot be reached:", "refused"
             )
             api.put(pod("x-c", "10.0.0.3"))
-            api.next_answers = [(403, {})]  # as a real one says until it has read the roles
+            api.next_answers = [(403, {})]  # as a real server answers until it has read the roles
             api.serve()
             assert (await search.task).hub is None
-            assert api.count("list") == 1  # the watch went on where it was
+            assert api.count("list") == 1  # the watch continued from its version
 
     run(test())
 
@@ -394,7 +396,7 @@ def test_a_member_of_a_stateful_set_that_has_only_names_for_numbers_finds_the_ot
     run(test())
 
 
-def test_the_hub_watches_on_until_all_are_seen_and_knows_who_has_not_joined(api: FakeApi, settings: Make) -> None:
+def test_the_hub_watches_until_all_pods_run_and_knows_which_have_not_joined(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", index=1))
 
     async def test() -> None:
@@ -416,7 +418,7 @@ def test_the_hub_watches_on_until_all_are_seen_and_knows_who_has_not_joined(api:
 
 
 @pytest.mark.parametrize("me", ["x-a", "x-b"])
-def test_whoever_sees_all_pods_watches_on_until_they_run_and_knows_why_one_does_not(
+def test_a_member_that_sees_all_pods_watches_until_they_run_and_knows_why_one_does_not(
     api: FakeApi, settings: Make, me: str
 ) -> None:
     def third(**state: Any) -> Any:
@@ -438,7 +440,7 @@ def test_whoever_sees_all_pods_watches_on_until_they_run_and_knows_why_one_does_
     run(test())
 
 
-def test_past_the_deadline_looking_again_tells_what_was_seen_last(
+def test_looking_again_past_the_deadline_reports_the_last_view(
     api: FakeApi, settings: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.put(pod("x-a", "10.0.0.7"), pod("x-b", "10.0.0.8"), pod("x-c", "10.0.0.9"))
@@ -453,7 +455,7 @@ def test_past_the_deadline_looking_again_tells_what_was_seen_last(
     run(test())
 
 
-def test_looking_again_sees_what_has_changed(api: FakeApi, settings: Make) -> None:
+def test_looking_again_sees_changes(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", "10.0.0.8", index=1))
 
     async def test() -> None:
@@ -472,7 +474,7 @@ def test_looking_again_sees_what_has_changed(api: FakeApi, settings: Make) -> No
     run(test())
 
 
-def test_whoever_saw_all_pods_run_can_look_again(api: FakeApi, settings: Make) -> None:
+def test_a_member_that_saw_all_pods_run_can_look_again(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.7"), pod("x-b", "10.0.0.8"), pod("x-c", "10.0.0.9"))
 
     async def test() -> None:
@@ -515,7 +517,7 @@ def test_cancelling_and_closing_leaves_nothing_behind(api: FakeApi, settings: Ma
     run(test())
 
 
-def test_own_pod_is_known_by_uid_by_name_by_host_name_and_by_address(api: FakeApi, settings: Make) -> None:
+def test_the_own_pod_is_found_by_uid_by_name_by_host_name_and_by_address(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "127.0.0.1"))
 
     async def test() -> None:
@@ -531,7 +533,7 @@ def test_own_pod_is_known_by_uid_by_name_by_host_name_and_by_address(api: FakeAp
     run(test())
 
 
-def test_a_selection_without_the_own_pod_is_named(api: FakeApi, settings: Make) -> None:
+def test_a_selector_that_does_not_match_the_own_pod_is_reported(api: FakeApi, settings: Make) -> None:
     api.put(pod("y-a", "10.0.0.1", job="y"), pod("x-a", "10.0.0.2"))
 
     async def test() -> None:
@@ -552,7 +554,7 @@ def test_a_selection_without_the_own_pod_is_named(api: FakeApi, settings: Make) 
     run(test())
 
 
-def test_says_what_became_of_a_peer_as_soon_as_it_shows(api: FakeApi, settings: Make) -> None:
+def test_a_peer_is_described_as_soon_as_its_end_is_recorded(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
 
     async def test() -> None:
@@ -595,7 +597,7 @@ current-context: c
     assert peers.hub == "10.0.0.1"
 
 
-def test_two_thousand_pods_are_one_list_and_few_words(api: FakeApi, settings: Make) -> None:
+def test_two_thousand_pods_take_one_list_and_a_short_message(api: FakeApi, settings: Make) -> None:
     size = 2000
     api.put(*(pod(f"x-{i}", f"10.{i // 250}.0.{i % 250}" if i < 1900 else "", index=i) for i in range(size)))
 
@@ -625,7 +627,7 @@ def test_the_launcher_never_loads_the_client() -> None:
 
 
 def test_the_identity_is_known_though_the_hubs_pod_has_ended(api: FakeApi, settings: Make) -> None:
-    """So that a pod that comes after the job was complete need not wait for those that have left."""
+    # So a pod that starts after the job is complete does not wait for pods that have left.
     api.put(ended(pod("x-a", "10.0.0.7", index=0), 0), pod("x-b", "10.0.0.8", index=1))
 
     async def test() -> None:

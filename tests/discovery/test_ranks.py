@@ -1,4 +1,4 @@
-"""Members become a roster by one rule: numbers, else the numeric order of addresses."""
+"""The ranks of members: their numbers, else the numeric order of their addresses."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_with_roles_trainers_come_first_and_all_controllers_together_are_the_ide
         ([member("10.0.0.1", 0), member("10.0.0.2", 2)], "expected 0 to 1"),
     ],
 )
-def test_what_has_no_order_is_an_error(members: list[Member], said: str) -> None:
+def test_members_without_a_common_order_are_an_error(members: list[Member], said: str) -> None:
     with pytest.raises(Failure, match=said) as caught:
         make_roster(members)
     assert caught.value.code is Exit.CONFIG
 
 
-def test_who_replaces_a_pod_without_a_number_takes_its_rank_and_the_others_keep_theirs() -> None:
+def test_the_replacement_of_a_pod_without_a_number_takes_its_rank_and_the_others_keep_theirs() -> None:
     kept = {"a": 0, "b": 1, "c": 2, "d": 3}
     members = [
         Member(uid, uid, f"10.0.0.{last}", "") for uid, last in [("d", 9), ("new", 10), ("b", 30), ("newer", 100)]
@@ -72,7 +72,7 @@ def test_who_replaces_a_pod_without_a_number_takes_its_rank_and_the_others_keep_
     assert [each.pod for each in made.members] == ["new", "b", "newer", "d"]
 
 
-def test_who_replaces_one_of_a_role_takes_a_rank_of_that_role() -> None:
+def test_a_replacement_takes_a_rank_of_its_role() -> None:
     kept = {"t": 0, "gone": 1, "s": 2}
     members = [
         Member("s", "s", "10.0.0.1", "", role="pserver"),

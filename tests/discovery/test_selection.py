@@ -1,4 +1,4 @@
-"""Which pods count, what number they have, who is the hub, and what is said about the others: without any process."""
+"""Which pods count, which is the hub, and how missing ones are described. No processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ A, B, C = pod("x-a", "10.0.0.9"), pod("x-b", "10.0.0.10"), pod("x-c", "10.0.0.11
         (pod("x-d"), LIVE, "x-d is Pending: container trainer: ContainerCreating"),
     ],
 )
-def test_who_leaves_has_ended_or_has_no_address_does_not_count(other: Json, state: str, said: str) -> None:
+def test_a_pod_that_leaves_has_ended_or_has_no_address_does_not_count(other: Json, state: str, said: str) -> None:
     assert kube_pods.read_pod(other, None).state == state
     assert choose_peers(view("x-a", A, B, other), settings()) is None
     assert said in describe_missing(view("x-a", A, B, other), settings())
@@ -113,7 +113,7 @@ def test_of_two_live_pods_with_one_number_the_newest_is_the_hub() -> None:
     assert replaced.hub == "10.0.0.2"
 
 
-def test_the_own_pod_runs_whatever_the_api_server_has_heard() -> None:
+def test_the_own_pod_counts_as_live_before_the_api_server_knows_it() -> None:
     mine = pod("x-a", index=1)
     hub = pod("x-b", "10.0.0.1", index=0)
     assert choose_peers(view("x-a", mine, hub), settings()) is None
@@ -122,17 +122,17 @@ def test_the_own_pod_runs_whatever_the_api_server_has_heard() -> None:
         assert peers is not None
         assert (peers.me.address, peers.me.training_address) == ("10.0.0.7", "10.0.0.7")
     unnumbered = view("x-a", pod("x-a"), B, C)
-    assert choose_peers(unnumbered, settings(training_address="192.168.0.1")) is None  # not what the others see
+    assert choose_peers(unnumbered, settings(training_address="192.168.0.1")) is None  # the other pods do not see it
     assert choose_peers(unnumbered, settings(pod_ip="10.0.0.9")) is not None
 
 
-def test_the_training_address_is_told_apart() -> None:
+def test_the_training_address_is_kept_beside_the_pods_address() -> None:
     peers = choose_peers(view("x-a", A, B, C), settings(training_address="192.168.0.1"))
     assert peers is not None
     assert (peers.me.address, peers.me.training_address) == ("10.0.0.9", "192.168.0.1")
 
 
-def test_members_are_those_who_are_there_with_what_is_known_of_them() -> None:
+def test_present_members_have_live_pods_with_addresses() -> None:
     ended_pod, pending = ended(pod("x-d", "10.0.0.1"), 1), pod("x-e")
     members = present_members(view("x-a", A, B, ended_pod, pending), settings(training_address="192.168.0.1"))
     assert sorted((m.pod, m.address, m.training_address) for m in members) == [
@@ -165,7 +165,7 @@ def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
     stuck["status"]["phase"] = "Pending"
     for hub in (A, pod("x-a", "10.0.0.99")):
         seen = view("x-a", hub, B, stuck)
-        assert choose_peers(seen, settings()) is not None  # its address is its place among them
+        assert choose_peers(seen, settings()) is not None  # its address gives it a place
         assert not all_run(seen, settings())
         assert (
             describe_missing(seen, settings())
@@ -173,7 +173,7 @@ def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
         )
 
 
-def test_a_member_that_reads_two_pods_speaks_of_the_hub_alone() -> None:
+def test_a_member_that_lists_two_pods_describes_the_hub_alone() -> None:
     seen = view("x-1", pod("x-0", "10.0.0.1", index=0), pod("x-1", "10.0.0.2", index=1))
     seen.has_all = False
     assert describe_missing(seen, settings()) == "the hub's pod x-0 (10.0.0.1) is there"
@@ -235,7 +235,7 @@ def test_without_numbers_all_of_both_roles_must_be_there_and_a_trainer_leads() -
     assert "3 live pods for 2 pservers" in describe_missing(view("s-0", *two), of_role("pserver"))
 
 
-def test_of_the_other_role_only_the_newest_job_that_lives_counts() -> None:
+def test_of_the_other_role_only_the_newest_live_job_counts() -> None:
     old = [pod(f"o-{i}", f"10.0.1.{i}", index=i, owner="old-uid", role="trainer") for i in range(3)]
     new = [
         pod(f"t-{i}", f"10.0.0.{20 + i}", index=i, owner="t-uid", role="trainer", created="2026-01-02T00:00:00Z")
@@ -250,7 +250,7 @@ def test_of_the_other_role_only_the_newest_job_that_lives_counts() -> None:
 
 
 @pytest.mark.parametrize(("code", "final"), [(66, True), (71, True), (78, True), (69, False), (3, False), (0, False)])
-def test_a_pod_of_the_other_role_that_ended_for_good_is_known(code: int, final: bool) -> None:
+def test_a_pod_of_the_other_role_that_failed_for_good_is_reported(code: int, final: bool) -> None:
     over = ended(pod("s-1", "10.0.0.11", index=1, owner="s-uid", role="pserver"), code, phase="Failed")
     said = other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"))
     assert said == (f"pod s-1 has ended: Error, exit code {code}" if final else "")

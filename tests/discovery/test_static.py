@@ -33,18 +33,18 @@ def refused(**more: Any) -> str:
     return caught.value.message
 
 
-def test_the_own_rank_is_the_place_of_an_address_that_is_held_here() -> None:
+def test_the_own_rank_is_the_place_of_an_address_of_this_host() -> None:
     peers = find(training_address="192.168.0.1", job_id="j")
     assert (peers.rank, peers.hub, peers.identity) == (1, "10.0.0.5", "j")
     assert (peers.me.rank, peers.me.address, peers.me.training_address) == (1, "127.0.0.1", "192.168.0.1")
     assert find(peers=("2001:db8::1", "0:0:0:0:0:0:0:1", "2001:db8::2")).rank == 1
 
 
-def test_the_pods_own_address_comes_before_others_that_are_held_here() -> None:
+def test_the_pod_ip_comes_before_other_addresses_of_this_host() -> None:
     assert find(peers=("127.0.0.1", "10.0.0.6", "10.0.0.7"), pod_ip="10.0.0.7").rank == 2
 
 
-def test_a_host_name_is_known_as_the_own_one() -> None:
+def test_the_own_host_name_is_recognized() -> None:
     peers = find(peers=("a.example", "host.example", "c.example"), training_address="192.168.0.1")
     assert (peers.rank, peers.hub, peers.me.address) == (1, "a.example", "192.168.0.1")
 
@@ -55,7 +55,7 @@ def test_all_members_are_known() -> None:
     assert members[1].training_address == "192.168.0.1"
 
 
-def test_a_given_rank_is_taken_and_the_first_is_the_hub() -> None:
+def test_a_given_rank_is_used_and_the_first_peer_is_the_hub() -> None:
     assert find(rank=2).hub == "10.0.0.5"
     assert find(rank=0).hub is None
 
@@ -72,6 +72,6 @@ def test_the_number_of_peers_must_be_n() -> None:
 
 
 @pytest.mark.parametrize("discovery", ["kubernetes", "dns", "static"])
-def test_a_job_of_one_asks_nobody(discovery: str) -> None:
+def test_a_job_of_one_needs_no_peers(discovery: str) -> None:
     peers = find(discovery=discovery, size=1, peers=(), training_address="192.168.0.1")
     assert (peers.rank, peers.hub, peers.me.address) == (0, None, "192.168.0.1")

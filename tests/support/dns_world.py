@@ -1,4 +1,4 @@
-"""A finder whose name server is this process: run by test_peers_dns in a mount and a network namespace of its own."""
+"""A finder with a name server of its own. Run it in a new mount and network namespace, as test_dns.py does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _A = 1
 
 
 class NameServer:
-    """Answers questions for addresses as the script says, a step for each question; the last step stays."""
+    """Answers each look-up of an address with the next step of the script; the last step is repeated."""
 
     def __init__(self, script: list[list[str] | None]) -> None:
         self.names: list[str] = []
@@ -54,7 +54,7 @@ def _answer(question: bytes, end: int, addresses: list[str] | None) -> bytes:
 
 
 def main() -> None:
-    """Set up the world, find, print what was found as JSON."""
+    """Set up the namespaces, find peers, and print the result as JSON."""
     from tests.support.finders import dns_settings
     from tests.support.logs import logged
 
@@ -69,10 +69,10 @@ def main() -> None:
     found: dict[str, Any] = {"names": server.names}
 
     async def search() -> None:
-        way = make_finder(dns_settings(**asked["settings"]))
+        finder = make_finder(dns_settings(**asked["settings"]))
         hubs = []
         for _ in range(finds):
-            peers = await way.find()
+            peers = await finder.find()
             hubs.append(peers.hub)
         found.update(hub=peers.hub, rank=peers.rank, hubs=hubs)
 

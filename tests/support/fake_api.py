@@ -1,4 +1,4 @@
-"""A small real HTTPS server that speaks the pods part of the Kubernetes API: get, list, watch, and being unkind."""
+"""A small real HTTPS server with the pods of the Kubernetes API: get, list, watch, and errors at will."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACK_FROM = 128 * 1024  # bytes, as in the real one
 
 
 class Authority:
-    """A self-made CA in a folder, and the server's certificate for 127.0.0.1 that it signed."""
+    """A CA in a folder, and a certificate for 127.0.0.1 that it signed."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir()
@@ -44,7 +44,7 @@ def _openssl(*arguments: object) -> None:
 
 
 class FakeApi:
-    """`put` and `delete` pods; `refuse`, `forbid`, `expire`, `cut`, `stop` and `serve` are the unkind part."""
+    """Change its pods by `put` and `delete`; make it fail by `next_answers`, `forbidden`, `expire`, `cut` and `stop`."""
 
     def __init__(self, authority: Authority, namespace: str = "ns") -> None:
         self.namespace = namespace
@@ -97,18 +97,18 @@ class FakeApi:
                 self._pods[pod["metadata"]["name"]] = self._events[-1][2]
 
     def delete(self, name: str) -> None:
-        """The object is gone."""
+        """Delete a pod."""
         with self.news:
             self._happen("DELETED", self._pods.pop(name))
 
     def cut(self) -> None:
-        """End all watches without a word."""
+        """Close the connections of all watches."""
         with self.news:
             self._epoch += 1
             self.news.notify_all()
 
     def expire(self) -> None:
-        """All watches end with 410, and versions up to now can't be watched from."""
+        """End all watches with 410, and refuse new ones from versions up to now."""
         with self.news:
             self._expired.add(self._epoch)
             self._version += 1
@@ -117,7 +117,7 @@ class FakeApi:
             self.news.notify_all()
 
     def count(self, verb: str) -> int:
-        """How often this was asked for."""
+        """Return how many requests of this verb came."""
         return sum(asked[0] == verb for asked in self.asked)
 
     def _happen(self, kind: str, pod: Json) -> None:
@@ -128,16 +128,15 @@ class FakeApi:
         self.news.notify_all()
 
     def snapshot(self, selector: str) -> tuple[list[Json], str]:
-        """All pods that match, and the version."""
+        """Return the pods that match, and the version."""
         with self.news:
             return [pod for pod in self._pods.values() if matches(selector, pod)], str(self._version)
 
     def pod(self, name: str) -> Json | None:
-        """One pod."""
         return self._pods.get(name)
 
     def stream(self, selector: str, version: int, seconds: float, send: Callable[[Json], None]) -> bool:
-        """Send events until the time is over (then true) or the watch is cut."""
+        """Send events. Return True when the time is over, False when the watch is cut."""
         until = time.monotonic() + seconds
         with self.news:
             epoch = self._epoch
@@ -171,7 +170,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that hang up, or do not trust the certificate, are part of the tests."""
+        """Clients that disconnect, or do not trust the certificate, are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -179,14 +178,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Everything that a finder asks."""
         api, url = self.server.api, urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         name = unquote(url.path).partition(f"/api/v1/namespaces/{api.namespace}/pods")[2].lstrip("/")
         watches = query.get("watch") in ("1", "true", "True")
         verb = "get" if name else "watch" if watches else "list"
         api.asked.append((verb, name or query.get("labelSelector", ""), time.monotonic()))
-        if self._unkind(verb):
+        if self._fails(verb):
             return
         if name:
             pod = api.pod(name)
@@ -197,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             items, version = api.snapshot(query.get("labelSelector", ""))
             self._say(200, {"kind": "PodList", "metadata": {"resourceVersion": version}, "items": items})
 
-    def _unkind(self, verb: str) -> bool:
+    def _fails(self, verb: str) -> bool:
         api = self.server.api
         if api.next_answers:
             code, headers = api.next_answers.pop(0)
@@ -246,16 +244,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 def status(code: int, message: str, reason: str) -> Json:
-    """An error as the API writes it."""
+    """Return an error as the API has it."""
     return {"kind": "Status", "status": "Failure", "code": code, "message": message, "reason": reason}
 
 
 def matches(selector: str, pod: Json) -> bool:
-    """Equality and set-based label selectors."""
+    """Return whether the selector, equality-based or set-based, selects the pod."""
     has = pod["metadata"].get("labels") or {}
     for part in re.findall(r"[^,(]+(?:\([^)]*\))?", selector):
         key, within, values = part.strip(",").partition(" in ")

@@ -1,4 +1,4 @@
-"""Settings for finding peers, as tests start from them."""
+"""Settings of finders, as tests start from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.model import BOTH, Shape
 
 
 def settings(**more: Any) -> FinderSettings:
-    """A job of three called x in namespace ns; what is given here goes first, `size` and `pservers` for its shape."""
+    """Settings of job x with three members in namespace ns, with these changes; `size` and `pservers` set its shape."""
     given: dict[str, Any] = {
         "role": BOTH,
         "shape": Shape(more.pop("size", 3), more.pop("pservers", 0)),

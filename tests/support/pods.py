@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 
 def pod(name: str, address: str = "", *, job: str = "x", uid: str = "", owner: str = "job-uid", **more: Any) -> Json:
-    """A pod of a Job: running if it has an address, else Pending. `index` is of an Indexed Job, `role` a variable."""
+    """Make a pod of a Job: running if it has an address, else Pending. More: index, role, created."""
     labels = {"job-name": job}
     if "index" in more:
         labels["batch.kubernetes.io/job-completion-index"] = str(more["index"])
@@ -35,7 +35,7 @@ def pod(name: str, address: str = "", *, job: str = "x", uid: str = "", owner: s
 
 
 def member_of_set(name: str, address: str, *, revision: str = "r1") -> Json:
-    """A pod of StatefulSet `x`."""
+    """Make a pod of a StatefulSet."""
     made = pod(name, address)
     base, _, ordinal = name.rpartition("-")
     made["metadata"]["labels"] |= {
@@ -49,7 +49,7 @@ def member_of_set(name: str, address: str, *, revision: str = "r1") -> Json:
 
 
 def ended(made: Json, code: int, reason: str = "Error", phase: str = "Running") -> Json:
-    """The pod after its own container ended; a sidecar may keep its phase at Running."""
+    """End the main container of the pod; the phase stays Running if a sidecar runs."""
     made["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": code, "reason": reason}}
     made["status"]["phase"] = phase
     return made
