@@ -44,7 +44,7 @@ def _openssl(*arguments: object) -> None:
 
 
 class FakeApi:
-    """Change its pods by `put` and `delete`; make it fail by `next_answers`, `forbidden`, `expire`, `cut` and `stop`."""
+    """Change its pods by `put` and `delete`. Make it fail by `next_answers`, `forbidden`, `expire`, `cut`, `stop`."""
 
     def __init__(self, authority: Authority, namespace: str = "ns") -> None:
         self.namespace = namespace
