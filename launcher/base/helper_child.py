@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Answers:
-    """Sends messages to the parent. All else that this process prints goes to standard error from now on."""
+    """Sends messages to the parent. Redirects all else that this process prints to standard error."""
 
     def __init__(self) -> None:
         sys.stdout.flush()

@@ -83,7 +83,7 @@ class FakeApi:
         self.cut()
 
     def trust(self, authority: Authority) -> None:
-        """Serve with another certificate from now on."""
+        """Restart the server with a certificate of this authority."""
         self.stop()
         self._authority = authority
         self.serve()
