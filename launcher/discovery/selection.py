@@ -71,7 +71,7 @@ def other_role_failure(view: View, settings: FinderSettings) -> str:
 
 
 def own_pod(view: View, settings: FinderSettings) -> Pod | None:
-    """Return this pod, if known. It counts as live before the API server has it so; a given address replaces its own."""
+    """Return this pod, if known: as live before the API server has it so, with the address given to it, if any."""
     me = view.pods.get(view.own or "")
     if me is None:
         return None
