@@ -43,22 +43,22 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     from launcher.job.submit import create
 
     job = _in_namespace(jobs[0], namespace)
-    access = connect(job.namespace)
+    client = connect(job.namespace)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # so that `create` deletes what it has created
     try:
-        create(access, _in_namespace(job, access.namespace), beside)
+        create(client, _in_namespace(job, client.namespace), beside)
     except KeyboardInterrupt:
         sys.stderr.write(f"submit: {job.name}: interrupted: what was created is deleted again\n")
         return 128 + signal.SIGINT
-    where = f"--namespace {access.namespace} {job.name}"
-    print(f"submitted {job.name} to namespace {access.namespace}: {job.pod_count} pods", flush=True)
+    where = f"--namespace {client.namespace} {job.name}"
+    print(f"submitted {job.name} to namespace {client.namespace}: {job.pod_count} pods", flush=True)
     if not watch:
         print(f"paddle-launcher status {where}; paddle-launcher logs --follow {where}", flush=True)
         return Exit.COMPLETE
     from launcher.job.watch import wait
 
     try:
-        return wait(access, job.name, timeout=None, quiet=False)
+        return wait(client, job.name, timeout=None, quiet=False)
     except KeyboardInterrupt:
         sys.stderr.write(
             f"submit: {job.name} continues, but is not watched any more: "

@@ -20,18 +20,18 @@ _OUTAGE_SECONDS = 60.0
 _TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node without free inotify watches puts a message without one in a log
 
 
-def read_log(access: KubeClient, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
+def read_log(client: KubeClient, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines that the member has printed.
 
     With `follow`, wait until it has started, and yield lines until it ends.
     """
-    member = _started_member(access, job, rank, role, wait=follow)
+    member = _started_member(client, job, rank, role, wait=follow)
     newest, outage = b"", OutageLimit(_OUTAGE_SECONDS)
     while True:
         # sinceTime counts in whole seconds, so lines that are known from before are skipped by their exact time.
         known, query = newest, {"timestamps": "true"} | ({"sinceTime": newest.decode()} if newest else {})
         try:
-            for line in access.log(member.pod, member.container, query, follow=follow):
+            for line in client.log(member.pod, member.container, query, follow=follow):
                 outage.answered()
                 timestamp, _, text = line.partition(b" ")
                 if not _TIMESTAMP.match(timestamp):
@@ -39,7 +39,7 @@ def read_log(access: KubeClient, job: str, rank: int, *, role: str, follow: bool
                 elif timestamp > known:
                     newest = timestamp
                     yield text.decode(errors="replace")
-            if not follow or not _is_running(access, member):
+            if not follow or not _is_running(client, member):
                 return
             outage.answered()
         except Refused as refused:
@@ -51,13 +51,13 @@ def read_log(access: KubeClient, job: str, rank: int, *, role: str, follow: bool
         time.sleep(_POLL_SECONDS)
 
 
-def _started_member(access: KubeClient, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
+def _started_member(client: KubeClient, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
     """Return the member once it has started. Standard error says what it waits for."""
     outage, last_reason = OutageLimit(_OUTAGE_SECONDS), ""
     begun = time.monotonic()
     while True:
         try:
-            state = read_state(access, job)
+            state = read_state(client, job)
         except Failure as failure:
             outage.bear(failure)
             time.sleep(_POLL_SECONDS)
@@ -94,6 +94,6 @@ def _why_waiting(state: JobState, member: MemberState) -> str:
     return member.what or "its container is being created"
 
 
-def _is_running(access: KubeClient, member: MemberState) -> bool:
-    pod = access.get("Pod", member.pod)
+def _is_running(client: KubeClient, member: MemberState) -> bool:
+    pod = client.get("Pod", member.pod)
     return pod is not None and "running" in (kube_pods.main_container_status(pod).get("state") or {})

@@ -128,14 +128,14 @@ class PaddleJob:
                 f"{self.job_name}: this process already runs inside a job: submit from outside "
                 "(launcher.job.dist_train submits outside a job and trains inside)",
             )
-        access = self._access()
-        create(access, self.spec(access.namespace))
+        client = self._client()
+        create(client, self.spec(client.namespace))
 
     def status(self) -> JobState:
         """Return the state of the job, as the cluster knows it."""
         from launcher.job.state import read_state
 
-        return read_state(self._access(), self.job_name)
+        return read_state(self._client(), self.job_name)
 
     def wait(self, timeout: float | None = None, *, quiet: bool = False) -> int:
         """Wait until the job ends, and show its members on standard error, unless `quiet`.
@@ -144,7 +144,7 @@ class PaddleJob:
         """
         from launcher.job.watch import wait
 
-        return wait(self._access(), self.job_name, timeout=timeout, quiet=quiet)
+        return wait(self._client(), self.job_name, timeout=timeout, quiet=quiet)
 
     def logs(self, rank: int = 0, *, role: str = TRAINER, follow: bool = False) -> Iterator[str]:
         """Yield the log of a trainer, or of a server with role="pserver", line by line.
@@ -153,15 +153,15 @@ class PaddleJob:
         """
         from launcher.job.logs import read_log
 
-        return read_log(self._access(), self.job_name, rank, role=role, follow=follow)
+        return read_log(self._client(), self.job_name, rank, role=role, follow=follow)
 
     def delete(self) -> None:
         """Delete the job and everything that belongs to it, and wait until its pods are gone. Data on volumes stays."""
         from launcher.job.submit import delete
 
-        delete(self._access(), self.job_name)
+        delete(self._client(), self.job_name)
 
-    def _access(self) -> KubeClient:
+    def _client(self) -> KubeClient:
         from launcher.job.access import connect
 
         return connect(self.namespace)

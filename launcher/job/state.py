@@ -85,19 +85,19 @@ class PodHistory:
         return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True)
 
 
-def read_state(access: KubeClient, name: str, history: PodHistory | None = None) -> JobState:
+def read_state(client: KubeClient, name: str, history: PodHistory | None = None) -> JobState:
     """Return the job's state now. Raises Failure if there is no such job."""
-    jobs = access.list("Job", f"{JOB_LABEL}={name}")
+    jobs = client.list("Job", f"{JOB_LABEL}={name}")
     if not jobs:
-        raise no_such_job(access, name)
-    pods = access.list("Pod", f"{JOB_LABEL}={name}")
-    return _job_state(name, access.namespace, jobs, history.add(pods) if history else pods)
+        raise no_such_job(client, name)
+    pods = client.list("Pod", f"{JOB_LABEL}={name}")
+    return _job_state(name, client.namespace, jobs, history.add(pods) if history else pods)
 
 
-def no_such_job(access: KubeClient, name: str) -> Failure:
+def no_such_job(client: KubeClient, name: str) -> Failure:
     return Failure(
         Exit.NO_INPUT,
-        f"{name}: there is no such job in namespace {access.namespace}: "
+        f"{name}: there is no such job in namespace {client.namespace}: "
         f"`kubectl get jobs -A -l {JOB_LABEL}` lists the jobs of all namespaces",
     )
 

@@ -19,7 +19,7 @@ _PODS_GONE_SECONDS = 90.0  # for the pods of a deleted job, beyond their grace p
 _POLL_SECONDS = 0.5
 
 
-def create(access: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
+def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
     """Create all objects of a job, or none.
 
     The first object is a suspended Job: creating it reserves the name. It owns the other objects, so that they are
@@ -30,66 +30,66 @@ def create(access: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
     all_objects = objects(job_spec)
     jobs = [each for each in all_objects if each["kind"] == "Job"]
     first, *others = [jobs[-1], *jobs[:-1]]
-    created = [_create_first(access, job_spec.name, first)]
+    created = [_create_first(client, job_spec.name, first)]
     owner = _owner_reference(created[0])
     # With a TTL, Kubernetes deletes the first Job when it has ended: the others may still run then.
     owners_of_jobs = [] if job_spec.ttl_seconds is not None else [owner]
     try:
-        _check_name_is_free(access, job_spec.name, owner)
+        _check_name_is_free(client, job_spec.name, owner)
         for each in beside:
-            _create_unless_exists(access, each)
+            _create_unless_exists(client, each)
         for each in all_objects:
             if each["kind"] != "Job":
-                created.append(_create_replacing(access, _with_owners(each, [owner])))
-        created += [_create_replacing(access, _with_owners(_suspended(each), owners_of_jobs)) for each in others]
+                created.append(_create_replacing(client, _with_owners(each, [owner])))
+        created += [_create_replacing(client, _with_owners(_suspended(each), owners_of_jobs)) for each in others]
         for each in [first, *others]:  # the first Job has the hub, which the others look for
-            access.patch("Job", each["metadata"]["name"], {"spec": {"suspend": False}})
+            client.patch("Job", each["metadata"]["name"], {"spec": {"suspend": False}})
     except BaseException:
-        _undo(access, created)
+        _undo(client, created)
         raise
 
 
-def delete(access: KubeClient, name: str) -> None:
+def delete(client: KubeClient, name: str) -> None:
     """Delete everything with the job's label, and wait until its pods are gone."""
-    jobs = access.list("Job", f"{JOB_LABEL}={name}")
-    pods = access.list("Pod", f"{JOB_LABEL}={name}")
+    jobs = client.list("Job", f"{JOB_LABEL}={name}")
+    pods = client.list("Pod", f"{JOB_LABEL}={name}")
     if not jobs and not pods:
-        raise no_such_job(access, name)
+        raise no_such_job(client, name)
     grace = max([0, *(pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods)])
-    _delete_objects(access, name)
-    _wait_for_pods(access, name, grace + _PODS_GONE_SECONDS)
+    _delete_objects(client, name)
+    _wait_for_pods(client, name, grace + _PODS_GONE_SECONDS)
 
 
-def _create_first(access: KubeClient, name: str, job: Json) -> Json:
+def _create_first(client: KubeClient, name: str, job: Json) -> Json:
     try:
-        return access.create(_suspended(job))
+        return client.create(_suspended(job))
     except Refused as refused:
         if refused.status != 409:
             raise
-    raise _name_is_taken(access, name, job["metadata"]["name"])
+    raise _name_is_taken(client, name, job["metadata"]["name"])
 
 
-def _check_name_is_free(access: KubeClient, name: str, owner: Json) -> None:
+def _check_name_is_free(client: KubeClient, name: str, owner: Json) -> None:
     """Raise Failure if another job has the name. Its Jobs may have other names, as those of `render` have."""
-    for job in access.list("Job", f"{JOB_LABEL}={name}"):
+    for job in client.list("Job", f"{JOB_LABEL}={name}"):
         if job["metadata"]["uid"] != owner["uid"]:
-            raise _name_is_taken(access, name, job["metadata"]["name"])
+            raise _name_is_taken(client, name, job["metadata"]["name"])
 
 
-def _name_is_taken(access: KubeClient, name: str, job: str) -> Failure:
+def _name_is_taken(client: KubeClient, name: str, job: str) -> Failure:
     return Failure(
         Exit.CONFIG,
-        f"{name}: namespace {access.namespace} has a Job {job} already: choose another name, or delete that job first "
+        f"{name}: namespace {client.namespace} has a Job {job} already: choose another name, or delete that job first "
         "(`paddle-launcher delete`)",
     )
 
 
-def _create_replacing(access: KubeClient, wanted: Json) -> Json:
+def _create_replacing(client: KubeClient, wanted: Json) -> Json:
     """Create an object, replacing one that a deleted job of the same name has left. Raises Failure for any other."""
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
         try:
-            return access.create(wanted)
+            return client.create(wanted)
         except Refused as refused:
             if refused.status == 404 and wanted["kind"] == "PodGroup":
                 raise Failure(
@@ -98,18 +98,18 @@ def _create_replacing(access: KubeClient, wanted: Json) -> Json:
             if refused.status != 409:
                 raise
         kind, name = wanted["kind"], wanted["metadata"]["name"]
-        existing = access.get(kind, name)
+        existing = client.get(kind, name)
         label = ((existing or {}).get("metadata", {}).get("labels") or {}).get(JOB_LABEL)
         if existing and label != wanted["metadata"]["labels"][JOB_LABEL]:
-            raise Failure(Exit.CONFIG, f"namespace {access.namespace} has a {kind} {name} already: choose another name")
+            raise Failure(Exit.CONFIG, f"namespace {client.namespace} has a {kind} {name} already: choose another name")
         if time.monotonic() > deadline:
             raise Failure(
                 Exit.CONFIG,
-                f"namespace {access.namespace} still has a {kind} {name} of an earlier job with this name: delete it "
+                f"namespace {client.namespace} still has a {kind} {name} of an earlier job with this name: delete it "
                 f"with `paddle-launcher delete` or `kubectl delete {kind.lower()} {name}`",
             )
         if existing and not _is_going(existing):
-            access.delete(kind, name)  # only the Jobs of that job were deleted
+            client.delete(kind, name)  # only the Jobs of that job were deleted
         time.sleep(_POLL_SECONDS)
 
 
@@ -126,42 +126,42 @@ def _check_beside(beside: Sequence[Json]) -> None:
             raise Failure(Exit.CONFIG, f"{kind}: metadata.name: missing: expected the object's name")
 
 
-def _create_unless_exists(access: KubeClient, wanted: Json) -> None:
+def _create_unless_exists(client: KubeClient, wanted: Json) -> None:
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     try:
-        access.create(wanted)
+        client.create(wanted)
     except Refused as refused:
         if refused.status != 409:
             raise
         print(f"submit: {kind} {name}: exists already and is not changed (`kubectl apply` changes it)", file=sys.stderr)
 
 
-def _undo(access: KubeClient, created: Sequence[Json]) -> None:
+def _undo(client: KubeClient, created: Sequence[Json]) -> None:
     """Delete what was created. A failure is printed, so that it does not hide the one before."""
     for each in reversed(created):
         kind, metadata = each["kind"], each["metadata"]
         try:
-            access.delete(kind, metadata["name"], metadata["uid"])
+            client.delete(kind, metadata["name"], metadata["uid"])
         except Failure as failure:
             print(f"submit: {kind} {metadata['name']} could not be deleted again: {failure}", file=sys.stderr)
 
 
-def _delete_objects(access: KubeClient, name: str) -> None:
+def _delete_objects(client: KubeClient, name: str) -> None:
     for kind in ("Job", *_OTHER_KINDS):
-        for each in _list(access, kind, f"{JOB_LABEL}={name}"):
-            access.delete(kind, each["metadata"]["name"])
+        for each in _list(client, kind, f"{JOB_LABEL}={name}"):
+            client.delete(kind, each["metadata"]["name"])
 
 
-def _list(access: KubeClient, kind: str, selector: str) -> list[Json]:
+def _list(client: KubeClient, kind: str, selector: str) -> list[Json]:
     """Return the objects of a kind; none if the cluster does not know the kind, or only an admin may list it."""
     try:
-        found = access.list(kind, selector)
+        found = client.list(kind, selector)
     except Failure as failure:
         is_unknown = isinstance(failure, Refused) and failure.status == 404
         if is_unknown or (failure.code == Exit.DENIED and kind in ("PersistentVolume", "PodGroup")):
             return []
         raise
-    return [each for each in found if _belongs_to(each, access.namespace)]
+    return [each for each in found if _belongs_to(each, client.namespace)]
 
 
 def _belongs_to(each: Json, namespace: str) -> bool:
@@ -189,13 +189,13 @@ def _is_going(existing: Json) -> bool:
     return bool(existing["metadata"].get("ownerReferences") or existing["metadata"].get("deletionTimestamp"))
 
 
-def _wait_for_pods(access: KubeClient, name: str, seconds: float) -> None:
+def _wait_for_pods(client: KubeClient, name: str, seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while access.list("Pod", f"{JOB_LABEL}={name}"):
+    while client.list("Pod", f"{JOB_LABEL}={name}"):
         if time.monotonic() > deadline:
             raise Failure(
                 Exit.TIMED_OUT,
                 f"{name}: its Jobs are deleted, but some of its pods are still there after {seconds:.0f} s: "
-                f"`kubectl -n {access.namespace} get pods -l {JOB_LABEL}={name}`: does their node still answer?",
+                f"`kubectl -n {client.namespace} get pods -l {JOB_LABEL}={name}`: does their node still answer?",
             )
         time.sleep(_POLL_SECONDS)

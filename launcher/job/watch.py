@@ -33,11 +33,11 @@ _OUTAGE_SECONDS = 300.0
 _PROGRESS_SECONDS = 10.0  # between two lines about one member's progress, without a terminal
 
 
-def wait(access: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
+def wait(client: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
     """Return the job's exit code once it has ended. Raises Failure after `timeout` seconds."""
-    watch = _Watch(access, job, timeout)
+    watch = _Watch(client, job, timeout)
     screen = None if quiet else _Screen(sys.stderr)
-    progress = _Progress(access)
+    progress = _Progress(client)
     while not watch.is_over:
         state = watch.poll()
         if screen and state:
@@ -52,10 +52,10 @@ def wait(access: KubeClient, job: str, *, timeout: float | None, quiet: bool) ->
 class _Watch:
     """Polls a job until all of its Jobs have ended, or the time is up."""
 
-    def __init__(self, access: KubeClient, job: str, timeout: float | None) -> None:
+    def __init__(self, client: KubeClient, job: str, timeout: float | None) -> None:
         self.state: JobState | None = None
         self.is_over = False
-        self._access = access
+        self._client = client
         self._job = job
         self._timeout = timeout
         self._began = time.monotonic()
@@ -67,7 +67,7 @@ class _Watch:
     def poll(self) -> JobState | None:
         """Return the state now, or None if the API server does not answer."""
         try:
-            self.state = read_state(self._access, self._job, self._history)
+            self.state = read_state(self._client, self._job, self._history)
         except Failure as failure:
             if failure.code == Exit.NO_INPUT and self.state is not None:
                 self.state, self.is_over = self._history.end_of_removed(self.state), True
@@ -103,8 +103,8 @@ class _Watch:
 class _Progress:
     """The last line that each running trainer has printed. Each poll reads those of a few trainers only."""
 
-    def __init__(self, access: KubeClient) -> None:
-        self._access = access
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
         self._last: dict[str, str] = {}
         self._next = 0
 
@@ -121,7 +121,7 @@ class _Progress:
 
     def _read(self, member: MemberState) -> bool:
         try:
-            for line in self._access.log(member.pod, member.container, {"tailLines": "1"}, within=_LAST_LINE_SECONDS):
+            for line in self._client.log(member.pod, member.container, {"tailLines": "1"}, within=_LAST_LINE_SECONDS):
                 self._last[member.pod] = line.decode(errors="replace").strip()
         except Failure:
             return False  # the pod is gone or the API server is away: the next poll finds out
