@@ -104,20 +104,23 @@ async def until(holds: Callable[[], object], shown: object = "") -> None:
 
 
 async def found(settings: FinderSettings) -> Peers:
-    async with searching(settings) as search:
-        return await search.task
+    finder = make_finder(settings)
+    try:
+        return await finder.find()
+    finally:
+        await finder.close()
 
 
 async def timed_out(settings: FinderSettings, *said: str) -> str:
     """Return the message at the deadline, which passes once the finder knows all of these parts."""
-    way = make_finder(replace(settings, timeout=0.2))
+    finder = make_finder(replace(settings, timeout=0.2))
     try:
-        await way.start()
-        await until(lambda: all(part in way.describe_missing(()) for part in said), said)
+        await finder.start()
+        await until(lambda: all(part in finder.describe_missing(()) for part in said), said)
         with pytest.raises(Failure) as caught:
-            await way.find()
+            await finder.find()
     finally:
-        await way.close()
+        await finder.close()
     assert caught.value.code is Exit.TIMED_OUT
     return caught.value.message
 
@@ -631,10 +634,10 @@ def test_the_identity_is_known_though_the_hubs_pod_has_ended(api: FakeApi, setti
     api.put(ended(pod("x-a", "10.0.0.7", index=0), 0), pod("x-b", "10.0.0.8", index=1))
 
     async def test() -> None:
-        way = make_finder(settings("x-b"))
+        finder = make_finder(settings("x-b"))
         try:
-            assert await way.identity() == "job-uid"
+            assert await finder.identity() == "job-uid"
         finally:
-            await way.close()
+            await finder.close()
 
     run(test())

@@ -41,16 +41,16 @@ def settings() -> FinderSettings:
 
 async def search() -> dict[str, Any]:
     """Find, or ask about one pod until something is known."""
-    way = make_finder(settings())
+    finder = make_finder(settings())
     started = time.monotonic()
     try:
         if "ASK" in os.environ:
-            while not (became := await way.describe_peer(os.environ["ASK"])):
+            while not (became := await finder.describe_peer(os.environ["ASK"])):
                 pass
             return {"became": became}
-        peers = await way.find()
+        peers = await finder.find()
     finally:
-        await way.close()
+        await finder.close()
     found = {"hub": peers.hub, "rank": peers.rank, "identity": peers.identity}
     return found | {"address": peers.me.address, "uid": peers.me.uid, "seconds": round(time.monotonic() - started, 2)}
 
