@@ -25,7 +25,7 @@ sys.path.insert(0, REPOSITORY)
 
 from launcher.gang import Event, Finish, Gang, GangSettings, Restart, Stop, Train, Verdict  # noqa: E402
 from launcher.gang.connection import Connection  # noqa: E402
-from launcher.model import Cause, Member, Start  # noqa: E402
+from launcher.model import Cause, CauseKind, Member, Start  # noqa: E402
 
 SIZES = (10, 100, 1000)
 SECRET = b"a secret of the benchmark"
@@ -84,7 +84,7 @@ class One:
 
     def dies(self, attempt: int, code: int) -> None:
         rank = self.me.rank or 0
-        self.gang.report_failed(Cause("trainer", rank, self.me.pod, "it died", code), time.monotonic(), attempt)
+        self.gang.report_failed(Cause(CauseKind.TRAINER, rank, self.me.pod, "it died", code), time.monotonic(), attempt)
 
 
 async def _nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 BOTH, TRAINER, PSERVER = "both", "trainer", "pserver"
 OTHER_ROLE = {TRAINER: PSERVER, PSERVER: TRAINER}
@@ -146,19 +147,47 @@ class Plan:
     leads: bool = False
 
 
-CHILDREN = ("pserver", "trainer")  # kinds of causes that are deaths of processes of the plan
-AGAIN = (*CHILDREN, "stalled", "volume")  # kinds of causes after which the same pods may start again
+class CauseKind(str, Enum):
+    """What kind of event ended a job early. The values are part of the gang protocol and of the files on the volume."""
+
+    TRAINER = "trainer"  # a trainer process died
+    PSERVER = "pserver"  # a pserver process died
+    STALLED = "stalled"  # no trainer has printed anything for too long
+    PEERS = "peers"  # the members did not find each other, or did not join
+    STAGING = "staging"  # the configuration or the shard could not be copied
+    PLAN = "plan"  # the processes could not be planned
+    VOLUME = "volume"  # the volume does not answer
+    TAKEN_OVER = "taken over"  # another gang holds the lease of the output folder
+    STOPPED = "stopped"  # a launcher received SIGTERM
+    LOST = "lost"  # a launcher ended without a message, or cannot be heard
+    LAUNCHER = "launcher"  # a fault of the launcher itself
+
+    __str__ = str.__str__  # the value, also in an f-string of Python 3.11 and later
+
+    @property
+    def is_child(self) -> bool:
+        """Whether a process of the plan has died."""
+        return self in (CauseKind.TRAINER, CauseKind.PSERVER)
+
+    @property
+    def restartable(self) -> bool:
+        """Whether the same pods may start the processes again."""
+        return self.is_child or self in (CauseKind.STALLED, CauseKind.VOLUME)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the member at fault is no longer there."""
+        return self in (CauseKind.LOST, CauseKind.STOPPED)
 
 
 @dataclass(frozen=True)
 class Cause:
     """Why a job ended before it was complete. The first one is the job's; `rank` None means nobody in particular.
 
-    kind: trainer | pserver | stalled | staging | volume | taken over | stopped | lost | peers | given-up | launcher
     code: the dead child's own exit code (128 + n for signal n), or the exit code that the launcher found
     """
 
-    kind: str
+    kind: CauseKind
     rank: int | None
     pod: str
     what: str  # one sentence: what happened, where, and what to do if something can be done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from launcher.model import CHILDREN, Cause
+from launcher.model import Cause, CauseKind
 
 TOLERANCE = 0.05  # seconds by which the order of two deaths in different pods can be wrong
 
@@ -26,10 +26,10 @@ def survivor_penalty(cause: Cause) -> float:
     - 134 (SIGABRT): a pserver or a trainer. A trainer's is higher, since the abort of a pserver kills all trainers.
     - 139 (SIGSEGV): a trainer. No pserver was ever seen to die of a lost peer in this way.
     """
-    if cause.kind not in CHILDREN:
+    if not cause.kind.is_child:
         return 0.0
     if cause.code == _SIGPIPE:
         return 2 * TOLERANCE
-    if cause.kind == "pserver":
+    if cause.kind is CauseKind.PSERVER:
         return TOLERANCE if cause.code in _PSERVER_SURVIVORS else 0.0
     return 1.5 * TOLERANCE if cause.code in _TRAINER_SURVIVORS else 0.0

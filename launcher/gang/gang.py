@@ -32,7 +32,7 @@ from launcher.gang.hub import FAILURE_END_WITHIN, Hub
 from launcher.gang.link import Link, pause
 from launcher.gang.listener import Listener, Refusal, RefusalLog
 from launcher.gang.protocol import Malformed, Message
-from launcher.model import AGAIN, Cause, Member, Roster, Start
+from launcher.model import Cause, CauseKind, Member, Roster, Start
 
 _CLOSE_WITHIN = 0.9
 
@@ -280,7 +280,7 @@ class Gang:
             self._verdict_timer.cancel()
             self._verdict_timer = None
         self._reported = [(attempt, make) for attempt, make in self._reported if attempt is None]
-        self._failures = [(at, cause) for at, cause in self._failures if cause.kind not in AGAIN]
+        self._failures = [(at, cause) for at, cause in self._failures if not cause.kind.restartable]
         self._deliver(restart)
         for at, cause in self._failures:
             self._send(self._failed(cause, at))
@@ -303,7 +303,7 @@ class Gang:
         cause = first_cause(self._failures)[1]
         if survivor_penalty(cause) and self._link and self._link.time_out_if_cut_off():
             return  # the process died as those do that lose a peer, and the hub is gone
-        self._stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind in AGAIN))
+        self._stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind.restartable))
 
     def _on_hub_lost(self, reason: str, ended_at: float, silent: bool) -> None:
         run_time = self._settings.ends_within if silent and self._settings.rejoins else 0.0
@@ -318,12 +318,12 @@ class Gang:
             f"the hub, {hub} (pod {pod}), was lost without a word: {reason}; was its pod deleted, out of memory, or is "
             f"its node gone? `kubectl describe pod {pod}` may tell"
         )
-        lost = Cause("lost", 0, pod, what, Exit.PEER_LOST, silent=silent)
+        lost = Cause(CauseKind.LOST, 0, pod, what, Exit.PEER_LOST, silent=silent)
         if self._trained and not self._failures:
             self._deliver(HubLost(lost))
             asyncio.get_running_loop().call_later(run_time, self._finished.set)
         else:
-            rejoin = self._settings.rejoins and all(cause.kind in AGAIN for _, cause in self._failures)
+            rejoin = self._settings.rejoins and all(cause.kind.restartable for _, cause in self._failures)
             cause = lost if rejoin else first_cause([*self._failures, (ended_at, lost)])[1]
             self._stop(Stop(cause, rejoin))
             self._finish(run_time)

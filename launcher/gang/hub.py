@@ -21,7 +21,7 @@ from launcher.gang.listener import Refusal
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.seats import RollCall, Seat
 from launcher.gang.stall import StallDetector
-from launcher.model import Cause, Roster, Shape, Start
+from launcher.model import Cause, CauseKind, Roster, Shape, Start
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ class Hub:
             f"{name} (pod {seat.member.pod}) was lost without a word: {reason}; was its pod deleted, out of memory, or "
             f"is its node gone? `kubectl describe pod {seat.member.pod}` may tell"
         )
-        self._report(ended_at, Cause("lost", seat.rank, seat.member.pod, what, Exit.PEER_LOST, silent=silent))
+        self._report(ended_at, Cause(CauseKind.LOST, seat.rank, seat.member.pod, what, Exit.PEER_LOST, silent=silent))
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
@@ -272,8 +272,8 @@ class Hub:
                 self._report_early_leaver(seat)
             case "failed":
                 cause, age = messages.read_failed(message)
-                seat.told_to_stop = seat.told_to_stop or cause.kind == "stopped"
-                if cause.rank is None and cause.kind == "stopped":  # sent before its welcome arrived
+                seat.told_to_stop = seat.told_to_stop or cause.kind is CauseKind.STOPPED
+                if cause.rank is None and cause.kind is CauseKind.STOPPED:  # sent before its welcome arrived
                     cause = replace(cause, rank=seat.rank)
                 if messages.read_attempt(message) == self._attempt.number:
                     self._report(time.monotonic() - age, cause)
@@ -327,7 +327,7 @@ class Hub:
         except Exception as error:
             what = f"a fault of the launcher itself before a start, please report it: {error!r}"
             own = self.own_seat
-            self._stop_if_current(attempt, Cause("launcher", own.rank, own.member.pod, what, Exit.MASKED))
+            self._stop_if_current(attempt, Cause(CauseKind.LAUNCHER, own.rank, own.member.pod, what, Exit.MASKED))
         else:
             if attempt is self._attempt and not self._cause:
                 attempt.start = start
@@ -451,7 +451,7 @@ class Hub:
         culprit = self._culprit()
         if culprit is None or culprit.ended_at is not None or culprit.stopped:
             self._finish()
-        elif cause.kind != "stopped":  # a member that was told to stop may use its whole grace period
+        elif cause.kind is not CauseKind.STOPPED:  # a member that was told to stop may use its whole grace period
             asyncio.get_running_loop().call_later(self._settings.leave_within, self._finish)
 
     def _judged(self, cause: Cause) -> tuple[Cause, Verdict]:
@@ -483,7 +483,7 @@ class Hub:
             return
         seat.lost = True
         what = f"{self._settings.shape.name(seat.rank)} (pod {seat.member.pod}) did not hear the hub in time and left"
-        self._report(time.monotonic(), Cause("lost", seat.rank, seat.member.pod, what, Exit.PEER_LOST))
+        self._report(time.monotonic(), Cause(CauseKind.LOST, seat.rank, seat.member.pod, what, Exit.PEER_LOST))
 
     def _finish_when_all_have_ended(self) -> None:
         """Finish when no process can run any more. Members that cannot be reached end theirs within a known time."""
@@ -503,7 +503,7 @@ class Hub:
         """Return for how many seconds, at most, processes of the gang can still run after a finish or a stop."""
         ending = 0.0
         if self._cause and self.others_are_ending():
-            orderly = self._cause.kind == "stopped" or any(
+            orderly = self._cause.kind is CauseKind.STOPPED or any(
                 seat.told_to_stop and not seat.stopped for seat in self._seats
             )
             grace = self._stopped_at + self._settings.grace - time.monotonic() if orderly else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher.gang.events import Begin, Restart, Stop, Train
 from launcher.gang.protocol import Malformed, Message, number, optional_number, seconds
-from launcher.model import Cause, Start
+from launcher.model import Cause, CauseKind, Start
 
 _WHAT_LIMIT = 2048
 _TAIL_LIMIT = 8 * 1024
@@ -133,5 +133,13 @@ def _read_cause(message: Message) -> Cause:
             "final": bool(final),
             "silent": bool(silent),
         } if all(isinstance(line, str) for line in tail):
-            return Cause(kind, rank, pod, what, code, tuple(tail), final, silent)
+            return Cause(_read_kind(kind), rank, pod, what, code, tuple(tail), final, silent)
     raise Malformed("cause")
+
+
+def _read_kind(name: str) -> CauseKind:
+    """Read a kind that only a later version knows as LAUNCHER: neither a restart nor another gang follows from it."""
+    try:
+        return CauseKind(name)
+    except ValueError:
+        return CauseKind.LAUNCHER

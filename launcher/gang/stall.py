@@ -11,7 +11,7 @@ from launcher.errors import Exit
 from launcher.gang import messages
 from launcher.gang.events import PROGRESS_REPORTS, GangSettings
 from launcher.gang.protocol import Message
-from launcher.model import Cause
+from launcher.model import Cause, CauseKind
 
 _MAX_NAMED = 8
 
@@ -98,7 +98,7 @@ class StallDetector:
             f"{self._settings.stall:g}); {self._describe_last_line()}; {self._describe_processes()}"
         )
         self.stop()
-        self._on_stalled(Cause("stalled", None, "", what, Exit.STALLED))
+        self._on_stalled(Cause(CauseKind.STALLED, None, "", what, Exit.STALLED))
 
     def _describe_last_line(self) -> str:
         if self._last is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher.config import JobConfig
 from launcher.errors import Exit
-from launcher.model import CHILDREN, Cause
+from launcher.model import Cause
 
 
 def describe(config: JobConfig) -> str | None:
@@ -34,7 +34,7 @@ def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
         config.restarts.backoff_limit != 0
         or not config.restarts.failure_policy
         or cause.rank is None
-        or cause.kind not in CHILDREN
+        or not cause.kind.is_child
     ):
         return None
     other = config.shape.role(cause.rank)

@@ -18,7 +18,7 @@ from launcher.base.spawn import reap_orphans
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.gang import Begin, CollectEvidence, Finish, HubLost, Lead, Restart, Stop, Train
-from launcher.model import AGAIN, CHILDREN, Cause, Outcome, Process, Start, describe_cause
+from launcher.model import Cause, CauseKind, Outcome, Process, Start, describe_cause
 from launcher.processes.guardian import Guardian
 from launcher.processes.supervisor import Died, PassDone, Serving
 from launcher.run import backoff_limit, deaths, outcome, shutdown, stall
@@ -129,7 +129,7 @@ class Conductor:
                 case HoldExpired() if self._held and not self._session.joined:
                     return await self._stop(self._held[0])
                 case Stop(cause, True) if not self.told.done() and (
-                    cause.rank != self._node.rank or cause.kind in AGAIN
+                    cause.rank != self._node.rank or cause.kind.restartable
                 ):
                     self._scatter(cause)
                 case SessionEnded(cause, processes):
@@ -163,7 +163,7 @@ class Conductor:
         self._session.joining.stage(joined.rank)
         if self._held:
             (cause, died_at), self._held = self._held, None
-            turn = self._turn.number if cause.kind in CHILDREN else None
+            turn = self._turn.number if cause.kind.is_child else None
             self._session.gang.report_failed(replace(cause, rank=self._node.rank, pod=self._node.name), died_at, turn)
         self._begin_if_joined()
 
@@ -193,7 +193,7 @@ class Conductor:
             go_on()
         except Failure as failure:
             self._turn.order.close()
-            self._session.events(StepFailed("plan", failure))
+            self._session.events(StepFailed(CauseKind.PLAN, failure))
 
     def _train(self, stall: float) -> None:
         log.info("every server serves and everything is copied: training")
@@ -238,17 +238,17 @@ class Conductor:
         mode = paddle.mode(self._config, self._command)
         self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
 
-    def _broken(self, step: str, failure: Failure) -> Cause | None:
+    def _broken(self, step: CauseKind, failure: Failure) -> Cause | None:
         """The cause, where it ends this member at once; None where a gang is told first."""
         cause = self._node.cause(step, failure.message, failure.code)
-        if self._session.joined or step == "staging":
+        if self._session.joined or step is CauseKind.STAGING:
             self._fail(cause, time.monotonic())
             return None
         return self._held[0] if self._held else cause
 
     def _told_to_stop(self) -> Cause | None:
         self._turn.order.close()
-        cause = self._node.cause("stopped", "was told to stop (SIGTERM)", Exit.STOPPED)
+        cause = self._node.cause(CauseKind.STOPPED, "was told to stop (SIGTERM)", Exit.STOPPED)
         self._session.gang.report_failed(cause, time.monotonic())
         if self._session.joined:
             return None
@@ -258,7 +258,7 @@ class Conductor:
         """Tell the gang; before there is one, hold the cause until there is, so that it is told once for all."""
         log.info(cause.what)
         if self._session.joined:
-            self._session.gang.report_failed(cause, died_at, self._turn.number if cause.kind in AGAIN else None)
+            self._session.gang.report_failed(cause, died_at, self._turn.number if cause.kind.restartable else None)
         elif self._held is None:
             self._held = (cause, died_at)
             log.info(f"waiting up to {_HOLD:g} s for the gang, to tell it")
@@ -282,7 +282,7 @@ class Conductor:
     def _held_by_the_kernel(self, left: Sequence[Process]) -> Cause:
         roles_left = ", ".join(process.role for process in left)
         what = f"what ran before does not end even by SIGKILL ({roles_left}): nothing can be started again here"
-        return self._node.cause("launcher", what, Exit.IO_FAILED)
+        return self._node.cause(CauseKind.LAUNCHER, what, Exit.IO_FAILED)
 
     # ---- gathering again -----------------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Conductor:
         """A member is gone, and another pod may come in its place: this one ends its children and joins anew."""
         self._gathers_after = cause
         self._node.enter("gathering")
-        grace = self._config.stop_grace if cause.kind == "stopped" else _FAILURE_GRACE
+        grace = self._config.stop_grace if cause.kind is CauseKind.STOPPED else _FAILURE_GRACE
         self._session.leave(cause, grace, self._events)
 
     def _gather_again(self, cause: Cause, left: Sequence[Process]) -> Cause | None:
@@ -322,7 +322,7 @@ class Conductor:
         """The job is over, not complete. The member at fault leaves first, since Kubernetes blames who fails first."""
         self._turn.order.close()
         self._node.enter("ending")
-        orderly = cause.kind == "stopped" or self.told.done()
+        orderly = cause.kind is CauseKind.STOPPED or self.told.done()
         ending = self._session.end_children(self._config.stop_grace if orderly else _FAILURE_GRACE)
         cause, _ = await asyncio.gather(self._session.explained(cause), ending)
         self._session.gang.report_stopped()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from launcher import paddle
-from launcher.model import Cause, Process
+from launcher.model import Cause, CauseKind, Process
 from launcher.processes.proc import program
 from launcher.processes.supervisor import Died
 
@@ -18,7 +18,7 @@ def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
         what = f"{what}: {death.out_of_memory}"
     if known := paddle.advice(mode, process.role, code, death.recent_lines):
         what = f"{what}: {known}"
-    return Cause(process.role, rank, pod, what, code, paddle.hide_environment(death.tail))
+    return Cause(CauseKind(process.role), rank, pod, what, code, paddle.hide_environment(death.tail))
 
 
 def _how(process: Process, code: int) -> str:

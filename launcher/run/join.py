@@ -27,7 +27,7 @@ from launcher.discovery import ranks
 from launcher.discovery.finder import FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, JoinFailed
-from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
+from launcher.model import BOTH, PSERVER, CauseKind, Peers, Roster, member_name
 from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
 from launcher.store.failure_marks import FailureMarks, name_of
@@ -64,7 +64,7 @@ class Staged:
 class StepFailed:
     """A step of the way failed."""
 
-    step: str
+    step: CauseKind
     failure: Failure
 
 
@@ -102,7 +102,7 @@ class Joining:
     def begin(self) -> None:
         """Set out. Whatever comes of it comes as an event."""
         self._deadline = time.monotonic() + patience(self._config, rejoin=self._rejoin)[0]
-        self._go("peers", self._walk())
+        self._go(CauseKind.PEERS, self._walk())
 
     def stage(self, rank: int | None) -> None:
         """Begin to copy once the rank is known, and once only."""
@@ -110,7 +110,7 @@ class Joining:
             return
         config = self._config
         self._staging = self._make_staging(copies(config, rank), config.workdir, config.environment)
-        self._go("staging", self._copy(self._staging))
+        self._go(CauseKind.STAGING, self._copy(self._staging))
 
     async def what_became_of(self, pod: str) -> str:
         """What Kubernetes knows of a peer that was lost, as far as it answers in a moment; works after the end, too."""
@@ -257,10 +257,10 @@ class Joining:
         await work.run()
         self._events(Staged())
 
-    def _go(self, step: str, work: Coroutine[Any, Any, None]) -> None:
+    def _go(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.ensure_future(self._as_event(step, work)))
 
-    async def _as_event(self, step: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _as_event(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Failure as failure:
@@ -358,7 +358,7 @@ def _read_secret(path: str) -> bytes:
     return secret
 
 
-def _unexpected(step: str, error: Exception) -> Failure:
+def _unexpected(step: CauseKind, error: Exception) -> Failure:
     """A fault of the launcher's own: the one case where a traceback helps."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Failure(Exit.MASKED, f"a fault of the launcher itself in {step!r}, please report it:\n{trace}")
+    return Failure(Exit.MASKED, f"a fault of the launcher itself in {str(step)!r}, please report it:\n{trace}")

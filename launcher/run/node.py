@@ -15,7 +15,7 @@ from launcher.base.log import set_name
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import GangSettings
-from launcher.model import BOTH, FIRST, Cause, Member, Plan, Roster, Start
+from launcher.model import BOTH, FIRST, Cause, CauseKind, Member, Plan, Roster, Start
 from launcher.run import outcome
 from launcher.run.join import Joined, from_volume
 from launcher.run.restarts import Generations
@@ -88,7 +88,7 @@ class Node:
         if self.journal:
             self.journal.phase(phase)
 
-    def cause(self, kind: str, what: str, code: int) -> Cause:
+    def cause(self, kind: CauseKind, what: str, code: int) -> Cause:
         """A failure of this member."""
         return Cause(kind, self.rank, self.name, what, code)
 

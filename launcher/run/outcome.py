@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from launcher.errors import Exit
-from launcher.model import Cause, Outcome, Shape, describe_cause
+from launcher.model import Cause, CauseKind, Outcome, Shape, describe_cause
 
 _OWN_CODES = frozenset(int(code) for code in Exit)
 _STOPPED = "told to stop (SIGTERM) and stopped in order"
@@ -32,14 +32,14 @@ def stands_for(cause: Cause, rank: int | None) -> bool:
 
 def is_blamed(cause: Cause, rank: int | None) -> bool:
     """Whether this member's failure is the one to be seen: it leaves first, since Kubernetes blames who fails first."""
-    return _tells(cause, rank) and cause.kind != "stopped"
+    return _tells(cause, rank) and cause.kind is not CauseKind.STOPPED
 
 
 def _tells(cause: Cause, rank: int | None) -> bool:
     """Whether this member's exit code tells the cause; the others' only that it was a peer's."""
-    if cause.kind == "stalled":
+    if cause.kind is CauseKind.STALLED:
         return rank == 0
-    if cause.kind == "lost":
+    if cause.kind is CauseKind.LOST:
         return stands_for(cause, rank)
     return cause.rank == rank
 
@@ -51,13 +51,13 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
         return Exit.COMPLETE
     if cause.final:
         return Exit.GIVEN_UP
-    if cause.kind == "peers":
+    if cause.kind is CauseKind.PEERS:
         return cause.code
     if not _tells(cause, rank):
         return Exit.PEER_FAILED
-    if cause.kind == "lost":
+    if cause.kind is CauseKind.LOST:
         return Exit.PEER_LOST
-    if cause.kind in ("trainer", "pserver") and cause.code in _OWN_CODES:
+    if cause.kind.is_child and cause.code in _OWN_CODES:
         return Exit.MASKED
     return cause.code
 
@@ -66,13 +66,13 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
     if cause is None:
         return "the job is complete" if code == Exit.COMPLETE else _STOPPED
     first = describe_cause(cause, shape)
-    if code == Exit.STOPPED and (cause.kind != "stopped" or cause.rank != rank):
+    if code == Exit.STOPPED and (cause.kind is not CauseKind.STOPPED or cause.rank != rank):
         return f"{_STOPPED}; first cause: {first}"
     if code == Exit.STOPPED:
         return _STOPPED
-    if code == Exit.PEER_FAILED and cause.kind != "stalled":
+    if code == Exit.PEER_FAILED and cause.kind is not CauseKind.STALLED:
         return f"ended because of a peer: {first}"
-    if code == Exit.MASKED and cause.kind in ("trainer", "pserver"):
+    if code == Exit.MASKED and cause.kind.is_child:
         return (
             f"{first}; its exit code {cause.code} is shown as {code}, since {cause.code} is one of the launcher's own"
         )

@@ -14,7 +14,7 @@ from launcher.base.files import FromVolume
 from launcher.base.passes import pass_folder
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.gang import AlreadyComplete, StartRefused, Verdict
-from launcher.model import AGAIN, CHILDREN, Cause, Roster, Saves, Start
+from launcher.model import Cause, CauseKind, Roster, Saves, Start
 from launcher.store import checkpoints
 from launcher.store.history import History
 from launcher.store.lease_holder import LeaseHolder
@@ -22,8 +22,6 @@ from launcher.store.record import MAX_ATTEMPTS, Record
 
 log = logging.getLogger(__name__)
 
-_BUGS = (*CHILDREN, "stalled")  # kinds of causes that may be bugs of the program
-GONE = ("lost", "stopped")  # kinds of causes after which a member is not there any more
 CANNOT_START = (126, 127)  # as a shell says it
 NEVER_AGAIN = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # codes of children that no further try mends
 LONGEST_PAUSE = 60.0
@@ -96,14 +94,14 @@ class Generations:
 
     def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         """The first cause of a failure as everybody is told it, and what follows from it."""
-        running, gone = self._running, cause.kind in GONE and self._gathers
-        if running is None and cause.kind in CHILDREN:  # one that starts before the first generation begins
+        running, gone = self._running, cause.kind.gone and self._gathers
+        if running is None and cause.kind.is_child:  # one that starts before the first generation begins
             return self._restarted(cause)
         if running is None or running.ended_by is not None:  # between two generations, of which neither is at fault
             return cause, Verdict.REJOIN if gone else Verdict.STOP
         running.ended_by = cause
         self.history.end(cause)
-        if not running.passed and cause.kind == "stopped":
+        if not running.passed and cause.kind is CauseKind.STOPPED:
             self._count(self._before)
         elif not running.passed and self._counts and self._record.identity and self._before + 1 >= MAX_ATTEMPTS:
             attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
@@ -113,7 +111,7 @@ class Generations:
         return self._restarted(cause)
 
     def _restarted(self, cause: Cause) -> tuple[Cause, Verdict]:
-        if cause.kind not in AGAIN or cause.code in NEVER_AGAIN or cause.final:
+        if not cause.kind.restartable or cause.code in NEVER_AGAIN or cause.final:
             return self._told(cause), Verdict.STOP
         if self._left <= 0:
             return self._told(self._used_up(cause)), Verdict.STOP
@@ -144,7 +142,7 @@ class Generations:
             number = await self._claim()
             resume = await self._settle_passes(number)
         except Failure as failure:
-            kind = "peers" if failure.code == Exit.TIMED_OUT else "volume"
+            kind = CauseKind.PEERS if failure.code == Exit.TIMED_OUT else CauseKind.VOLUME
             raise StartRefused(Cause(kind, 0, self._pod, failure.message, failure.code)) from None
         self._running = Running(resume, time.monotonic())
         self.history.begin(number, resume)
@@ -172,12 +170,12 @@ class Generations:
         cause = running.ended_by if running else None
         if running is None or cause is None:
             return
-        if await self._made_progress(running, self._stalled_within if cause.kind == "stalled" else 0.0):
+        if await self._made_progress(running, self._stalled_within if cause.kind is CauseKind.STALLED else 0.0):
             self._running, self._before, self._failed_alike, self._pause = None, 0, None, self._first_pause
             return
         self._running = None
-        self._before += cause.kind != "stopped"
-        if cause.kind not in _BUGS:
+        self._before += cause.kind is not CauseKind.STOPPED
+        if not cause.kind.is_child and cause.kind is not CauseKind.STALLED:  # no bug of the program
             return
         if self._failed_alike == (cause.kind, cause.code):
             raise StartRefused(self._told(_final(cause, "twice the same, before any progress")))

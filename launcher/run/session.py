@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.config import JobConfig
 from launcher.gang import Begin, Gang, GangSettings, Verdict
-from launcher.model import Cause, Process, Start
+from launcher.model import Cause, CauseKind, Process, Start
 from launcher.processes.guardian import Guardian
 from launcher.run import outcome, stall
 from launcher.run.attempt import Attempt
@@ -17,7 +17,7 @@ from launcher.run.event_source import EventSource
 from launcher.run.factories import Factories
 from launcher.run.join import Joined, Joining
 from launcher.run.node import Node
-from launcher.run.restarts import GONE, Generations
+from launcher.run.restarts import Generations
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together
 
@@ -138,7 +138,7 @@ class Session:
         self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[SessionEnded], None]
     ) -> None:
         told, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.joining.end())
-        if told.kind == "lost" or told != cause:
+        if told.kind is CauseKind.LOST or told != cause:
             await self.explain_end(told)
         events(SessionEnded(told, ending.result()))
 
@@ -158,7 +158,7 @@ class Session:
 
     async def explained(self, cause: Cause) -> Cause:
         """A peer that was lost, or told to stop, cannot say why: one member asks those who may know."""
-        if cause.kind not in GONE or not outcome.stands_for(cause, self._node.rank) or self._told.done():
+        if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._told.done():
             return cause
         asked = asyncio.ensure_future(self.joining.what_became_of(cause.pod))
         either: list[asyncio.Future[Any]] = [asked, self._told]  # all may be told to stop, one after the other
@@ -172,7 +172,7 @@ class Session:
     # ---- what the gang asks on the hub ---------------------------------------------------------------------------
 
     def _judge(self, cause: Cause) -> tuple[Cause, Verdict]:
-        if cause.kind == "stalled" and self.begun:
+        if cause.kind is CauseKind.STALLED and self.begun:
             cause = stall.with_place(cause, self._config, self.begun.start.generation)
         return self.generations.result().judge(cause) if self.generations.done() else (cause, Verdict.STOP)
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD
-from launcher.model import Cause, Outcome
+from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import backoff_limit, outcome
 from launcher.run.node import Node
 from launcher.run.session import FAREWELL, Session
@@ -41,7 +41,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
         others.append(session.joining.tell_counted(said))
     farewells = [
         session.gang.close(),
-        *([session.explain_end(result.cause)] if result.cause and result.cause.kind == "lost" else []),
+        *([session.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),
         supervisor.close(FAREWELL),
         run_in_thread(outcome.write_termination_message, config.termination_log, message),
         _leave_volume(node, leaving),
@@ -61,7 +61,7 @@ async def _leave_volume(node: Node, leaving: Awaitable[None]) -> None:
 def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:
     """Of this gang, as far as this member can know: the hub does; and the others where the hub is dead."""
     cause = result.cause
-    hub_is_dead = cause is not None and cause.rank == 0 and cause.kind == "lost" and not cause.silent
+    hub_is_dead = cause is not None and cause.rank == 0 and cause.kind is CauseKind.LOST and not cause.silent
     return session.gang.remaining_run_time() if node.rank == 0 or hub_is_dead else None
 
 
@@ -75,5 +75,5 @@ async def _is_soon(so: Awaitable[bool]) -> bool:
 
 def _folder_without_rank(config: JobConfig, held: Cause | None) -> str | None:
     """Where the log of a server goes that failed before there was a gang; nowhere if it did not fail."""
-    failed = held is not None and held.kind == "pserver"
+    failed = held is not None and held.kind is CauseKind.PSERVER
     return os.path.join(config.output, f"pod_{config.own_name}") if failed else None

@@ -14,7 +14,7 @@ from functools import partial
 from launcher.base.aio import run_in_thread, wait_within
 from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
-from launcher.model import Cause
+from launcher.model import Cause, CauseKind
 from launcher.store.lease import Lease, LeaseFiles, LeaseOwner
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class LeaseHolder:
             why = ""
             try:
                 if not await wait_within(run_in_thread(self._leases.speak, self._number, self.me), left):
-                    self._lost(self._cause("taken over", await self._who_has_it()))
+                    self._lost(self._cause(CauseKind.TAKEN_OVER, await self._who_has_it()))
                     return
                 heard_at = asked_at
             except asyncio.TimeoutError:
@@ -112,7 +112,7 @@ class LeaseHolder:
                     f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang may "
                     "begin without this one's word, so this one ends: is the volume's server up?"
                 )
-                self._lost(self._cause("volume", what))
+                self._lost(self._cause(CauseKind.VOLUME, what))
                 return
 
     async def _who_has_it(self) -> str:
@@ -125,7 +125,7 @@ class LeaseHolder:
         holder = lease.holder
         return f"the gang of pod {holder.pod}, job {holder.job}, trains now, since this one was silent: this one ends"
 
-    def _cause(self, kind: str, what: str) -> Cause:
+    def _cause(self, kind: CauseKind, what: str) -> Cause:
         return Cause(kind, 0, self.me.pod, what, Exit.IO_FAILED)
 
     def _for(self, lease: Lease) -> str:

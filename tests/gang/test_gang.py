@@ -16,7 +16,7 @@ from launcher.errors import Exit
 from launcher.gang import Finish, HubLost, Stop, Train, Verdict
 from launcher.gang.connection import Connection, close_gracefully
 from launcher.gang.protocol import KNOWN_PEER_LIMIT, encode
-from launcher.model import Cause
+from launcher.model import Cause, CauseKind
 from tests.support.members import (
     Scene,
     cut_gang,
@@ -242,7 +242,7 @@ async def test_waiting_for_the_culprit_has_a_bound_unless_it_was_told_to_stop(ki
 async def test_no_member_waits_if_the_failure_is_not_that_of_one_member() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2, settings(2, leave_within=60))
-        nodes[1].gang.report_failed(Cause("peers", None, "", "too few", 75), time.monotonic())
+        nodes[1].gang.report_failed(Cause(CauseKind.PEERS, None, "", "too few", 75), time.monotonic())
         for node in nodes:
             await node.hears(Finish())
 

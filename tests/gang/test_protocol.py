@@ -12,7 +12,7 @@ from launcher.gang import MissingMembers, Stop, handshake, messages, protocol
 from launcher.gang.events import Credentials
 from launcher.gang.first_cause import first_cause
 from launcher.gang.protocol import Malformed
-from launcher.model import Cause, Member, Roster, Shape
+from launcher.model import Cause, CauseKind, Member, Roster, Shape
 from tests.support.members import died
 
 ME = Member("pod-1", "uid-1", "10.0.0.9", "192.168.0.9", 1)
@@ -105,12 +105,19 @@ def test_the_hubs_proof_needs_the_secret_and_both_nonces() -> None:
 
 
 def test_a_cause_is_read_as_it_was_sent() -> None:
-    cause = Cause("pserver", 2, "pod-2", "killed\n'\"\udcff", 137, ("last", "lines \x1b[0m"), True)
+    cause = Cause(CauseKind.PSERVER, 2, "pod-2", "killed\n'\"\udcff", 137, ("last", "lines \x1b[0m"), True)
     assert messages.read_stop(read(protocol.encode(messages.stop(cause, True)))) == Stop(cause, True)
     assert messages.read_failed(read(protocol.encode(messages.failed(0, replace(cause, rank=None), 0.25)))) == (
         replace(cause, rank=None),
         0.25,
     )
+
+
+def test_a_kind_of_cause_that_only_a_later_version_knows_leads_to_no_restart() -> None:
+    message = messages.stop(died("trainer", 1, 3))
+    message["cause"]["kind"] = "of a later version"
+    kind = messages.read_stop(message).cause.kind
+    assert (kind.restartable, kind.gone) == (False, False)
 
 
 def test_only_the_end_of_a_long_tail_is_sent() -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from launcher import config
 from launcher.errors import Exit
-from launcher.model import CHILDREN, Cause
+from launcher.model import Cause, CauseKind
 from launcher.run import backoff_limit, outcome
 from tests.support.paths import K8S
 
@@ -70,13 +70,13 @@ def test_a_failure_of_the_other_role_is_the_end_of_its_job_where_that_takes_none
 ) -> None:
     environment = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3"} | SERVER | variables
     read = config.read(environment, {}, check_here=False)
-    cause = Cause(kind, rank, "pod-1", "it ended", 3)
+    cause = Cause(CauseKind(kind), rank, "pod-1", "it ended", 3)
     why = backoff_limit.other_role_is_over(read, cause)
     assert bool(why) is alone
     mine = outcome.outcome_of(cause, 3, told_to_stop=False, shape=read.shape, alone=why)
     assert mine.code == (Exit.GIVEN_UP if alone else Exit.PEER_FAILED)
     assert "(pod-1): it ended" in mine.text
-    if kind in CHILDREN:
+    if cause.kind.is_child:
         theirs = outcome.outcome_of(cause, rank, told_to_stop=False, shape=read.shape, alone=why)
         assert theirs.code == 3, "whose it is keeps its own code"
 

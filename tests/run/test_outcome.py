@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import Exit
-from launcher.model import Cause, Outcome, Shape
+from launcher.model import Cause, CauseKind, Outcome, Shape
 from launcher.run import outcome
 
 
 def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: object) -> Cause:
-    return Cause(kind, rank, f"pod-{rank}", "it ended", code, **more)  # type: ignore[arg-type]
+    return Cause(CauseKind(kind), rank, f"pod-{rank}", "it ended", code, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from launcher.errors import Exit, Failure
 from launcher.gang import AlreadyComplete, StartRefused, Verdict
-from launcher.model import Cause, Member, Roster, Saves, Shape, Start
+from launcher.model import Cause, CauseKind, Member, Roster, Saves, Shape, Start
 from launcher.run import restarts
 from launcher.run.restarts import Generations
 from launcher.store.history import History
@@ -23,11 +23,11 @@ from launcher.store.record import MAX_ATTEMPTS, Record
 
 T = TypeVar("T")
 
-FAILED = Cause("trainer", 1, "pod-1", "ended with exit code 3", 3)
-OTHER = Cause("trainer", 2, "pod-2", "was killed by SIGKILL", 137)
-STALLED = Cause("stalled", None, "", "the job is stalled", 72)
-LOST = Cause("lost", 1, "pod-1", "was lost without a word", 76)
-STOPPED = Cause("stopped", 1, "pod-1", "was told to stop (SIGTERM)", 143)
+FAILED = Cause(CauseKind.TRAINER, 1, "pod-1", "ended with exit code 3", 3)
+OTHER = Cause(CauseKind.TRAINER, 2, "pod-2", "was killed by SIGKILL", 137)
+STALLED = Cause(CauseKind.STALLED, None, "", "the job is stalled", 72)
+LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a word", 76)
+STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "was told to stop (SIGTERM)", 143)
 ROSTER = Roster(tuple(Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(3)))
 
 
@@ -194,7 +194,7 @@ def test_a_job_that_may_not_start_again_ends_with_its_first_failure(tmp_path: Pa
 def test_a_code_that_says_do_not_retry_is_not_retried(world: World, kind: str, code: int) -> None:
     world.begin()
     world.passed()
-    cause = Cause(kind, 1, "pod-1", "it ended", code)
+    cause = Cause(CauseKind(kind), 1, "pod-1", "it ended", code)
     assert world.judge(cause) == (cause, Verdict.STOP)
 
 
@@ -202,21 +202,21 @@ def test_a_code_that_says_do_not_retry_is_not_retried(world: World, kind: str, c
 @pytest.mark.parametrize("code", [1, 3, 69, 70, 73, 74, 75, 76, 125, 128, 134, 137, 139, 141, 143])
 def test_any_other_code_of_a_child_is(world: World, kind: str, code: int) -> None:
     world.begin()
-    cause = Cause(kind, 1, "pod-1", "it ended", code)
+    cause = Cause(CauseKind(kind), 1, "pod-1", "it ended", code)
     assert world.judge(cause) == (cause, Verdict.RESTART)
 
 
-@pytest.mark.parametrize("kind", ["staging", "taken over", "stopped", "lost", "peers", "given-up", "launcher", "plan"])
+@pytest.mark.parametrize("kind", ["staging", "taken over", "stopped", "lost", "peers", "launcher", "plan"])
 def test_what_is_no_death_of_a_child_is_not_retried_in_place(world: World, kind: str) -> None:
     world.begin()
     world.passed()
-    cause = Cause(kind, 1, "pod-1", "it happened", 1)
+    cause = Cause(CauseKind(kind), 1, "pod-1", "it happened", 1)
     assert world.judge(cause) == (cause, Verdict.STOP)
 
 
 def test_a_cause_that_is_final_already_stays_so(world: World) -> None:
     world.begin()
-    cause = Cause("trainer", 1, "pod-1", "given up elsewhere", 1, final=True)
+    cause = Cause(CauseKind.TRAINER, 1, "pod-1", "given up elsewhere", 1, final=True)
     assert world.judge(cause) == (cause, Verdict.STOP)
 
 
@@ -259,7 +259,7 @@ def test_gathering_again_is_no_restart(tmp_path: Path, clock: Clock, cause: Caus
 def test_a_failure_that_is_no_loss_is_judged_the_same_where_members_gather_again(gathering: World) -> None:
     gathering.begin()
     assert gathering.fails().generation == 1
-    cause = Cause("staging", 1, "pod-1", "it failed", 71)
+    cause = Cause(CauseKind.STAGING, 1, "pod-1", "it failed", 71)
     assert gathering.judge(cause) == (cause, Verdict.STOP)
 
 
@@ -311,7 +311,7 @@ def test_what_happens_between_two_generations_is_the_fault_of_neither(
     world.begin()
     world.judge(FAILED)
     before = world.history.content()
-    cause = Cause(kind, 1, "pod-1", "it happened", 74)
+    cause = Cause(CauseKind(kind), 1, "pod-1", "it happened", 74)
     assert world.judge(cause)[0] == cause
     assert world.history.content() == before
 
@@ -417,8 +417,8 @@ def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Cause("trainer", 1, "pod-1", "ended with exit code 3", 4),
-        Cause("pserver", 1, "pod-1", "ended with exit code 3", 3),
+        Cause(CauseKind.TRAINER, 1, "pod-1", "ended with exit code 3", 4),
+        Cause(CauseKind.PSERVER, 1, "pod-1", "ended with exit code 3", 3),
     ],
 )
 def test_another_code_or_another_role_is_another_failure(world: World, other: Cause) -> None:
@@ -501,7 +501,7 @@ def after(attempts: int) -> dict[str, Any]:
 def test_the_fifth_attempt_without_progress_is_the_last(tmp_path: Path, clock: Clock, kind: str) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
-    told, then = world.judge(Cause(kind, 1, "pod-1", "it failed", 3))
+    told, then = world.judge(Cause(CauseKind(kind), 1, "pod-1", "it failed", 3))
     assert then is Verdict.STOP
     assert (told.final, told.code) == (True, 3)
     assert told.what == "it failed; given up: 5 attempts in a row ended before their first pass was done"
@@ -787,7 +787,8 @@ def test_a_volume_that_fails_ends_the_job_whichever_call_it_is(
     for call in range(calls):
         world = before_a_start(tmp_path / str(call), cause)
         world.broken_from = world.calls + call
-        assert world.refused(cause) == Cause("volume", 0, "pod-0", "the volume has not answered", Exit.IO_FAILED)
+        expected = Cause(CauseKind.VOLUME, 0, "pod-0", "the volume has not answered", Exit.IO_FAILED)
+        assert world.refused(cause) == expected
 
 
 def test_the_silence_before_a_stall_is_no_progress_however_long_it_was(clock: Clock, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from launcher.errors import Exit
-from launcher.model import AGAIN, CHILDREN, Cause, Outcome
+from launcher.model import Cause, CauseKind, Outcome
 from tests.simulation.children import Child
 from tests.simulation.conductors import GRACE, Stalls, Tale
 from tests.simulation.pods import Entry, Pod
@@ -190,7 +190,7 @@ def the_cause_of_a_child_has_happened(tale: Tale) -> None:
     for entry in tale.scene.entries:
         if "ended" in entry.facts:
             died.add((entry.pod.rank, entry.text))
-        if entry.kind == "end" and (cause := entry.facts["result"].cause) and cause.kind in CHILDREN:
+        if entry.kind == "end" and (cause := entry.facts["result"].cause) and cause.kind.is_child:
             assert (cause.rank, f"{cause.kind} ends with {cause.code}") in died, f"{entry.pod.label}: {cause}"
 
 
@@ -210,13 +210,13 @@ def _code(pod: Pod, cause: Cause | None, size: int) -> int:
         return Exit.COMPLETE
     if cause.final:
         return Exit.GIVEN_UP
-    if cause.kind == "peers":
+    if cause.kind is CauseKind.PEERS:
         return int(cause.code)
-    if cause.kind == "lost":
+    if cause.kind is CauseKind.LOST:
         return Exit.PEER_LOST if pod.rank == (0 if cause.rank else 1) else Exit.PEER_FAILED
-    if cause.rank != pod.rank and not (cause.kind == "stalled" and pod.rank == 0):
+    if cause.rank != pod.rank and not (cause.kind is CauseKind.STALLED and pod.rank == 0):
         return Exit.PEER_FAILED
-    masked = cause.kind in CHILDREN and cause.code in CODES
+    masked = cause.kind.is_child and cause.code in CODES
     return Exit.MASKED if masked else int(cause.code)
 
 
@@ -273,7 +273,8 @@ def the_one_at_fault_leaves_first(tale: Tale) -> None:
     ended = list(results(tale))
     for pod, result in ended:
         cause = result.cause
-        if cause and cause.rank == pod.rank and cause.kind in (*AGAIN, "staging") and joined(tale, pod):
+        reported = cause is not None and (cause.kind.restartable or cause.kind is CauseKind.STAGING)
+        if cause and cause.rank == pod.rank and reported and joined(tale, pod):
             earlier = [other for other, _ in ended if (other.left_at or 0.0) < (pod.left_at or 0.0) - 0.5]
             assert not [other for other in earlier if other.job is pod.job], (
                 f"{pod.label} leaves after {[other.label for other in earlier]}"
@@ -305,7 +306,9 @@ def the_hub_leaves_when_all_others_have_ended(tale: Tale) -> None:
     for pod, result in results(tale) if tale.undisturbed() else ():
         stops = [entry.at for entry in heard(tale, pod, "out", "stop") if b'"again":false' in entry.facts["line"]]
         cause = result.cause
-        if not stops or cause is None or len(pod.told_at) > 1 or (cause.rank == pod.rank and cause.kind != "stopped"):
+        if not stops or cause is None or len(pod.told_at) > 1:
+            continue
+        if cause.rank == pod.rank and cause.kind is not CauseKind.STOPPED:
             continue
         waited = (pod.left_at or 0.0) - stops[-1]
         stopped = {entry.facts["other"] for entry in heard(tale, pod, "in", "stopped") if entry.at >= stops[-1]}

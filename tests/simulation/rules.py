@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Restart, Stop, Train, Verdict
 from launcher.gang.first_cause import survivor_penalty
-from launcher.model import CHILDREN, Cause, Start
+from launcher.model import Cause, CauseKind, Start
 from launcher.store.record import MAX_ATTEMPTS
 from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.simulation.story import (
@@ -180,7 +180,7 @@ def each_cause_has_happened(story: Story) -> None:
                 away.add(entry.rank)
             case Restart(attempt, cause):
                 assert failed.get(cause, -1) == attempt - 1, f"not of the attempt before: {entry}"
-            case Stop(cause) | HubLost(cause) if cause.kind == "lost":
+            case Stop(cause) | HubLost(cause) if cause.kind is CauseKind.LOST:
                 assert away & {cause.rank, entry.rank, 0}, f"was not lost: {entry}"
             case Stop(cause) if "not started again" in cause.what:
                 assert any(cause.what.startswith(f"{known.what}; not") for known in failed), f"not known: {entry}"
@@ -200,7 +200,7 @@ def a_member_that_reconnects_in_time_is_not_lost(story: Story) -> None:
                 returned.discard(entry.rank)
             case Welcomed() if entry.rank in cut_at and entry.at < cut_at[entry.rank] + GangSettings.reconnect_within:
                 returned.add(entry.rank)
-            case Judged(cause) if cause.kind == "lost":
+            case Judged(cause) if cause.kind is CauseKind.LOST:
                 assert cause.rank in struck or cause.rank not in returned, f"it has reconnected: {entry}"
 
 
@@ -215,7 +215,7 @@ def a_silence_shorter_than_the_timeout_loses_no_member(story: Story) -> None:
     disturbed = [entry.at for entry in story.of(Disturbed)]
     begun = [entry.at for entry in story.of(Begin)][:size]
     if harmless and 0 < silent <= SILENCE - 10 and len(begun) == size and max(begun) < min(disturbed, default=0.0):
-        lost = [entry for entry in story.of(Judged, Stop, HubLost) if entry.what.cause.kind == "lost"]
+        lost = [entry for entry in story.of(Judged, Stop, HubLost) if entry.what.cause.kind is CauseKind.LOST]
         assert not lost, f"was cut off for {silent:g} s: {lost[0]}"
 
 
@@ -244,7 +244,7 @@ def the_first_cause_is_the_earliest_that_was_reported_in_time(story: Story) -> N
                 reports = [  # the hub's member repeats failures that end any attempt
                     replace(report, arrived=entry.at)
                     for report in reports
-                    if report.cause.rank == 0 and report.cause.kind not in CHILDREN
+                    if report.cause.rank == 0 and not report.cause.kind.is_child
                 ]
 
 

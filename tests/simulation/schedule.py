@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from launcher.model import CHILDREN
+from launcher.model import CauseKind
 
+_CHILDREN = (CauseKind.PSERVER, CauseKind.TRAINER)
 SLOW_MARK = 6.0  # longer than the gang waits for it
 
 
@@ -132,7 +133,14 @@ LONG = st.sampled_from((0.3, 1.0, 3.0, 20.0, 60.0))
 def some_fault() -> st.SearchStrategy[Fault]:
     """Draw deaths of processes most often: a gang survives them, so that more can happen to it."""
     deaths = [
-        st.builds(Death, AFTER, RANKS, st.sampled_from(CHILDREN), CODES, st.sampled_from((0.0, 0.05, 0.2)))
+        st.builds(
+            Death,
+            AFTER,
+            RANKS,
+            st.sampled_from(_CHILDREN),
+            CODES,
+            st.sampled_from((0.0, 0.05, 0.2)),
+        )
         for _ in range(10)
     ]
     cuts = [st.builds(Cut, AFTER, RANKS, SHORT, st.sampled_from((0.0, 0.1, 0.4, 0.9, 1.1, 3.0))) for _ in range(4)]

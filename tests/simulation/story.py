@@ -26,7 +26,7 @@ from launcher.gang import (
     messages,
     protocol,
 )
-from launcher.model import CHILDREN, Cause, Member, Start
+from launcher.model import Cause, CauseKind, Member, Start
 from tests.simulation.generations import HubsGenerations
 from tests.simulation.schedule import (
     DISTURBING,
@@ -265,7 +265,7 @@ class Launcher:
                 self._attempt = attempt
                 self._later(self._pace.ends, self._ended, attempt)
             case Stop(cause, again):
-                if again and not self._told and (cause.rank != self.rank or cause.kind in CHILDREN):
+                if again and not self._told and (cause.rank != self.rank or cause.kind.is_child):
                     self._leave(self._pace.ends, says=True, gathers=True)
                 else:
                     self._leave(self._pace.ends, says=True, waits=cause.rank != self.rank)
@@ -337,7 +337,7 @@ class Launcher:
                     self._leave(0.0)
 
     def _cause(self, kind: str, code: int, number: int) -> Cause:
-        return Cause(kind, self.rank, f"pod-{self.rank}", f"fault {number}", code)
+        return Cause(CauseKind(kind), self.rank, f"pod-{self.rank}", f"fault {number}", code)
 
     def _fail(self, cause: Cause, died_at: float, attempt: int | None) -> None:
         if self._over:

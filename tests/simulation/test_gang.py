@@ -20,7 +20,7 @@ from launcher.gang import (
     HubLost,
     Stop,
 )
-from launcher.model import CHILDREN, Cause, Start
+from launcher.model import Cause, Start
 from tests.simulation import world
 from tests.simulation.rules import RULES
 from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence
@@ -66,7 +66,7 @@ def count(story: Story) -> None:
         "a third pause": len([start for start in starts if isinstance(start, Start)]) > 3,
         "twice the same": any(isinstance(start, Cause) and "twice the same" in start.what for start in starts),
         "no attempts left": any("attempts in a row" in entry.what.told.what for entry in judged),
-        "no restarts left": 0 < story.schedule.restarts < sum(entry.what.cause.kind in CHILDREN for entry in judged),
+        "no restarts left": 0 < story.schedule.restarts < sum(entry.what.cause.kind.is_child for entry in judged),
         "stopped without a verdict": any(
             isinstance(end.what, Stop) and rank and not story.of(LastWord, rank=rank)
             for rank, end in story.ends().items()

@@ -12,7 +12,7 @@ import pytest
 
 from launcher.base import files
 from launcher.errors import Failure
-from launcher.model import Cause, Shape
+from launcher.model import Cause, CauseKind, Shape
 from launcher.store.record import Record
 
 
@@ -102,7 +102,7 @@ def test_who_knows_more_of_an_end_than_the_hub_tells_the_next_one(tmp_path: Path
     history.begin(0, None)
     history.begin(1, None)
     files.write_atomically(record.attempts_file, json.dumps(history.content()).encode())
-    lost = Cause("lost", 0, "pod-0", "was lost without a word", 76)
+    lost = Cause(CauseKind.LOST, 0, "pod-0", "was lost without a word", 76)
 
     def causes() -> list[str | None]:
         known = (one["first_cause"] for one in record.history(Shape(3)).content()["generations"])
@@ -114,5 +114,5 @@ def test_who_knows_more_of_an_end_than_the_hub_tells_the_next_one(tmp_path: Path
     assert causes() == [None, "was lost without a word"]
     record.explain(1, replace(lost, what="OOMKilled"), Shape(3))
     assert causes() == [None, "OOMKilled"]
-    record.explain(1, replace(lost, kind="stopped", what="told to stop"), Shape(3))
+    record.explain(1, replace(lost, kind=CauseKind.STOPPED, what="told to stop"), Shape(3))
     assert causes() == [None, "OOMKilled"], "it had ended before that"

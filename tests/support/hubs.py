@@ -21,7 +21,7 @@ from launcher.gang import (
 )
 from launcher.gang.events import Credentials
 from launcher.gang.protocol import Message, encode
-from launcher.model import CHILDREN, FIRST, Cause, Shape, Start
+from launcher.model import FIRST, Cause, Shape, Start
 from tests.support.members import SECRET, Node, Relay, Scene, died, settings, until
 
 KILLED = died("trainer", 1, 137, "killed")
@@ -31,7 +31,7 @@ THIRD = Begin(2, Start(5, 2))
 
 def restart_after_deaths(cause: Cause) -> tuple[Cause, Verdict]:
     """Judge: restart after every death of a process."""
-    return cause, Verdict.RESTART if cause.kind in CHILDREN else Verdict.STOP
+    return cause, Verdict.RESTART if cause.kind.is_child else Verdict.STOP
 
 
 class HubNode(Node):
@@ -222,7 +222,7 @@ def fire(timers: list[asyncio.TimerHandle]) -> None:
 
 def rejoin_after_losses(cause: Cause) -> tuple[Cause, Verdict]:
     """Judge: form a new gang after the loss of a member, otherwise restart."""
-    return cause, Verdict.REJOIN if cause.kind in ("lost", "stopped") else Verdict.RESTART
+    return cause, Verdict.REJOIN if cause.kind.gone else Verdict.RESTART
 
 
 async def disconnect(relay: Relay) -> None:

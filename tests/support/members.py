@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from launcher.gang import Begin, Event, Gang, GangSettings, Restart, StartRefused, Stop, Train, Verdict
-from launcher.model import CHILDREN, FIRST, Cause, Member, Roster, Start
+from launcher.model import FIRST, Cause, CauseKind, Member, Roster, Start
 from tests.support.paths import REPOSITORY
 
 SECRET = b"a secret of the tests"
@@ -45,7 +45,7 @@ def settings(size: int, listen: str = "127.0.0.1", **changes: Any) -> GangSettin
 
 
 def died(kind: str, rank: int, code: int, what: str = "it died", **more: Any) -> Cause:
-    return Cause(kind, rank, f"pod-{rank}", what, code, **more)
+    return Cause(CauseKind(kind), rank, f"pod-{rank}", what, code, **more)
 
 
 class Node:
@@ -141,7 +141,7 @@ class Node:
 
     def failed(self, cause: Cause, died_at: float | None = None) -> None:
         """Report a failure: the death of a process for this attempt, anything else for any attempt."""
-        attempt = self.attempt if cause.kind in CHILDREN else None
+        attempt = self.attempt if cause.kind.is_child else None
         self.gang.report_failed(cause, time.monotonic() if died_at is None else died_at, attempt)
 
 
