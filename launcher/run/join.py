@@ -30,9 +30,9 @@ from launcher.gang import Gang, JoinFailed
 from launcher.model import BOTH, PSERVER, CauseKind, Peers, Roster, member_name
 from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
+from launcher.run.restarts import MAX_ATTEMPTS
 from launcher.store.failure_marks import FailureMarks, name_of
-from launcher.store.history import History
-from launcher.store.record import MAX_ATTEMPTS, Record
+from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,11 @@ from launcher.gang import GangSettings
 from launcher.model import BOTH, FIRST, Cause, CauseKind, Member, Plan, Roster, Start
 from launcher.run import outcome
 from launcher.run.join import Joined, from_volume
-from launcher.run.restarts import Generations
-from launcher.store.history import History
+from launcher.run.restarts import RestartPolicy
+from launcher.run.resume import Generations
 from launcher.store.journal import Journal
-from launcher.store.lease import LeaseFiles, LeaseOwner
-from launcher.store.lease_holder import LeaseHolder
-from launcher.store.record import Record
+from launcher.store.lease import LeaseFiles, LeaseHolder, LeaseOwner
+from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
 
@@ -147,20 +146,27 @@ class Node:
         saves = paddle.saves(config, self._flags, self._command)
         if saves is None and config.restarts.max_restarts:
             log.info("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
-        return Generations(
+        sees_passes = self.first_plan.shows_passes
+        policy = RestartPolicy(
             config.restarts.max_restarts,
+            history.without_progress,
+            sees_passes=sees_passes,
+            has_identity=bool(record.identity),
+            rejoins=config.rejoins,
+            forgets=config.role != BOTH and not config.job_path,
+            stalled_within=settings.stalled_within,
+        )
+        return Generations(
+            policy,
             saves,
             record,
             history,
             self._lease,
-            counts=self.first_plan.shows_passes,
-            gathers=config.rejoins,
+            sees_passes=sees_passes,
             output=config.output,
             pod=me.pod,
             written=self._summarize,
             from_volume=self._from_volume,
-            stalled_within=settings.stalled_within,
-            forgets=config.role != BOTH and not config.job_path,
         )
 
     def _new_lease(self, leases: LeaseFiles, settings: GangSettings) -> LeaseHolder:

@@ -17,7 +17,7 @@ from launcher.run.event_source import EventSource
 from launcher.run.factories import Factories
 from launcher.run.join import Joined, Joining
 from launcher.run.node import Node
-from launcher.run.restarts import Generations
+from launcher.run.resume import Generations
 
 FAREWELL = 2.0  # what the end may take for logs and files, all together
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -46,3 +47,8 @@ def place_fields(rank: int | None, shape: Shape) -> Mapping[str, Any]:
     if rank is None:
         return {"role": None, "rank": None}
     return {"role": shape.role(rank), "rank": shape.number(rank)}
+
+
+def as_bytes(content: Mapping[str, Any]) -> bytes:
+    """As such a file holds it."""
+    return json.dumps(content, indent=1).encode() + b"\n"

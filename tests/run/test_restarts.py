@@ -1,834 +1,420 @@
-"""Whether another generation follows, after which pause, from which pass, and when a job is given up."""
+"""Whether the job is started again after a failure, after which pause, and when it is given up."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, TypeVar
-
 import pytest
 
-from launcher.errors import Exit, Failure
-from launcher.gang import AlreadyComplete, StartRefused, Verdict
-from launcher.model import Cause, CauseKind, Member, Roster, Saves, Shape, Start
-from launcher.run import restarts
-from launcher.run.restarts import Generations
-from launcher.store.history import History
-from launcher.store.record import MAX_ATTEMPTS, Record
-
-T = TypeVar("T")
+from launcher.gang import Verdict
+from launcher.model import Cause, CauseKind
+from launcher.run.restarts import MAX_ATTEMPTS, RestartPolicy
 
 FAILED = Cause(CauseKind.TRAINER, 1, "pod-1", "ended with exit code 3", 3)
 OTHER = Cause(CauseKind.TRAINER, 2, "pod-2", "was killed by SIGKILL", 137)
 STALLED = Cause(CauseKind.STALLED, None, "", "the job is stalled", 72)
 LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a word", 76)
 STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "was told to stop (SIGTERM)", 143)
-ROSTER = Roster(tuple(Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(3)))
+
+CHILDREN = [CauseKind.TRAINER, CauseKind.PSERVER]
+NEVER_IN_PLACE = [kind for kind in CauseKind if not kind.restartable]
 
 
-class Clock:
-    """Time passes only where a test or a pause says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.asked: list[float] = []
-        self.while_asleep: Callable[[], None] = lambda: None
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.asked.append(seconds)
-        self.while_asleep()
-        self.now += max(seconds, 0)
+def cause_of(kind: CauseKind, code: int = 3) -> Cause:
+    return Cause(kind, 1, "pod-1", "it happened", code)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    told = SimpleNamespace(monotonic=clock.monotonic, strftime=time.strftime, gmtime=time.gmtime)
-    monkeypatch.setattr(restarts, "time", told)
-    monkeypatch.setattr(restarts, "asyncio", SimpleNamespace(sleep=clock.sleep))
-    return clock
-
-
-class World:
-    """The generations of one gang on a volume. `again` is a gang of new pods on the same volume."""
+class Job:
+    """A job under a policy. Time passes only where a test or a pause says so."""
 
     def __init__(
         self,
-        output: Path,
+        max_restarts: int = 99,
         *,
-        identity: str | None = "job-1",
-        most: int = 99,
-        counts: bool = True,
-        saves: bool = True,
-        first: int = 0,
-        gathers: bool = False,
-        stalled_within: float = 0.0,
+        before: int = 0,
+        sees_passes: bool = True,
+        has_identity: bool = True,
+        rejoins: bool = False,
         forgets: bool = False,
-        content: Mapping[str, Any] | None = None,
-        tenure: Any = None,
+        stalled_within: float = 0.0,
     ) -> None:
-        self.output = output
-        self.record = Record(str(output), identity)
-        self.record.open()
-        self.history = History(content or {}, Shape(3))
-        self.written: list[Mapping[str, Any]] = []
-        self.broken_from: int | None = None  # the call from which on the volume does not answer
-        self.cancelled_at: int | None = None  # the call at which nobody waits any more
-        self.calls = 0
-        self._generations = Generations(
-            most,
-            Saves(str(output), first) if saves else None,
-            self.record,
-            self.history,
-            tenure,
-            counts=counts,
-            gathers=gathers,
-            output=str(output),
-            pod="pod-0",
-            written=lambda: self.written.append(self.history.content()),
-            from_volume=self._from_volume,
-            stalled_within=stalled_within,
+        self.now = 1000.0
+        self.pauses: list[float] = []
+        self.policy = RestartPolicy(
+            max_restarts,
+            before,
+            sees_passes=sees_passes,
+            has_identity=has_identity,
+            rejoins=rejoins,
             forgets=forgets,
+            stalled_within=stalled_within,
         )
-        self.passed = self._generations.passed
-        self.complete = self._generations.complete
-        self.explain = self._generations.explain
+        self.passed = self.policy.passed
 
-    async def _from_volume(self, work: Callable[[], T]) -> T:
-        self.calls += 1
-        if self.calls == self.cancelled_at:
-            raise asyncio.CancelledError
-        if self.broken_from is not None and self.calls > self.broken_from:
-            raise Failure(Exit.IO_FAILED, "the volume has not answered")
-        return work()
-
-    def begin(self, cause: Cause | None = None) -> Start:
-        return asyncio.run(self._generations.prepare(cause, ROSTER))
+    def begin(self, cause: Cause | None = None, *, saved: bool = False) -> Cause | None:
+        """Begin a generation. Return the cause if the job is given up instead."""
+        given_up = self.policy.look_back(saved, self.now)
+        if given_up:
+            return given_up
+        if cause:
+            self.pauses.append(self.policy.pause(self.now))
+            self.now += max(self.pauses[-1], 0)
+        self.policy.begin(None, self.now)
+        return None
 
     def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
-        return self._generations.judge(cause)
+        return self.policy.judge(cause, self.now)
 
-    def fails(self, cause: Cause = FAILED) -> Start:
-        """The generation that runs fails, and the next one begins."""
+    def fails(self, cause: Cause = FAILED, *, saved: bool = False) -> Cause | None:
+        """The generation that runs fails, and the next one begins unless the job is given up."""
         assert self.judge(cause) == (cause, Verdict.RESTART)
-        return self.begin(cause)
+        return self.begin(cause, saved=saved)
 
-    def refused(self, cause: Cause | None = None) -> Cause:
-        with pytest.raises(StartRefused) as caught:
-            self.begin(cause)
-        return caught.value.cause
-
-    def save(self, number: int, *, done: bool = True) -> Path:
-        folder = self.output / f"pass-{number:05d}"
-        folder.mkdir(exist_ok=True)
-        (folder / "w").write_text(f"pass {number}")
-        if done:
-            (folder / "done").touch()
-        return folder
-
-    def passes(self) -> list[str]:
-        return sorted(path.name for path in self.output.glob("pass-*"))
-
-    def without_progress(self) -> int:
-        count = self.written[-1]["without_progress"]
-        assert isinstance(count, int)
-        return count
-
-    def latest_cause(self) -> str:
-        """Why the latest generation ended, as it was written last."""
-        return str(self.written[-1]["generations"][-1]["first_cause"]["what"])
-
-    def again(self, **more: Any) -> World:
-        return World(self.output, content=self.history.content(), **more)
+    def fails_in_turns(self, times: int) -> None:
+        """Each failure is another one than that before it."""
+        for number in range(times):
+            assert self.fails((FAILED, OTHER)[number % 2]) is None
 
 
 @pytest.fixture
-def world(tmp_path: Path, clock: Clock) -> World:
-    return World(tmp_path)
+def job() -> Job:
+    return Job()
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+RESTARTS, REJOINS, STOPS, GIVES_UP = "restarts", "rejoins", "stops", "gives up"
+
+
+@pytest.mark.parametrize(
+    ("when", "kind", "alone", "rejoining"),
+    [
+        ("before the first", CauseKind.PSERVER, RESTARTS, RESTARTS),
+        ("before the first", CauseKind.STALLED, STOPS, STOPS),
+        ("before the first", CauseKind.STAGING, STOPS, STOPS),
+        ("before the first", CauseKind.LOST, STOPS, REJOINS),
+        ("before the first", CauseKind.STOPPED, STOPS, REJOINS),
+        ("while one runs", CauseKind.TRAINER, RESTARTS, RESTARTS),
+        ("while one runs", CauseKind.PSERVER, RESTARTS, RESTARTS),
+        ("while one runs", CauseKind.STALLED, RESTARTS, RESTARTS),
+        ("while one runs", CauseKind.VOLUME, RESTARTS, RESTARTS),
+        ("while one runs", CauseKind.STAGING, STOPS, STOPS),
+        ("while one runs", CauseKind.LOST, STOPS, REJOINS),
+        ("while one runs", CauseKind.STOPPED, STOPS, REJOINS),
+        ("after its pass", CauseKind.LOST, STOPS, REJOINS),
+        ("after its pass", CauseKind.STOPPED, STOPS, REJOINS),
+        ("between two", CauseKind.VOLUME, STOPS, STOPS),
+        ("between two", CauseKind.LOST, STOPS, REJOINS),
+        ("between two", CauseKind.STOPPED, STOPS, REJOINS),
+        ("in the last attempt", CauseKind.TRAINER, GIVES_UP, GIVES_UP),
+        ("in the last attempt", CauseKind.STAGING, GIVES_UP, GIVES_UP),
+        ("in the last attempt", CauseKind.LOST, GIVES_UP, GIVES_UP),
+        ("in the last attempt", CauseKind.STOPPED, STOPS, REJOINS),
+    ],
+)
+def test_what_follows_depends_on_the_cause_and_on_when_it_comes(
+    when: str, kind: CauseKind, alone: str, rejoining: str
+) -> None:
+    names = {Verdict.RESTART: RESTARTS, Verdict.REJOIN: REJOINS, Verdict.STOP: STOPS}
+    for rejoins, expected in ((False, alone), (True, rejoining)):
+        job = Job(rejoins=rejoins, before=MAX_ATTEMPTS - 1 if when == "in the last attempt" else 0)
+        if when != "before the first":
+            job.begin()
+        if when == "after its pass":
+            job.passed()
+        if when == "between two":
+            job.judge(FAILED)
+        told, then = job.judge(cause_of(kind))
+        assert (GIVES_UP if told.final else names[then]) == expected
+        assert told.final or told == cause_of(kind)
+        assert not told.final or then is Verdict.STOP
 
 
 # ---- how often -------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_starts_again_as_often_as_it_may(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, most=2)
-    world.begin()
-    for number in (1, 2):
-        world.passed()
-        assert world.fails().generation == number
-    world.passed()
-    assert world.judge(FAILED) == (FAILED, Verdict.STOP)
+def test_a_job_starts_again_as_often_as_it_may() -> None:
+    job = Job(2)
+    job.begin()
+    for _ in range(2):
+        job.passed()
+        assert job.fails() is None
+    job.passed()
+    assert job.judge(FAILED) == (FAILED, Verdict.STOP)
 
 
-def test_where_new_pods_would_know_nothing_of_it_a_job_that_may_start_no_more_is_given_up(
-    tmp_path: Path, clock: Clock
-) -> None:
-    world = World(tmp_path, most=1, forgets=True)
-    world.begin()
-    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
-    world.begin(FAILED)
-    told, then = world.judge(OTHER)
+def test_where_new_pods_would_know_nothing_of_it_a_job_that_may_start_no_more_is_given_up() -> None:
+    job = Job(1, forgets=True)
+    job.begin()
+    job.fails()
+    told, then = job.judge(OTHER)
     assert (told.final, then) == (True, Verdict.STOP)
     assert told.what.endswith("given up: started again 1 times")
-    world = World(tmp_path / "never", most=0, forgets=True)
-    world.begin()
-    assert world.judge(FAILED) == (FAILED, Verdict.STOP), "its Job alone decides"
 
 
-def test_a_job_that_may_not_start_again_ends_with_its_first_failure(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, most=0)
-    world.begin()
-    assert world.judge(FAILED) == (FAILED, Verdict.STOP)
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_job_that_may_not_start_again_ends_with_its_first_failure(forgets: bool) -> None:
+    job = Job(0, forgets=forgets)
+    job.begin()
+    assert job.judge(FAILED) == (FAILED, Verdict.STOP), "its Job alone decides whether new pods try again"
 
 
-@pytest.mark.parametrize("kind", ["trainer", "pserver"])
+@pytest.mark.parametrize("kind", CHILDREN)
 @pytest.mark.parametrize("code", [64, 66, 71, 77, 78, 126, 127])
-def test_a_code_that_says_do_not_retry_is_not_retried(world: World, kind: str, code: int) -> None:
-    world.begin()
-    world.passed()
-    cause = Cause(CauseKind(kind), 1, "pod-1", "it ended", code)
-    assert world.judge(cause) == (cause, Verdict.STOP)
+def test_a_code_that_says_do_not_retry_is_not_retried(job: Job, kind: CauseKind, code: int) -> None:
+    job.begin()
+    job.passed()
+    cause = cause_of(kind, code)
+    assert job.judge(cause) == (cause, Verdict.STOP)
 
 
-@pytest.mark.parametrize("kind", ["trainer", "pserver"])
+@pytest.mark.parametrize("kind", CHILDREN)
 @pytest.mark.parametrize("code", [1, 3, 69, 70, 73, 74, 75, 76, 125, 128, 134, 137, 139, 141, 143])
-def test_any_other_code_of_a_child_is(world: World, kind: str, code: int) -> None:
-    world.begin()
-    cause = Cause(CauseKind(kind), 1, "pod-1", "it ended", code)
-    assert world.judge(cause) == (cause, Verdict.RESTART)
+def test_any_other_code_of_a_child_is(job: Job, kind: CauseKind, code: int) -> None:
+    job.begin()
+    cause = cause_of(kind, code)
+    assert job.judge(cause) == (cause, Verdict.RESTART)
 
 
-@pytest.mark.parametrize("kind", ["staging", "taken over", "stopped", "lost", "peers", "launcher", "plan"])
-def test_what_is_no_death_of_a_child_is_not_retried_in_place(world: World, kind: str) -> None:
-    world.begin()
-    world.passed()
-    cause = Cause(CauseKind(kind), 1, "pod-1", "it happened", 1)
-    assert world.judge(cause) == (cause, Verdict.STOP)
+@pytest.mark.parametrize("kind", NEVER_IN_PLACE)
+def test_what_is_no_death_of_a_child_is_not_retried_in_place(job: Job, kind: CauseKind) -> None:
+    job.begin()
+    job.passed()
+    cause = cause_of(kind)
+    assert job.judge(cause) == (cause, Verdict.STOP)
 
 
-def test_a_cause_that_is_final_already_stays_so(world: World) -> None:
-    world.begin()
+def test_a_cause_that_is_final_already_stays_so(job: Job) -> None:
+    job.begin()
     cause = Cause(CauseKind.TRAINER, 1, "pod-1", "given up elsewhere", 1, final=True)
-    assert world.judge(cause) == (cause, Verdict.STOP)
-
-
-# ---- a member that is gone -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def gathering(tmp_path: Path, clock: Clock) -> World:
-    return World(tmp_path, gathers=True)
+    assert job.judge(cause) == (cause, Verdict.STOP)
 
 
 @pytest.mark.parametrize("cause", [LOST, STOPPED])
-@pytest.mark.parametrize("when", ["before the first", "while one runs", "after its pass", "between two"])
-@pytest.mark.parametrize(("gathers", "then"), [(True, Verdict.REJOIN), (False, Verdict.STOP)])
-def test_who_is_gone_is_waited_for_where_members_gather_again(
-    tmp_path: Path, clock: Clock, cause: Cause, when: str, gathers: bool, then: Verdict
-) -> None:
-    world = World(tmp_path, gathers=gathers)
-    if when != "before the first":
-        world.begin()
-    if when == "after its pass":
-        world.passed()
-    if when == "between two":
-        world.judge(FAILED)
-    assert world.judge(cause) == (cause, then)
-
-
-@pytest.mark.parametrize("cause", [LOST, STOPPED])
-def test_gathering_again_is_no_restart(tmp_path: Path, clock: Clock, cause: Cause) -> None:
-    world = World(tmp_path, gathers=True, most=1)
+def test_joining_again_is_no_restart_and_has_no_pause(cause: Cause) -> None:
+    job = Job(1, rejoins=True)
     for _ in range(3):
-        world.begin()
-        world.passed()
-        assert world.judge(cause) == (cause, Verdict.REJOIN)
-    assert clock.asked == [], "whoever waits for another pod needs no pause"
-    world.begin()
-    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
-
-
-def test_a_failure_that_is_no_loss_is_judged_the_same_where_members_gather_again(gathering: World) -> None:
-    gathering.begin()
-    assert gathering.fails().generation == 1
-    cause = Cause(CauseKind.STAGING, 1, "pod-1", "it failed", 71)
-    assert gathering.judge(cause) == (cause, Verdict.STOP)
-
-
-def test_generations_that_end_by_a_loss_count_as_attempts_and_by_a_stop_do_not(gathering: World) -> None:
-    counts = []
-    for cause in (LOST, STOPPED, LOST):
-        gathering.begin()
-        counts.append(gathering.without_progress())
-        gathering.judge(cause)
-    assert counts == [1, 2, 2]
-
-
-def test_a_loss_after_a_pass_leaves_no_attempt_without_progress(gathering: World) -> None:
-    gathering.begin()
-    gathering.judge(LOST)
-    gathering.begin()
-    gathering.passed()
-    gathering.judge(LOST)
-    gathering.begin()
-    assert gathering.without_progress() == 1
-
-
-def test_a_job_whose_members_are_lost_again_and_again_is_given_up(gathering: World) -> None:
-    for _ in range(MAX_ATTEMPTS - 1):
-        gathering.begin()
-        assert gathering.judge(LOST) == (LOST, Verdict.REJOIN)
-    gathering.begin()
-    told, then = gathering.judge(LOST)
-    assert (told.final, then) == (True, Verdict.STOP)
-
-
-def test_a_failed_attempt_counts_though_a_member_is_gone_before_the_next(gathering: World) -> None:
-    gathering.begin()
-    gathering.judge(FAILED)
-    gathering.judge(LOST)
-    gathering.begin()
-    assert gathering.without_progress() == 2
-
-
-# ---- between two generations -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["stopped", "lost", "staging", "volume"])
-@pytest.mark.parametrize("gathers", [True, False])
-def test_what_happens_between_two_generations_is_the_fault_of_neither(
-    tmp_path: Path, clock: Clock, kind: str, gathers: bool
-) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 3), gathers=gathers)
-    world.begin()
-    world.judge(FAILED)
-    before = world.history.content()
-    cause = Cause(CauseKind(kind), 1, "pod-1", "it happened", 74)
-    assert world.judge(cause)[0] == cause
-    assert world.history.content() == before
-
-
-def test_a_loss_in_the_pause_after_the_fourth_attempt_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
-    world.begin()
-    world.judge(FAILED)
-    told: list[Cause] = []
-    clock.while_asleep = lambda: told.append(world.judge(LOST)[0])
-    world.begin(FAILED)
-    assert told == [LOST]
-
-
-def test_a_loss_before_the_first_generation_changes_nothing(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
-    before = world.history.content()
-    assert world.judge(LOST) == (LOST, Verdict.STOP)
-    assert world.history.content() == before
-
-
-# ---- what is learnt later --------------------------------------------------------------------------------------------
-
-
-def test_what_is_learnt_of_a_loss_is_written_and_moves_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.begin()
-    monkeypatch.setattr("launcher.store.history.utc_now", lambda: "when it ended")
-    world.judge(LOST)
-    monkeypatch.setattr("launcher.store.history.utc_now", lambda: "after the fence")
-    world.explain(replace(LOST, what="was lost: its node is gone"))
-    assert world.latest_cause() == "was lost: its node is gone"
-    assert world.history.content()["generations"][-1]["ended"] == "when it ended"
-
-
-@pytest.mark.parametrize("other", [STOPPED, replace(FAILED, rank=2, what="another one failed")])
-def test_what_is_learnt_of_another_cause_does_not_rewrite_why_a_generation_ended(world: World, other: Cause) -> None:
-    world.begin()
-    world.judge(FAILED)
-    world.explain(other)
-    assert world.latest_cause() == FAILED.what
-
-
-def test_what_is_learnt_of_a_cause_does_not_end_the_generation_that_runs(world: World) -> None:
-    world.begin()
-    world.fails(FAILED)
-    world.explain(FAILED)
-    assert world.history.content()["generations"][-1]["first_cause"] is None
+        job.begin()
+        job.passed()
+        assert job.judge(cause) == (cause, Verdict.REJOIN)
+    assert job.pauses == []
+    job.begin()
+    assert job.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
 # ---- after which pause -----------------------------------------------------------------------------------------------
 
 
-def fail_in_turns(world: World, times: int) -> None:
-    """Each failure is another one than that before it."""
-    for number in range(times):
-        world.fails((FAILED, OTHER)[number % 2])
+def test_pauses_double_up_to_a_minute() -> None:
+    job = Job(sees_passes=False)
+    job.begin()
+    assert job.pauses == [], "the first start has no pause"
+    job.fails_in_turns(8)
+    assert job.pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
 
 
-def test_pauses_double_up_to_a_minute(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, counts=False)
-    world.begin()
-    assert clock.asked == [], "the first start has no pause"
-    fail_in_turns(world, 8)
-    assert clock.asked == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
+@pytest.mark.parametrize("saved", [False, True])
+def test_after_progress_pauses_are_short_again(saved: bool) -> None:
+    job = Job(sees_passes=False)
+    job.begin()
+    job.fails_in_turns(5)
+    if not saved:
+        job.passed()
+    job.fails(OTHER, saved=saved)
+    job.fails_in_turns(2)
+    assert job.pauses == pytest.approx([1, 2, 4, 8, 16, 1, 2, 4])
 
 
-@pytest.mark.parametrize("how", ["passed", "saved"])
-def test_after_progress_pauses_are_short_again(tmp_path: Path, clock: Clock, how: str) -> None:
-    world = World(tmp_path, counts=False)
-    world.begin()
-    fail_in_turns(world, 5)
-    world.passed() if how == "passed" else world.save(0)
-    fail_in_turns(world, 3)
-    assert clock.asked == pytest.approx([1, 2, 4, 8, 16, 1, 2, 4])
-
-
-def test_a_pause_begins_with_the_failure_and_not_when_all_have_ended(world: World, clock: Clock) -> None:
-    world.begin()
-    world.judge(FAILED)
-    clock.now += 0.25
-    world.begin(FAILED)
-    world.judge(OTHER)
-    clock.now += 10
-    world.begin(OTHER)
-    assert clock.asked[0] == pytest.approx(0.75)
-    assert clock.asked[1] <= 0
+def test_a_pause_begins_with_the_failure_and_not_when_all_have_ended(job: Job) -> None:
+    job.begin()
+    job.judge(FAILED)
+    job.now += 0.25
+    job.begin(FAILED)
+    job.judge(OTHER)
+    job.now += 10
+    job.begin(OTHER)
+    assert job.pauses[0] == pytest.approx(0.75)
+    assert job.pauses[1] <= 0
 
 
 # ---- the same failure again ------------------------------------------------------------------------------------------
 
 
-def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
-    world.begin()
-    world.fails(FAILED)
-    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
-    cause = world.refused(FAILED)
+def test_twice_the_same_before_any_progress_is_given_up(job: Job) -> None:
+    job.begin()
+    job.fails(FAILED)
+    cause = job.fails(FAILED)
+    assert cause is not None
     assert cause.final
     assert (cause.kind, cause.rank, cause.code) == (FAILED.kind, FAILED.rank, FAILED.code)
     assert cause.what == f"{FAILED.what}; given up: twice the same, before any progress"
-    assert world.record.claim(2, "nobody has claimed this")
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        Cause(CauseKind.TRAINER, 1, "pod-1", "ended with exit code 3", 4),
-        Cause(CauseKind.PSERVER, 1, "pod-1", "ended with exit code 3", 3),
-    ],
-)
-def test_another_code_or_another_role_is_another_failure(world: World, other: Cause) -> None:
-    world.begin()
-    assert [world.fails(cause).generation for cause in (FAILED, other, FAILED)] == [1, 2, 3]
+@pytest.mark.parametrize("other", [cause_of(CauseKind.TRAINER, 4), cause_of(CauseKind.PSERVER, 3)])
+def test_another_code_or_another_role_is_another_failure(job: Job, other: Cause) -> None:
+    job.begin()
+    assert [job.fails(cause) for cause in (FAILED, other, FAILED)] == [None, None, None]
 
 
-def test_the_same_code_in_another_pod_is_the_same_failure(world: World) -> None:
-    world.begin()
-    world.fails(FAILED)
-    other = Cause(FAILED.kind, 2, "pod-2", "the same elsewhere", FAILED.code)
-    world.judge(other)
-    assert world.refused(other).final
+def test_the_same_code_in_another_pod_is_the_same_failure(job: Job) -> None:
+    job.begin()
+    job.fails(FAILED)
+    assert job.fails(Cause(FAILED.kind, 2, "pod-2", "the same elsewhere", FAILED.code)) is not None
 
 
-@pytest.mark.parametrize("how", ["passed", "saved"])
+@pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("when", [0, 1])
-def test_twice_the_same_goes_on_where_one_of_them_came_after_progress(world: World, how: str, when: int) -> None:
-    world.begin()
+def test_twice_the_same_is_no_end_where_one_of_them_came_after_progress(job: Job, saved: bool, when: int) -> None:
+    job.begin()
     for number in range(2):
-        if number == when:
-            world.passed() if how == "passed" else world.save(number)
-        world.fails(FAILED)
+        progress = number == when
+        if progress and not saved:
+            job.passed()
+        assert job.fails(FAILED, saved=progress and saved) is None
 
 
-def test_progress_forgets_how_an_earlier_generation_failed(world: World) -> None:
-    world.begin()
-    world.fails(FAILED)
-    world.passed()
-    world.fails(FAILED)
-    assert world.fails(FAILED).generation == 3, "the first one that got nowhere since"
-    world.judge(FAILED)
-    assert world.refused(FAILED).final
+def test_progress_forgets_how_an_earlier_generation_failed(job: Job) -> None:
+    job.begin()
+    job.fails(FAILED)
+    job.passed()
+    job.fails(FAILED)
+    assert job.fails(FAILED) is None, "the first one without progress since"
+    assert job.fails(FAILED) is not None
 
 
-def test_a_half_written_pass_is_no_progress(world: World) -> None:
-    world.begin()
-    world.fails(FAILED)
-    world.save(0, done=False)
-    world.judge(FAILED)
-    assert world.refused(FAILED).final
-
-
-def test_the_pass_that_was_gone_on_after_is_no_progress(world: World) -> None:
-    world.begin()
-    world.save(3)
-    assert world.fails(FAILED).resume == 3
-    world.fails(FAILED)
-    world.judge(FAILED)
-    assert world.refused(FAILED).final
-
-
-@pytest.mark.parametrize("counts", [False, True])
-@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("sees_passes", [False, True])
 @pytest.mark.parametrize("seconds", [59, 60])
-def test_only_where_passes_cannot_be_seen_a_minute_is_progress(
-    tmp_path: Path, clock: Clock, counts: bool, saves: bool, seconds: float
-) -> None:
-    world = World(tmp_path, counts=counts, saves=saves)
-    world.begin()
-    world.fails(FAILED)
-    clock.now += seconds
-    world.judge(FAILED)
-    if seconds >= 60 and not counts:
-        assert world.begin(FAILED).generation == 2
-    else:
-        assert world.refused(FAILED).final
+def test_only_where_passes_cannot_be_seen_a_minute_is_progress(sees_passes: bool, seconds: float) -> None:
+    job = Job(sees_passes=sees_passes)
+    job.begin()
+    job.fails(FAILED)
+    job.now += seconds
+    assert (job.fails(FAILED) is None) == (seconds >= 60 and not sees_passes)
 
 
-# ---- attempts without progress, over gangs ---------------------------------------------------------------------------
+def test_the_silence_before_a_stall_is_no_progress_however_long_it_was() -> None:
+    job = Job(sees_passes=False, stalled_within=762)
+    job.begin()
+    for lasted in (61, 0, 59):
+        job.now += lasted + 762
+        given_up = job.fails(STALLED)
+        assert (given_up is not None) == (lasted == 59)
 
 
-def after(attempts: int) -> dict[str, Any]:
-    """A history in which so many attempts came to nothing."""
-    begun = [{"number": number, "after_pass": None} for number in range(attempts)]
-    return {"without_progress": attempts, "generations": begun}
+# ---- attempts without progress ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["trainer", "pserver", "staging", "lost"])
-def test_the_fifth_attempt_without_progress_is_the_last(tmp_path: Path, clock: Clock, kind: str) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
-    world.begin()
-    told, then = world.judge(Cause(CauseKind(kind), 1, "pod-1", "it failed", 3))
+@pytest.mark.parametrize("kind", [CauseKind.TRAINER, CauseKind.PSERVER, CauseKind.STAGING, CauseKind.LOST])
+def test_the_fifth_attempt_without_progress_is_the_last(kind: CauseKind) -> None:
+    job = Job(before=MAX_ATTEMPTS - 1)
+    job.begin()
+    told, then = job.judge(cause_of(kind))
     assert then is Verdict.STOP
     assert (told.final, told.code) == (True, 3)
-    assert told.what == "it failed; given up: 5 attempts in a row ended before their first pass was done"
-    assert world.written[-1]["without_progress"] == MAX_ATTEMPTS
+    assert told.what == "it happened; given up: 5 attempts in a row ended before their first pass was done"
+    assert job.policy.without_progress == MAX_ATTEMPTS
 
 
-def test_attempts_of_one_gang_count_as_those_of_several_do(world: World) -> None:
-    world.begin()
-    fail_in_turns(world, 4)
-    told, then = world.judge(FAILED)
+def test_the_fourth_attempt_without_progress_is_not_the_last() -> None:
+    job = Job(before=MAX_ATTEMPTS - 2)
+    job.begin()
+    assert job.judge(FAILED) == (FAILED, Verdict.RESTART)
+
+
+def test_attempts_of_one_gang_count_as_those_of_several_do(job: Job) -> None:
+    job.begin()
+    job.fails_in_turns(4)
+    told, then = job.judge(FAILED)
     assert (told.final, then) == (True, Verdict.STOP)
 
 
-def test_the_fourth_attempt_without_progress_is_not_the_last(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
-    world.begin()
-    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
-
-
-def test_a_pass_ends_the_count(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
-    world.begin()
-    world.passed()
-    assert world.written[-1]["without_progress"] == 0
-    world.fails(FAILED)
-    assert world.written[-1]["without_progress"] == 1
-
-
-def test_whole_passes_on_the_volume_end_the_count_where_nobody_saw_them(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
-    world.begin()
-    world.save(0)
-    world.fails(FAILED)
-    assert world.written[-1]["without_progress"] == 1
-
-
-@pytest.mark.parametrize("more", [{"identity": None}, {"counts": False}])
-def test_where_nothing_is_counted_nothing_is_given_up(tmp_path: Path, clock: Clock, more: dict[str, Any]) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1), **more)
-    world.begin()
-    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
-
-
-def test_a_stop_is_no_attempt_and_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
-    world.begin()
-    assert world.judge(STOPPED) == (STOPPED, Verdict.STOP)
-    assert world.written[-1]["without_progress"] == MAX_ATTEMPTS - 1
-
-
-def test_a_stop_after_a_pass_leaves_the_count_at_none(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
-    world.begin()
-    world.passed()
-    world.judge(STOPPED)
-    assert world.written[-1]["without_progress"] == 0
-
-
-def test_a_generation_counts_from_its_beginning_since_nobody_may_be_left_to_tell_its_end(world: World) -> None:
-    world.begin()
-    assert world.written[-1]["without_progress"] == 1
-    assert world.again().history.without_progress == 1
-
-
-def test_without_a_sight_of_passes_the_count_stays_as_it_is(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, counts=False, content=after(2))
-    world.begin()
-    world.fails(FAILED)
-    world.complete()
-    assert world.written[-1]["without_progress"] == 2
-
-
-def test_a_complete_job_has_no_attempts_without_progress(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, content=after(3))
-    world.begin()
-    world.complete()
-    assert world.written[-1]["without_progress"] == 0
-    assert world.written[-1]["generations"][-1]["first_cause"] is None
-    assert world.written[-1]["generations"][-1]["ended"] is not None
-
-
-# ---- numbers and history ---------------------------------------------------------------------------------------------
-
-
-def test_numbers_continue_over_gangs(world: World) -> None:
-    assert world.begin() == Start(0, None)
-    assert world.fails().generation == 1
-    later = world.again()
-    assert later.begin().generation == 2
-    assert later.fails().generation == 3
-
-
-def test_a_number_that_another_gang_has_claimed_is_not_used(world: World) -> None:
-    world.begin()
-    for number in (1, 2):
-        assert world.record.claim(number, "pod-of-another-gang")
-    assert world.fails().generation == 3
-    assert not world.record.claim(3, "pod-of-another-gang"), "it is claimed here"
-
-
-def test_two_gangs_of_one_job_never_have_the_same_number(world: World) -> None:
-    other = world.again()
-    numbers = [gang.begin().generation for gang in (world, other)]
-    numbers += [gang.fails(FAILED).generation for gang in (world, other)]
-    assert sorted(numbers) == [0, 1, 2, 3]
-
-
-def test_a_job_without_an_identity_counts_for_itself_and_claims_nothing(tmp_path: Path, clock: Clock) -> None:
-    for _ in range(2):
-        world = World(tmp_path, identity=None)
-        assert world.begin().generation == 0
-        assert world.fails().generation == 1
-    assert not list(tmp_path.glob(".launcher/*/generation-*"))
-
-
-def test_the_history_tells_each_generation(world: World) -> None:
-    world.begin()
-    world.save(1)
-    world.fails(FAILED)
-    first, second = world.written[-1]["generations"]
-    assert (first["number"], first["after_pass"], first["first_cause"]["code"]) == (0, None, 3)
-    assert (second["number"], second["after_pass"], second["ended"], second["first_cause"]) == (1, 1, None, None)
-
-
-def test_a_failure_is_written_before_the_next_generation_begins(world: World) -> None:
-    world.begin()
-    world.judge(FAILED)
-    (only,) = world.written[-1]["generations"]
-    assert only["first_cause"]["what"] == FAILED.what
-
-
-def test_a_server_that_dies_before_the_first_generation_begins_is_followed_by_that(world: World) -> None:
-    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
-    assert world.begin(FAILED) == Start(0, None)
-
-
-# ---- from which pass -------------------------------------------------------------------------------------------------
-
-
-def test_a_generation_goes_on_after_the_newest_whole_pass(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.begin()
-    for number in range(3):
-        world.save(number)
-    assert world.fails() == Start(1, 2)
-    assert caplog.messages == [f"goes on after pass 2, {world.output}/pass-00002"]
-    assert len(world.passes()) == 3
-
-
-def test_another_gang_of_the_same_job_goes_on_as_well(world: World) -> None:
-    world.begin()
-    world.save(0)
-    world.save(1, done=False)
-    later = world.again()
-    assert later.begin() == Start(1, 0)
-    assert later.passes() == ["pass-00000"]
-
-
-def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.begin()
-    world.save(0)
-    half = world.save(1, done=False)
-    assert world.fails() == Start(1, 0)
-    assert not half.exists()
-    assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
-    into = world.output / "incomplete-1"
-    assert f"1 pass of an unfinished attempt: moved to {into}" in caplog.messages
-
-
-def test_without_a_whole_pass_it_begins_at_the_beginning(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.begin()
-    world.save(0, done=False)
-    assert world.fails() == Start(1, None)
-    assert world.passes() == []
-    assert not any("goes on" in line for line in caplog.messages)
-
-
-def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    world.save(0)
-    world.save(1, done=False)
-    assert world.begin() == Start(0, None)
-    assert world.passes() == []
-    (earlier,) = world.output.glob("earlier-*")
-    assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
-    assert (earlier / "pass-00000" / "done").exists()
-    assert caplog.messages == [f"2 passes of an earlier job: moved to {earlier}"]
-
-
-def test_a_job_that_has_begun_goes_on_even_where_its_history_is_gone(world: World) -> None:
-    """attempts.json may be removed to have a job that was given up tried again."""
-    world.begin()
-    world.save(20)
-    later = World(world.output)
-    assert later.begin().resume == 20
-    assert later.passes() == ["pass-00020"]
-
-
-def test_a_new_job_never_goes_on_after_the_passes_of_another_whatever_fails_first(world: World) -> None:
-    world.save(29)
-    world.judge(FAILED)
-    assert world.begin(FAILED).resume is None
-    assert world.passes() == []
-
-
-def test_a_new_job_does_not_go_on_after_the_passes_of_one_that_has_begun(world: World) -> None:
-    world.begin()
-    world.save(3)
-    other = World(world.output, identity="job-2")
-    assert other.begin() == Start(0, None)
-    assert other.passes() == []
-
-
-def test_a_job_without_an_identity_goes_on_after_its_own_passes_only(tmp_path: Path, clock: Clock) -> None:
-    for _ in range(2):
-        world = World(tmp_path, identity=None)
-        assert world.begin().resume is None, "nothing tells whose they are"
-        world.save(0)
-        assert world.fails().resume == 0
-
-
-def test_a_job_has_begun_only_once_the_passes_of_earlier_jobs_are_moved(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path)
-    world.save(0)
-    world.broken_from = world.calls + 4
-    world.refused()
-    assert not world.record.has_begun()
-    assert World(tmp_path).begin().resume is None
-
-
-def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.begin()
-    world.fails()
-    assert caplog.messages == []
-    assert [path.name for path in world.output.iterdir()] == [".launcher"]
-
-
-def test_passes_below_the_first_one_are_not_of_this_job(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, first=5)
-    for number in (3, 5):
-        world.save(number)
-    world.save(4, done=False)
-    assert world.begin() == Start(0, None)
-    assert world.passes() == ["pass-00003", "pass-00004"]
-    assert world.fails() == Start(1, None)
-    assert world.passes() == ["pass-00003", "pass-00004"]
-    world.save(5)
-    assert world.fails(OTHER) == Start(2, 5)
-
-
-def test_without_a_folder_that_all_see_passes_are_left_alone(tmp_path: Path, clock: Clock) -> None:
-    world = World(tmp_path, saves=False)
-    world.save(0)
-    assert world.begin() == Start(0, None)
-    assert world.fails() == Start(1, None)
-    assert world.passes() == ["pass-00000"]
-
-
-# ---- a volume that fails ---------------------------------------------------------------------------------------------
-
-
-def before_a_start(output: Path, cause: Cause | None) -> World:
-    """What is to be looked at, moved and claimed is there."""
-    output.mkdir()
-    world = World(output)
-    if cause is not None:
-        world.begin()
-        world.judge(cause)
-    world.save(0)
-    world.save(1, done=False)
-    return world
-
-
-@pytest.mark.parametrize("cause", [None, FAILED])
-def test_a_volume_that_fails_ends_the_job_whichever_call_it_is(
-    tmp_path: Path, clock: Clock, cause: Cause | None
-) -> None:
-    sound = before_a_start(tmp_path / "sound", cause)
-    before = sound.calls
-    sound.begin(cause)
-    calls = sound.calls - before
-    assert calls >= 3
-    for call in range(calls):
-        world = before_a_start(tmp_path / str(call), cause)
-        world.broken_from = world.calls + call
-        expected = Cause(CauseKind.VOLUME, 0, "pod-0", "the volume has not answered", Exit.IO_FAILED)
-        assert world.refused(cause) == expected
-
-
-def test_the_silence_before_a_stall_is_no_progress_however_long_it_was(clock: Clock, tmp_path: Path) -> None:
-    world = World(tmp_path, counts=False, stalled_within=762)
-    world.begin()
-    for lasted in (61, 0, 59):
-        clock.now += lasted + 762
-        assert world.judge(STALLED) == (STALLED, Verdict.RESTART)
-        if lasted == 59:
-            assert "given up: twice the same, before any progress" in world.refused(STALLED).what
-        else:
-            world.begin(STALLED)
-
-
-class Held:
-    """A lease: whether it is taken only now, at each asking."""
-
-    def __init__(self, *taken: bool) -> None:
-        self._taken = list(taken)
-
-    async def begin(self) -> bool:
-        return self._taken.pop(0)
-
-
-def test_what_another_gang_has_completed_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
-    """Also where the first look at it was given up."""
-    world = World(tmp_path, tenure=Held(True, False))
-    world.record.mark_complete()
-    world.cancelled_at = 1
-    with pytest.raises(asyncio.CancelledError):
-        world.begin()
-    with pytest.raises(AlreadyComplete):
-        world.begin()
-
-
-def test_the_history_goes_on_from_what_another_gang_has_written_meanwhile(tmp_path: Path) -> None:
-    known = {"number": 0, "began": "", "after_pass": None, "ended": None, "first_cause": None}
-    world = World(tmp_path, tenure=Held(True), content={"without_progress": 1, "generations": [known]})
-    written = {"without_progress": 3, "generations": [known, {**known, "number": 1}]}
-    Path(world.record.attempts_file).write_text(json.dumps(written))
-    assert world.begin().generation == 2
-    assert world.history.without_progress == 4
-    assert [one["number"] for one in world.history.content()["generations"]] == [0, 1, 2]
+def test_a_pass_ends_the_count() -> None:
+    job = Job(before=MAX_ATTEMPTS - 1)
+    job.begin()
+    job.passed()
+    assert job.policy.without_progress == 0
+    job.fails(FAILED)
+    assert job.policy.without_progress == 1
+
+
+def test_passes_on_the_volume_end_the_count_where_no_launcher_saw_them() -> None:
+    job = Job(before=MAX_ATTEMPTS - 2)
+    job.begin()
+    job.fails(FAILED, saved=True)
+    assert job.policy.without_progress == 1
+
+
+@pytest.mark.parametrize(("has_identity", "sees_passes"), [(False, True), (True, False)])
+def test_where_nothing_is_counted_nothing_is_given_up(has_identity: bool, sees_passes: bool) -> None:
+    job = Job(before=MAX_ATTEMPTS - 1, has_identity=has_identity, sees_passes=sees_passes)
+    job.begin()
+    assert job.judge(FAILED) == (FAILED, Verdict.RESTART)
+
+
+def test_a_stop_is_no_attempt_and_gives_nothing_up() -> None:
+    job = Job(before=MAX_ATTEMPTS - 1)
+    job.begin()
+    assert job.judge(STOPPED) == (STOPPED, Verdict.STOP)
+    assert job.policy.without_progress == MAX_ATTEMPTS - 1
+
+
+def test_a_stop_after_a_pass_leaves_the_count_at_none() -> None:
+    job = Job(before=MAX_ATTEMPTS - 1)
+    job.begin()
+    job.passed()
+    job.judge(STOPPED)
+    assert job.policy.without_progress == 0
+
+
+def test_a_generation_counts_from_its_beginning(job: Job) -> None:
+    job.begin()
+    assert job.policy.without_progress == 1
+
+
+def test_generations_that_end_by_a_loss_count_as_attempts_and_by_a_stop_do_not() -> None:
+    job = Job(rejoins=True)
+    counts = []
+    for cause in (LOST, STOPPED, LOST):
+        job.begin()
+        counts.append(job.policy.without_progress)
+        job.judge(cause)
+    assert counts == [1, 2, 2]
+
+
+def test_a_job_whose_members_are_lost_again_and_again_is_given_up() -> None:
+    job = Job(rejoins=True)
+    for _ in range(MAX_ATTEMPTS - 1):
+        job.begin()
+        assert job.judge(LOST) == (LOST, Verdict.REJOIN)
+    job.begin()
+    told, then = job.judge(LOST)
+    assert (told.final, then) == (True, Verdict.STOP)
+
+
+def test_a_loss_after_a_pass_leaves_no_attempt_without_progress() -> None:
+    job = Job(rejoins=True)
+    job.begin()
+    job.judge(LOST)
+    job.begin()
+    job.passed()
+    job.judge(LOST)
+    job.begin()
+    assert job.policy.without_progress == 1
+
+
+def test_a_failed_attempt_counts_though_a_member_is_gone_before_the_next() -> None:
+    job = Job(rejoins=True)
+    job.begin()
+    job.judge(FAILED)
+    job.judge(LOST)
+    job.begin()
+    assert job.policy.without_progress == 2
+
+
+@pytest.mark.parametrize("before", [MAX_ATTEMPTS - 1, MAX_ATTEMPTS - 2])
+def test_a_loss_between_two_generations_is_the_fault_of_neither(before: int) -> None:
+    job = Job(before=before)
+    if before == MAX_ATTEMPTS - 2:
+        job.begin()
+        job.judge(FAILED)
+    count = job.policy.without_progress
+    assert job.judge(LOST) == (LOST, Verdict.STOP)
+    assert job.policy.without_progress == count

@@ -12,9 +12,9 @@ from launcher.base.passes import pass_folder
 from launcher.errors import Exit, Failure
 from launcher.gang import StartRefused, Verdict
 from launcher.model import Cause, Member, Roster, Saves, Shape, Start
-from launcher.run.restarts import Generations
-from launcher.store.history import History
-from launcher.store.record import Record
+from launcher.run.restarts import RestartPolicy
+from launcher.run.resume import Generations
+from launcher.store.record import History, Record
 from tests.simulation.schedule import Schedule
 
 T = TypeVar("T")
@@ -34,14 +34,14 @@ class HubsGenerations:
         self._record = Record(self._output, "job")
         hosts = [f"10.0.0.{rank}" for rank in range(schedule.size)]
         self._roster = Roster(tuple(Member(f"pod-{rank}", "", host, host, rank) for rank, host in enumerate(hosts)))
+        policy = RestartPolicy(schedule.restarts, 0, sees_passes=True, has_identity=True, rejoins=schedule.gathers)
         self._generations = Generations(
-            schedule.restarts,
+            policy,
             Saves(self._output) if schedule.saves else None,
             self._record,
             History({}, Shape(schedule.size)),
             None,
-            counts=True,
-            gathers=schedule.gathers,
+            sees_passes=True,
             output=self._output,
             pod="pod-0",
             written=lambda: None,

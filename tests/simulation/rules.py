@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Restart, Stop, Train, Verdict
 from launcher.gang.first_cause import survivor_penalty
 from launcher.model import Cause, CauseKind, Start
-from launcher.store.record import MAX_ATTEMPTS
+from launcher.run.restarts import MAX_ATTEMPTS
 from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.simulation.story import (
     END_WITHIN,

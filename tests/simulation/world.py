@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import pytest
 
-from launcher.run import restarts
+from launcher.run import resume
 
 Address = tuple[str, int]
 SOON = -math.inf
@@ -499,7 +499,7 @@ def move_in(patch: pytest.MonkeyPatch) -> None:
 
     The hub's decisions about generations get the simulated time only, since they write to a real folder.
     """
-    patch.setattr(restarts, "time", _Time())
+    patch.setattr(resume, "time", _Time())
     for name, module in list(sys.modules.items()):
         if name.startswith("launcher.gang"):
             for known, simulated in {"time": _Time(), "os": _Os(), "socket": _Sockets()}.items():

@@ -17,8 +17,7 @@ import pytest
 from launcher.base.aio import run_in_thread
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
-from launcher.store.lease import LeaseFiles, LeaseOwner
-from launcher.store.lease_holder import LeaseHolder
+from launcher.store.lease import LeaseFiles, LeaseHolder, LeaseOwner
 from tests.support.logs import logged
 from tests.support.members import in_loop, until
 

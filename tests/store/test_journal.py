@@ -9,7 +9,7 @@ import pytest
 
 from launcher.base import files
 from launcher.errors import Exit, Failure
-from launcher.store.latest_file import LatestFile
+from launcher.store.journal import LatestFile
 
 
 def put(file: LatestFile, version: int) -> None:

@@ -1,0 +1,180 @@
+"""The job's generations, on the hub: how each ended, and where the next one starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+from launcher.base.files import FromVolume
+from launcher.base.passes import pass_folder
+from launcher.errors import Exit, Failure
+from launcher.gang import AlreadyComplete, StartRefused, Verdict
+from launcher.model import Cause, CauseKind, Roster, Saves, Start
+from launcher.run.restarts import Generation, RestartPolicy
+from launcher.store import checkpoints
+from launcher.store.lease import LeaseHolder
+from launcher.store.record import History, Record
+
+log = logging.getLogger(__name__)
+
+
+class Generations:
+    """The generations of one job while this launcher is its hub, over all of its sessions.
+
+    lease: None where the job has no identity, so that nothing tells it from another
+    sees_passes: the launcher learns of each completed pass
+    written: called whenever the history has changed
+    """
+
+    def __init__(
+        self,
+        policy: RestartPolicy,
+        saves: Saves | None,
+        record: Record,
+        history: History,
+        lease: LeaseHolder | None,
+        *,
+        sees_passes: bool,
+        output: str,
+        pod: str,
+        written: Callable[[], None],
+        from_volume: FromVolume,
+    ) -> None:
+        self.history = history
+        self._policy = policy
+        self._saves = saves
+        self._record = record
+        self._lease = lease
+        self._sees_passes = sees_passes
+        self._output = output
+        self._pod = pod
+        self._written = written
+        self._from_volume = from_volume
+        self._is_behind = False  # another gang of this job may have run generations meanwhile
+        self._passes_are_ours = False  # passes of earlier jobs were moved aside
+
+    # ---- what happens to the generation that runs ----------------------------------------------------------------
+
+    def passed(self) -> None:
+        """A pass is done."""
+        self._policy.passed()
+        self._write()
+
+    def complete(self) -> None:
+        """The job is complete."""
+        self.history.end(None)
+        self._policy.passed()
+        self._write()
+
+    def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
+        """Return the first cause of a failure as members are told it, and what follows from it."""
+        ends = self._policy.latest is not None and self._policy.failed is None
+        verdict = self._policy.judge(cause, time.monotonic())
+        if ends:
+            self.history.end(cause)
+            self._write()
+        return verdict
+
+    def explain(self, cause: Cause) -> None:
+        """Amend the recorded cause of the latest generation, if it ended by the same."""
+        failed = self._policy.failed
+        ended_by = failed.ended_by if failed else None
+        if ended_by is not None and (ended_by.kind, ended_by.rank) == (cause.kind, cause.rank):
+            self.history.end(cause)
+            self._written()
+
+    def _write(self) -> None:
+        if self._sees_passes:
+            self.history.without_progress = self._policy.without_progress
+        self._written()
+
+    # ---- where the next generation starts ------------------------------------------------------------------------
+
+    async def prepare(self, cause: Cause | None, roster: Roster) -> Start:
+        """Claim the next generation, and return where it starts. Raises StartRefused or AlreadyComplete.
+
+        Assumes that nothing runs any more of the generation before, which ended by `cause`.
+        """
+        try:
+            await self._look_back()
+            if cause is not None:
+                await asyncio.sleep(self._policy.pause(time.monotonic()))
+            await self._take_lease()
+            await self._from_volume(partial(self._record.keep_ranks, roster))
+            number = await self._claim_number()
+            resume = await self._settle_passes(number)
+        except Failure as failure:
+            kind = CauseKind.PEERS if failure.code == Exit.TIMED_OUT else CauseKind.VOLUME
+            raise StartRefused(Cause(kind, 0, self._pod, failure.message, failure.code)) from None
+        self._policy.begin(resume, time.monotonic())
+        self.history.begin(number, resume)
+        self._write()
+        return Start(number, resume)
+
+    async def _look_back(self) -> None:
+        failed = self._policy.failed
+        if failed is None:
+            return
+        saved = await self._has_saved(failed)
+        if given_up := self._policy.look_back(saved, time.monotonic()):
+            self._written()
+            raise StartRefused(given_up)
+
+    async def _has_saved(self, failed: Generation) -> bool:
+        """Return whether it left a new pass. Not asked where a pass was seen."""
+        if failed.passed or self._saves is None:
+            return False
+        return await self._newest_pass(self._saves) not in (None, failed.resume)
+
+    async def _take_lease(self) -> None:
+        """Wait until no other gang trains into the folder. Catch up with what one of this job has done meanwhile."""
+        if self._lease is None:
+            return
+        self._is_behind = await self._lease.begin() or self._is_behind
+        if not self._is_behind:
+            return
+        self.history.catch_up(await self._from_volume(self._record.attempts))
+        self._policy.catch_up(self.history.without_progress)
+        if await self._from_volume(self._record.is_complete):
+            raise AlreadyComplete
+        self._is_behind = False
+
+    async def _claim_number(self) -> int:
+        """Return the next number that no other gang of this job has claimed."""
+        latest = self.history.generation
+        number = 0 if latest is None else latest + 1
+        while not await self._from_volume(partial(self._record.claim, number, self._pod)):
+            number += 1
+        return number
+
+    async def _settle_passes(self, number: int) -> int | None:
+        """Return the newest complete pass of this job. Move all other passes aside."""
+        saves = self._saves
+        if saves is None:
+            return None
+        if not self._passes_are_ours and not await self._from_volume(self._record.has_begun):
+            when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            await self._set_aside(saves, checkpoints.all_from, f"earlier-{when}", "an earlier job")
+            await self._from_volume(self._record.mark_begun)
+        self._passes_are_ours = True
+        resume = await self._newest_pass(saves)
+        await self._set_aside(saves, checkpoints.half_written, f"incomplete-{number}", "an unfinished attempt")
+        if resume is not None:
+            log.info(f"goes on after pass {resume}, {pass_folder(saves.folder, resume)}")
+        return resume
+
+    async def _newest_pass(self, saves: Saves) -> int | None:
+        return await self._from_volume(partial(checkpoints.newest, saves.folder, saves.first))
+
+    async def _set_aside(self, saves: Saves, which: Callable[[str, int], list[int]], name: str, whose: str) -> None:
+        found = await self._from_volume(partial(which, saves.folder, saves.first))
+        if not found:
+            return
+        into = os.path.join(self._output, name)
+        await self._from_volume(partial(checkpoints.set_aside, saves.folder, found, into))
+        passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
+        log.info(f"{passes} of {whose}: moved to {into}")

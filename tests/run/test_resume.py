@@ -1,0 +1,545 @@
+"""The hub's generations: what is written of each, and where the next one starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+
+from launcher.errors import Exit, Failure
+from launcher.gang import AlreadyComplete, StartRefused, Verdict
+from launcher.model import Cause, CauseKind, Member, Roster, Saves, Shape, Start
+from launcher.run import resume
+from launcher.run.restarts import MAX_ATTEMPTS, RestartPolicy
+from launcher.run.resume import Generations
+from launcher.store.record import History, Record
+
+T = TypeVar("T")
+
+FAILED = Cause(CauseKind.TRAINER, 1, "pod-1", "ended with exit code 3", 3)
+OTHER = Cause(CauseKind.TRAINER, 2, "pod-2", "was killed by SIGKILL", 137)
+LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a word", 76)
+STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "was told to stop (SIGTERM)", 143)
+ROSTER = Roster(tuple(Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(3)))
+
+
+class Clock:
+    """Time passes only where a test or a pause says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.asked: list[float] = []
+        self.while_asleep: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        self.while_asleep()
+        self.now += max(seconds, 0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    told = SimpleNamespace(monotonic=clock.monotonic, strftime=time.strftime, gmtime=time.gmtime)
+    monkeypatch.setattr(resume, "time", told)
+    monkeypatch.setattr(resume, "asyncio", SimpleNamespace(sleep=clock.sleep))
+    return clock
+
+
+class World:
+    """The generations of one gang on a volume. `again` is a gang of new pods on the same volume."""
+
+    def __init__(
+        self,
+        output: Path,
+        *,
+        identity: str | None = "job-1",
+        sees_passes: bool = True,
+        saves: bool = True,
+        first: int = 0,
+        rejoins: bool = False,
+        content: Mapping[str, Any] | None = None,
+        lease: Any = None,
+    ) -> None:
+        self.output = output
+        self.record = Record(str(output), identity)
+        self.record.open()
+        self.history = History(content or {}, Shape(3))
+        self.written: list[Mapping[str, Any]] = []
+        self.broken_from: int | None = None  # the call from which on the volume does not answer
+        self.cancelled_at: int | None = None  # the call at which nobody waits any more
+        self.calls = 0
+        policy = RestartPolicy(
+            99,
+            self.history.without_progress,
+            sees_passes=sees_passes,
+            has_identity=identity is not None,
+            rejoins=rejoins,
+        )
+        self._generations = Generations(
+            policy,
+            Saves(str(output), first) if saves else None,
+            self.record,
+            self.history,
+            lease,
+            sees_passes=sees_passes,
+            output=str(output),
+            pod="pod-0",
+            written=lambda: self.written.append(self.history.content()),
+            from_volume=self._from_volume,
+        )
+        self.passed = self._generations.passed
+        self.complete = self._generations.complete
+        self.explain = self._generations.explain
+
+    async def _from_volume(self, work: Callable[[], T]) -> T:
+        self.calls += 1
+        if self.calls == self.cancelled_at:
+            raise asyncio.CancelledError
+        if self.broken_from is not None and self.calls > self.broken_from:
+            raise Failure(Exit.IO_FAILED, "the volume has not answered")
+        return work()
+
+    def begin(self, cause: Cause | None = None) -> Start:
+        return asyncio.run(self._generations.prepare(cause, ROSTER))
+
+    def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
+        return self._generations.judge(cause)
+
+    def fails(self, cause: Cause = FAILED) -> Start:
+        """The generation that runs fails, and the next one begins."""
+        assert self.judge(cause) == (cause, Verdict.RESTART)
+        return self.begin(cause)
+
+    def refused(self, cause: Cause | None = None) -> Cause:
+        with pytest.raises(StartRefused) as caught:
+            self.begin(cause)
+        return caught.value.cause
+
+    def save(self, number: int, *, done: bool = True) -> Path:
+        folder = self.output / f"pass-{number:05d}"
+        folder.mkdir(exist_ok=True)
+        (folder / "w").write_text(f"pass {number}")
+        if done:
+            (folder / "done").touch()
+        return folder
+
+    def passes(self) -> list[str]:
+        return sorted(path.name for path in self.output.glob("pass-*"))
+
+    def without_progress(self) -> int:
+        count = self.written[-1]["without_progress"]
+        assert isinstance(count, int)
+        return count
+
+    def latest_cause(self) -> str:
+        """Why the latest generation ended, as it was written last."""
+        return str(self.written[-1]["generations"][-1]["first_cause"]["what"])
+
+    def again(self, **more: Any) -> World:
+        return World(self.output, content=self.history.content(), **more)
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: Clock) -> World:
+    return World(tmp_path)
+
+
+# ---- between two generations -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["stopped", "lost", "staging", "volume"])
+@pytest.mark.parametrize("rejoins", [True, False])
+def test_what_happens_between_two_generations_is_the_fault_of_neither(
+    tmp_path: Path, clock: Clock, kind: str, rejoins: bool
+) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 3), rejoins=rejoins)
+    world.begin()
+    world.judge(FAILED)
+    before = world.history.content()
+    cause = Cause(CauseKind(kind), 1, "pod-1", "it happened", 74)
+    assert world.judge(cause)[0] == cause
+    assert world.history.content() == before
+
+
+def test_a_loss_in_the_pause_after_the_fourth_attempt_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
+    world.begin()
+    world.judge(FAILED)
+    told: list[Cause] = []
+    clock.while_asleep = lambda: told.append(world.judge(LOST)[0])
+    world.begin(FAILED)
+    assert told == [LOST]
+    assert clock.asked == [pytest.approx(1)]
+
+
+def test_a_loss_before_the_first_generation_changes_nothing(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    before = world.history.content()
+    assert world.judge(LOST) == (LOST, Verdict.STOP)
+    assert world.history.content() == before
+
+
+# ---- what is learnt later --------------------------------------------------------------------------------------------
+
+
+def test_what_is_learnt_of_a_loss_is_written_and_moves_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.begin()
+    monkeypatch.setattr("launcher.store.record.utc_now", lambda: "when it ended")
+    world.judge(LOST)
+    monkeypatch.setattr("launcher.store.record.utc_now", lambda: "after the fence")
+    world.explain(replace(LOST, what="was lost: its node is gone"))
+    assert world.latest_cause() == "was lost: its node is gone"
+    assert world.history.content()["generations"][-1]["ended"] == "when it ended"
+
+
+@pytest.mark.parametrize("other", [STOPPED, replace(FAILED, rank=2, what="another one failed")])
+def test_what_is_learnt_of_another_cause_does_not_rewrite_why_a_generation_ended(world: World, other: Cause) -> None:
+    world.begin()
+    world.judge(FAILED)
+    world.explain(other)
+    assert world.latest_cause() == FAILED.what
+
+
+def test_what_is_learnt_of_a_cause_does_not_end_the_generation_that_runs(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    world.explain(FAILED)
+    assert world.history.content()["generations"][-1]["first_cause"] is None
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
+    cause = world.refused(FAILED)
+    assert cause.final
+    assert (cause.kind, cause.rank, cause.code) == (FAILED.kind, FAILED.rank, FAILED.code)
+    assert cause.what == f"{FAILED.what}; given up: twice the same, before any progress"
+    assert world.record.claim(2, "nobody has claimed this")
+
+
+def test_a_half_written_pass_is_no_progress(world: World) -> None:
+    world.begin()
+    world.fails(FAILED)
+    world.save(0, done=False)
+    world.judge(FAILED)
+    assert world.refused(FAILED).final
+
+
+def test_the_pass_that_was_gone_on_after_is_no_progress(world: World) -> None:
+    world.begin()
+    world.save(3)
+    assert world.fails(FAILED).resume == 3
+    world.fails(FAILED)
+    world.judge(FAILED)
+    assert world.refused(FAILED).final
+
+
+# ---- attempts without progress, over gangs ---------------------------------------------------------------------------
+
+
+def after(attempts: int) -> dict[str, Any]:
+    """A history in which so many attempts came to nothing."""
+    begun = [{"number": number, "after_pass": None} for number in range(attempts)]
+    return {"without_progress": attempts, "generations": begun}
+
+
+def test_a_pass_ends_the_count(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    world.begin()
+    world.passed()
+    assert world.written[-1]["without_progress"] == 0
+    world.fails(FAILED)
+    assert world.written[-1]["without_progress"] == 1
+
+
+def test_whole_passes_on_the_volume_end_the_count_where_nobody_saw_them(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
+    world.begin()
+    world.save(0)
+    world.fails(FAILED)
+    assert world.written[-1]["without_progress"] == 1
+
+
+def test_a_stop_is_no_attempt_and_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
+    world.begin()
+    assert world.judge(STOPPED) == (STOPPED, Verdict.STOP)
+    assert world.written[-1]["without_progress"] == MAX_ATTEMPTS - 1
+
+
+def test_a_generation_counts_from_its_beginning_since_nobody_may_be_left_to_tell_its_end(world: World) -> None:
+    world.begin()
+    assert world.written[-1]["without_progress"] == 1
+    assert world.again().history.without_progress == 1
+
+
+def test_without_a_sight_of_passes_the_count_stays_as_it_is(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, sees_passes=False, content=after(2))
+    world.begin()
+    world.fails(FAILED)
+    world.complete()
+    assert world.written[-1]["without_progress"] == 2
+
+
+def test_a_complete_job_has_no_attempts_without_progress(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, content=after(3))
+    world.begin()
+    world.complete()
+    assert world.written[-1]["without_progress"] == 0
+    assert world.written[-1]["generations"][-1]["first_cause"] is None
+    assert world.written[-1]["generations"][-1]["ended"] is not None
+
+
+# ---- numbers and history ---------------------------------------------------------------------------------------------
+
+
+def test_numbers_continue_over_gangs(world: World) -> None:
+    assert world.begin() == Start(0, None)
+    assert world.fails().generation == 1
+    later = world.again()
+    assert later.begin().generation == 2
+    assert later.fails().generation == 3
+
+
+def test_a_number_that_another_gang_has_claimed_is_not_used(world: World) -> None:
+    world.begin()
+    for number in (1, 2):
+        assert world.record.claim(number, "pod-of-another-gang")
+    assert world.fails().generation == 3
+    assert not world.record.claim(3, "pod-of-another-gang"), "it is claimed here"
+
+
+def test_two_gangs_of_one_job_never_have_the_same_number(world: World) -> None:
+    other = world.again()
+    numbers = [gang.begin().generation for gang in (world, other)]
+    numbers += [gang.fails(FAILED).generation for gang in (world, other)]
+    assert sorted(numbers) == [0, 1, 2, 3]
+
+
+def test_a_job_without_an_identity_counts_for_itself_and_claims_nothing(tmp_path: Path, clock: Clock) -> None:
+    for _ in range(2):
+        world = World(tmp_path, identity=None)
+        assert world.begin().generation == 0
+        assert world.fails().generation == 1
+    assert not list(tmp_path.glob(".launcher/*/generation-*"))
+
+
+def test_the_history_tells_each_generation(world: World) -> None:
+    world.begin()
+    world.save(1)
+    world.fails(FAILED)
+    first, second = world.written[-1]["generations"]
+    assert (first["number"], first["after_pass"], first["first_cause"]["code"]) == (0, None, 3)
+    assert (second["number"], second["after_pass"], second["ended"], second["first_cause"]) == (1, 1, None, None)
+
+
+def test_a_failure_is_written_before_the_next_generation_begins(world: World) -> None:
+    world.begin()
+    world.judge(FAILED)
+    (only,) = world.written[-1]["generations"]
+    assert only["first_cause"]["what"] == FAILED.what
+
+
+def test_a_server_that_dies_before_the_first_generation_begins_is_followed_by_that(world: World) -> None:
+    assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
+    assert world.begin(FAILED) == Start(0, None)
+
+
+# ---- from which pass -------------------------------------------------------------------------------------------------
+
+
+def test_a_generation_goes_on_after_the_newest_whole_pass(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.begin()
+    for number in range(3):
+        world.save(number)
+    assert world.fails() == Start(1, 2)
+    assert caplog.messages == [f"goes on after pass 2, {world.output}/pass-00002"]
+    assert len(world.passes()) == 3
+
+
+def test_another_gang_of_the_same_job_goes_on_as_well(world: World) -> None:
+    world.begin()
+    world.save(0)
+    world.save(1, done=False)
+    later = world.again()
+    assert later.begin() == Start(1, 0)
+    assert later.passes() == ["pass-00000"]
+
+
+def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.begin()
+    world.save(0)
+    half = world.save(1, done=False)
+    assert world.fails() == Start(1, 0)
+    assert not half.exists()
+    assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
+    into = world.output / "incomplete-1"
+    assert f"1 pass of an unfinished attempt: moved to {into}" in caplog.messages
+
+
+def test_without_a_whole_pass_it_begins_at_the_beginning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.begin()
+    world.save(0, done=False)
+    assert world.fails() == Start(1, None)
+    assert world.passes() == []
+    assert not any("goes on" in line for line in caplog.messages)
+
+
+def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.save(0)
+    world.save(1, done=False)
+    assert world.begin() == Start(0, None)
+    assert world.passes() == []
+    (earlier,) = world.output.glob("earlier-*")
+    assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
+    assert (earlier / "pass-00000" / "done").exists()
+    assert caplog.messages == [f"2 passes of an earlier job: moved to {earlier}"]
+
+
+def test_a_job_that_has_begun_goes_on_even_where_its_history_is_gone(world: World) -> None:
+    """attempts.json may be removed to have a job that was given up tried again."""
+    world.begin()
+    world.save(20)
+    later = World(world.output)
+    assert later.begin().resume == 20
+    assert later.passes() == ["pass-00020"]
+
+
+def test_a_new_job_never_goes_on_after_the_passes_of_another_whatever_fails_first(world: World) -> None:
+    world.save(29)
+    world.judge(FAILED)
+    assert world.begin(FAILED).resume is None
+    assert world.passes() == []
+
+
+def test_a_new_job_does_not_go_on_after_the_passes_of_one_that_has_begun(world: World) -> None:
+    world.begin()
+    world.save(3)
+    other = World(world.output, identity="job-2")
+    assert other.begin() == Start(0, None)
+    assert other.passes() == []
+
+
+def test_a_job_without_an_identity_goes_on_after_its_own_passes_only(tmp_path: Path, clock: Clock) -> None:
+    for _ in range(2):
+        world = World(tmp_path, identity=None)
+        assert world.begin().resume is None, "nothing tells whose they are"
+        world.save(0)
+        assert world.fails().resume == 0
+
+
+def test_a_job_has_begun_only_once_the_passes_of_earlier_jobs_are_moved(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path)
+    world.save(0)
+    world.broken_from = world.calls + 4
+    world.refused()
+    assert not world.record.has_begun()
+    assert World(tmp_path).begin().resume is None
+
+
+def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.begin()
+    world.fails()
+    assert caplog.messages == []
+    assert [path.name for path in world.output.iterdir()] == [".launcher"]
+
+
+def test_passes_below_the_first_one_are_not_of_this_job(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, first=5)
+    for number in (3, 5):
+        world.save(number)
+    world.save(4, done=False)
+    assert world.begin() == Start(0, None)
+    assert world.passes() == ["pass-00003", "pass-00004"]
+    assert world.fails() == Start(1, None)
+    assert world.passes() == ["pass-00003", "pass-00004"]
+    world.save(5)
+    assert world.fails(OTHER) == Start(2, 5)
+
+
+def test_without_a_folder_that_all_see_passes_are_left_alone(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, saves=False)
+    world.save(0)
+    assert world.begin() == Start(0, None)
+    assert world.fails() == Start(1, None)
+    assert world.passes() == ["pass-00000"]
+
+
+# ---- a volume that fails ---------------------------------------------------------------------------------------------
+
+
+def before_a_start(output: Path, cause: Cause | None) -> World:
+    """What is to be looked at, moved and claimed is there."""
+    output.mkdir()
+    world = World(output)
+    if cause is not None:
+        world.begin()
+        world.judge(cause)
+    world.save(0)
+    world.save(1, done=False)
+    return world
+
+
+@pytest.mark.parametrize("cause", [None, FAILED])
+def test_a_volume_that_fails_ends_the_job_whichever_call_it_is(
+    tmp_path: Path, clock: Clock, cause: Cause | None
+) -> None:
+    sound = before_a_start(tmp_path / "sound", cause)
+    before = sound.calls
+    sound.begin(cause)
+    calls = sound.calls - before
+    assert calls >= 3
+    for call in range(calls):
+        world = before_a_start(tmp_path / str(call), cause)
+        world.broken_from = world.calls + call
+        assert world.refused(cause) == Cause(
+            CauseKind.VOLUME, 0, "pod-0", "the volume has not answered", Exit.IO_FAILED
+        )
+
+
+class FakeLease:
+    """Answers at each `begin` whether it was taken only now."""
+
+    def __init__(self, *taken: bool) -> None:
+        self._taken = list(taken)
+
+    async def begin(self) -> bool:
+        return self._taken.pop(0)
+
+
+def test_what_another_gang_has_completed_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
+    """Also where the first look at it was given up."""
+    world = World(tmp_path, lease=FakeLease(True, False))
+    world.record.mark_complete()
+    world.cancelled_at = 1
+    with pytest.raises(asyncio.CancelledError):
+        world.begin()
+    with pytest.raises(AlreadyComplete):
+        world.begin()
+
+
+def test_the_history_goes_on_from_what_another_gang_has_written_meanwhile(tmp_path: Path) -> None:
+    known = {"number": 0, "began": "", "after_pass": None, "ended": None, "first_cause": None}
+    world = World(tmp_path, lease=FakeLease(True), content={"without_progress": 1, "generations": [known]})
+    written = {"without_progress": 3, "generations": [known, {**known, "number": 1}]}
+    Path(world.record.attempts_file).write_text(json.dumps(written))
+    assert world.begin().generation == 2
+    assert world.history.without_progress == 4
+    assert [one["number"] for one in world.history.content()["generations"]] == [0, 1, 2]
