@@ -18,6 +18,12 @@ def on_peer_death() -> str | None:
     return choice
 
 
+def is_closed(gate: str) -> bool:
+    """Whether a test keeps this gate closed, by a file of its name in the folder STANDIN_GATES."""
+    folder = os.environ.get("STANDIN_GATES")
+    return bool(folder) and os.path.exists(os.path.join(str(folder), gate))
+
+
 def deaf() -> bool:
     return os.environ.get("STANDIN_DEAF") == "1"
 

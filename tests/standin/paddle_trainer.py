@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .model import Config, Sample
     from .store import Parameters
 
+GATE_LOOKED_AT_EVERY = 0.01
 DELAY_WITHOUT_SMALL_MESSAGES = 0.09  # what Nagle's algorithm and delayed acknowledgements cost a batch
 
 
@@ -199,9 +200,11 @@ class Trainer:
         return parameters
 
     def _train_pass(self, number: int) -> None:
+        self._wait_at(f"pass-{number}")
         total, current, count, saved = model.Stats(), model.Stats(), 0, 0
         period, save_period = self._flags.number("log_period"), self._flags.number("saving_period_by_batches")
         for batch in self._all_batches():
+            self._wait_at(f"pass-{number}-batch-{count}")
             if self._exit_at and self._exit_at[0] == count:
                 os._exit(self._exit_at[1])
             if self._takes_memory_at and self._takes_memory_at[:2] == (self._id, count):
@@ -219,7 +222,7 @@ class Trainer:
             self._report_batch(count, total, current)
             if save_period > 0 and count > save_period * (saved + 1) and self._id == 0:
                 saved += 1
-                self._save(f"{self._folder(number)}-{saved:03d}")
+                self._save(f"{self._folder(number)}-{saved:03d}", number)
         if count == 0:
             return  # as in the original, a trainer without data leaves the others waiting for the end of the pass
         self._updater.end_pass()
@@ -229,7 +232,7 @@ class Trainer:
         self._test()
         if number % self._flags.number("saving_period") == 0 and self._id == 0:
             stamps.leave(self._id, "saves", number)
-            self._save(self._folder(number))
+            self._save(self._folder(number), number)
             stamps.leave(self._id, "saved", number)
             self._delete_older(number)
 
@@ -261,8 +264,15 @@ class Trainer:
         line = f" Test samples={stats.samples} cost={stats.average_cost()} Eval: {stats.evaluation()} "
         glog.info("Tester.cpp:115", line)
 
-    def _save(self, folder: str) -> None:
-        store.save(folder, self._parameters, self._flags.text("config"), self._updater.pause)
+    def _save(self, folder: str, number: int) -> None:
+        def after_each_file() -> None:
+            self._wait_at(f"pass-{number}-save")
+
+        store.save(folder, self._parameters, self._flags.text("config"), after_each_file)
+
+    def _wait_at(self, gate: str) -> None:
+        while knobs.is_closed(gate):
+            self._updater.pause(GATE_LOOKED_AT_EVERY)
 
     def _delete_older(self, number: int) -> None:
         older = number - self._flags.number("saving_period")

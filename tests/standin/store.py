@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from . import glog, knobs
+from . import glog
 
 if TYPE_CHECKING:
     from .wire import BlockKey, Blocks
@@ -46,15 +46,15 @@ def missing(blocks: Blocks, held: Blocks) -> list[BlockKey]:
     return [key for key in blocks if key not in held]
 
 
-def save(folder: str, parameters: Parameters, config: str, pause: Callable[[float], None]) -> None:
-    """A pass folder: one file a parameter, the configuration, and `done` when all of it is there."""
+def save(folder: str, parameters: Parameters, config: str, after_each_file: Callable[[], None]) -> None:
+    """Make a pass folder: one file per parameter, the configuration, and `done` when all of it is there."""
     glog.info("GradientMachine.cpp:112", "Saving parameters to " + folder)
     try:
         os.makedirs(folder, exist_ok=True)
         for name, values in parameters.items():
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(_FILE_HEADER.pack(0, 4, len(values)) + values.tobytes())
-            pause(knobs.seconds("SAVE", 0))
+            after_each_file()
         glog.info("Util.cpp:230", f"copy {config} to {folder}")
         shutil.copy(config, folder)
         with open(os.path.join(folder, "path.txt"), "w") as file:

@@ -63,8 +63,10 @@ class Job:
     def __init__(self, nodes: Nodes, folder: Path, dataset: Path, count: int) -> None:
         self.nodes, self.folder, self.dataset, self.count = nodes, folder, dataset, count
         self.output = folder / "output"
+        self.gates = folder / "gates"
         self.environment = {
             **os.environ,
+            "STANDIN_GATES": str(self.gates),
             "STANDIN_PSERVER_START_SECONDS": "0.02",
             "STANDIN_TRAINER_START_SECONDS": "0",
             "STANDIN_ON_PEER_DEATH": "hang",
@@ -84,6 +86,13 @@ class Job:
 
     def work(self, node: int) -> Path:
         return self.folder / f"node_{node}"
+
+    def hold(self, gate: str) -> None:
+        self.gates.mkdir(exist_ok=True)
+        (self.gates / gate).touch()
+
+    def release(self, gate: str) -> None:
+        (self.gates / gate).unlink()
 
     def log(self, process: subprocess.Popen[Any]) -> str:
         return self._log_file(process).read_text()
@@ -149,9 +158,13 @@ def job3(tmp_path: Path, dataset: Path) -> Iterator[Job]:
         yield Job(nodes, tmp_path, dataset, 3)
 
 
-def train_slowly(job: Job, **options: Any) -> list[subprocess.Popen[Any]]:
-    """Trainers that are in the midst of their batches and will be for a long time."""
-    started = [job.trainer(node, env={"STANDIN_BATCH_SECONDS": "0.05"}, **options) for node in range(job.count)]
+GATE = "pass-0-batch-2"
+
+
+def held_trainers(job: Job) -> list[subprocess.Popen[Any]]:
+    """Trainers that wait in a pass, after its second batch, until GATE is released."""
+    job.hold(GATE)
+    started = [job.trainer(node) for node in range(job.count)]
     assert eventually(lambda: all("Batch=2 " in job.log(trainer) for trainer in started))
     return started
 
@@ -363,12 +376,10 @@ def _seconds_of_a_job(job: Job, flag: str) -> float:
 
 def test_a_stopped_pserver_is_waited_for(job: Job) -> None:
     servers = job.pservers()
-    trainers = train_slowly(job)
+    trainers = held_trainers(job)
     os.killpg(servers[1].pid, signal.SIGSTOP)
-    logs = [job.log(trainer) for trainer in trainers]
-    assert not eventually(lambda: [job.log(trainer).count("Batch=8") for trainer in trainers] != [0, 0], seconds=0.4), (
-        logs
-    )
+    job.release(GATE)
+    assert silent(job, trainers, 0.4)
     os.killpg(servers[1].pid, signal.SIGCONT)
     assert [code(trainer) for trainer in trainers] == [0, 0]
 
@@ -416,8 +427,9 @@ def test_another_order_of_pservers_crashes_every_process(job: Job) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_trainer_can_leave_everybody_hanging(job: Job, number: signal.Signals) -> None:
-    servers, trainers = job.pservers(), train_slowly(job)
+    servers, trainers = job.pservers(), held_trainers(job)
     os.killpg(trainers[1].pid, number)
+    job.release(GATE)
     assert code(trainers[1]) == 128 + number
     assert eventually(lambda: silent(job, [*servers, trainers[0]]), 3)
     restarted = job.trainer(1)
@@ -428,7 +440,7 @@ def test_a_killed_trainer_can_leave_everybody_hanging(job: Job, number: signal.S
 @pytest.mark.parametrize(("sigpipe_ignored", "expected"), [(False, 141), (True, 134)])
 def test_a_killed_trainer_can_bring_everything_down(job: Job, sigpipe_ignored: bool, expected: int) -> None:
     options = {"env": {"STANDIN_ON_PEER_DEATH": "collapse"}, "restore_signals": not sigpipe_ignored}
-    servers, trainers = job.pservers(**options), train_slowly(job)
+    servers, trainers = job.pservers(**options), held_trainers(job)
     os.killpg(trainers[1].pid, signal.SIGKILL)
     assert code(trainers[0]) in CRASHES
     assert [code(server) for server in servers] == [expected, expected]
@@ -437,8 +449,9 @@ def test_a_killed_trainer_can_bring_everything_down(job: Job, sigpipe_ignored: b
 
 def test_the_dice_fall_the_same_for_all_pservers_of_a_job(job: Job) -> None:
     del job.environment["STANDIN_ON_PEER_DEATH"]
-    servers, trainers = job.pservers(), train_slowly(job)
+    servers, trainers = job.pservers(), held_trainers(job)
     os.killpg(trainers[1].pid, signal.SIGKILL)
+    job.release(GATE)
     if eventually(lambda: trainers[0].poll() is not None, 0.5):
         assert code(trainers[0]) in CRASHES
         assert {code(server) for server in servers} == {141}
@@ -447,7 +460,7 @@ def test_the_dice_fall_the_same_for_all_pservers_of_a_job(job: Job) -> None:
 
 
 def test_a_killed_pserver_kills_every_trainer_and_the_other_pservers(job: Job) -> None:
-    servers, trainers = job.pservers(), train_slowly(job)
+    servers, trainers = job.pservers(), held_trainers(job)
     os.killpg(servers[1].pid, signal.SIGKILL)
     assert {code(trainer) for trainer in trainers} <= CRASHES
     assert code(servers[0]) == 141
@@ -455,7 +468,8 @@ def test_a_killed_pserver_kills_every_trainer_and_the_other_pservers(job: Job) -
 
 @pytest.mark.parametrize(("number", "trace"), [(signal.SIGTERM, "*** SIGTERM (@0x"), (signal.SIGINT, "")])
 def test_a_signal_ends_the_binary_at_once_and_nothing_is_saved(job: Job, number: signal.Signals, trace: str) -> None:
-    trainer = job.alone(0, program=TRAINER, env={"STANDIN_BATCH_SECONDS": "0.05"})
+    job.hold(GATE)
+    trainer = job.alone(0, program=TRAINER)
     assert eventually(lambda: "Batch=2 " in job.log(trainer))
     trainer.send_signal(number)
     assert code(trainer) == 128 + number
@@ -475,7 +489,8 @@ def test_a_deaf_process_ignores_sigterm_and_a_trainer_exits_where_it_is_told(job
 
 
 def test_a_trainer_takes_memory_where_it_is_told(job: Job) -> None:
-    told = {"STANDIN_TAKES_MEMORY_AT": "0:1:64", "STANDIN_BATCH_SECONDS": "0.5"}
+    told = {"STANDIN_TAKES_MEMORY_AT": "0:1:64"}
+    job.hold(GATE)
     trainer = job.alone(0, program=TRAINER, env=told)
     assert eventually(lambda: psutil.Process(trainer.pid).memory_info().rss > 64 << 20)
     other = job.alone(1, "--trainer_id=1", program=TRAINER, env=told)
@@ -499,16 +514,44 @@ def test_bad_data_strikes_midway_and_missing_files_at_the_start(job: Job) -> Non
     assert code(job.alone(0, "--config=nosuch.py")) == 134
 
 
+# Gates
+
+
+def test_a_trainer_waits_at_a_gate_until_it_is_opened(job: Job) -> None:
+    for gate in ("pass-0-batch-2", "pass-0-save", "pass-1"):
+        job.hold(gate)
+    trainer = job.alone(0, "--num_passes=2", "--log_period=1")
+    pass_0, pass_1 = (job.output / f"pass-{number:05d}" / "done" for number in range(2))
+    for gate, reached in (
+        ("pass-0-batch-2", lambda: "Batch=2 " in job.log(trainer)),
+        ("pass-0-save", lambda: "Saving parameters" in job.log(trainer)),
+        ("pass-1", pass_0.exists),
+    ):
+        assert eventually(reached)
+        assert silent(job, [trainer])
+        job.release(gate)
+    assert code(trainer) == 0
+    assert pass_1.exists()
+
+
+def test_a_trainer_at_a_gate_dies_with_its_pserver(job: Job) -> None:
+    servers, trainers = job.pservers(), held_trainers(job)
+    os.killpg(servers[1].pid, signal.SIGKILL)
+    assert {code(trainer) for trainer in trainers} <= CRASHES
+
+
 # Saving and resuming
 
 
 def test_a_pass_folder_ends_with_done(job: Job) -> None:
-    trainer = job.alone(0, env={"STANDIN_SAVE_SECONDS": "1000"})
+    job.hold("pass-0-save")
+    trainer = job.alone(0)
     parameter = job.output / "pass-00000/___fc_layer_0__.w0"
     assert eventually(lambda: parameter.exists() and parameter.stat().st_size > 16)
     assert not (parameter.parent / "done").exists()
     os.killpg(trainer.pid, signal.SIGKILL)
     trainer.wait()
+    job.release("pass-0-save")
     resumed = job.alone(0, "--start_pass=1")
     assert code(resumed) == 134
     assert code(job.alone(0)) == 0

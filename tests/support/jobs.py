@@ -20,6 +20,7 @@ from tests.support.nodes import Nodes
 from tests.support.paths import MAKE_DATA, STANDIN
 
 JOB = "quick-start"
+IN_A_PASS = "pass-0-batch-1"  # a gate of the stand-in: every trainer has trained, and logged, one batch
 FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
 
 
@@ -65,6 +66,7 @@ class Job:
         self.program: tuple[str, ...] = ("-m", "launcher")
         self.launchers: dict[int, subprocess.Popen[bytes]] = {}
         self.output = volume / JOB / "output" if volume else folder
+        self.gates = folder / "gates"
 
     def variables(self, rank: int) -> dict[str, str]:
         """What the member is told, the work directory made."""
@@ -83,6 +85,7 @@ class Job:
             "LAUNCHER_WORKDIR": str(workdir),
             "LAUNCHER_TERMINATION_LOG": str(self.folder / f"termination-{rank}"),
             "STANDIN_ON_PEER_DEATH": "hang",
+            "STANDIN_GATES": str(self.gates),
             **(
                 {"JOB_NAME": JOB, "JOB_PATH": str(self.volume), "TRAIN_CONFIG_DIR": "quick_start"}
                 if self.volume
@@ -103,6 +106,19 @@ class Job:
                     stdout=stdout,
                     stderr=stderr,
                 )
+        return self
+
+    def hold(self, *gates: str) -> Job:
+        """Close these gates of the stand-in (tests/standin/README.md): its trainers wait there until `release`."""
+        self.gates.mkdir(exist_ok=True)
+        for gate in gates:
+            (self.gates / gate).touch()
+        return self
+
+    def release(self, *gates: str) -> Job:
+        """Open these gates, all when none is named."""
+        for gate in gates or [path.name for path in self.gates.iterdir()]:
+            (self.gates / gate).unlink()
         return self
 
     def codes(self, within: float = 30) -> list[int]:
