@@ -31,5 +31,5 @@ def three_nodes() -> Iterator[Nodes]:
 
 @pytest.fixture
 def job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Job:
-    """A job of three members on a volume of its own, whose batches are slow enough to be interrupted."""
-    return Job(three_nodes, fresh(data_volume, tmp_path), tmp_path, STANDIN_BATCH_SECONDS="0.05")
+    """A job of three members on a volume of its own."""
+    return Job(three_nodes, fresh(data_volume, tmp_path), tmp_path)

@@ -220,7 +220,7 @@ def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> N
         own = {}
     if member := config.role_member(config.environment(), own):
         what = "; ".join(failure.message.splitlines())
-        failure_marks.tell_before_launch(member, f"exit code {int(code)}: {what}")
+        failure_marks.mark_before_launch(member, f"exit code {int(code)}: {what}")
 
 
 def _end(code: int) -> None:

@@ -31,7 +31,7 @@ from launcher.model import BOTH, PSERVER, CauseKind, Peers, Roster, member_name
 from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
 from launcher.run.restarts import MAX_ATTEMPTS
-from launcher.store.failure_marks import FailureMarks, name_of
+from launcher.store.failure_marks import FailureMarks, mark_name
 from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
@@ -163,16 +163,16 @@ class Joining:
         hub = roster.members[0].address if rank else None
         return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
 
-    async def tell_failed_for_good(self, why: str) -> None:
-        """For members of the other role that wait for this one, now or later."""
+    async def mark_failed_for_good(self, why: str) -> None:
+        """Tell members of the other role, now or later, that this member never comes again."""
         if self._other_role is not None:
-            await self._other_role.tell(why)
+            await self._other_role.mark(why)
 
-    async def tell_counted(self, why: str) -> None:
-        """The same, where this end is one more than the role's Job can take."""
+    async def count_failed_pod(self, why: str) -> None:
+        """Count this pod, and mark its role as failed for good once its Job can take no more."""
         limit = self._config.restarts.backoff_limit
         if self._other_role is not None and limit is not None:
-            await self._other_role.tell_counted(limit, why)
+            await self._other_role.count(limit, why)
 
     async def _open_record(self, told: str | None) -> Record:
         config = self._config
@@ -184,9 +184,9 @@ class Joining:
         await from_volume(self._config, record.open)
         if self._controller:
             number = None if config.discovery.rank is None else config.shape.number(config.discovery.rank)
-            failures = FailureMarks(config.output, self._controller, name_of(config.role, number, config.own_name))
-            await from_volume(self._config, failures.begin)
-            self._other_role = OtherRole(config.role, self._finder, failures)
+            marks = FailureMarks(config.output, self._controller, mark_name(config.role, number, config.own_name))
+            await from_volume(self._config, marks.begin)
+            self._other_role = OtherRole(config.role, self._finder, marks)
         return record
 
     async def _refuse_without_progress(self, record: Record) -> None:

@@ -94,11 +94,11 @@ class Node:
     async def leave_folder(self, within: float | None) -> None:
         """Another gang may train into it, once nothing of this one runs: in so many seconds, if that is known."""
         if self._lease is not None:
-            await self._lease.leave()
+            await self._lease.stop_renewing()
         if within is None or self._record is None or not self._record.identity:
             return
         try:
-            await self._from_volume(partial(self._record.leases.end, self._gang, within))
+            await self._from_volume(partial(self._record.leases.release, self._gang, within))
         except Failure as failure:
             log.info(failure.message)
 
@@ -110,7 +110,7 @@ class Node:
             lease = await self._from_volume(self._record.leases.latest)
         except Failure:
             return False
-        return lease is not None and not lease.over and lease.holder.gang != self._gang and lease.age < _LIVES
+        return lease is not None and not lease.is_released and lease.holder.gang != self._gang and lease.age < _LIVES
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
         """The hub is gone: whoever stands for it tells the next one."""

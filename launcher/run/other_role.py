@@ -1,4 +1,4 @@
-"""One role a pod: a role whose Job has failed for good never comes, so whoever waits for it must end, too."""
+"""Where each pod has one role: a role whose Job has failed for good never comes, so the other role must not wait."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOOK_EVERY = 2.0
-_STANDS = 4.0  # a member that starts again takes its own sign back: what is older than this is meant
-_STANDS_POD = 10.0  # a pod that has ended may be of an older Job whose successor has no pod yet
-_STANDS_BEFORE = 20.0  # so may a sign from before the own role's first pod
-_ANSWER_WITHIN = 5.0  # of the volume, for one look
+# How long a sign must stand before it counts, in seconds.
+_STANDS = 4.0  # a member that starts again removes its own mark
+_STANDS_POD = 10.0  # a pod that has ended may be of an older Job, whose successor has no pod yet
+_STANDS_OLD = 20.0  # so may a mark that is older than the first pod of this member's role
+_ANSWER_WITHIN = 5.0  # seconds for one look at the volume
 
 
 class OtherRole:
-    """Looks for signs of the other role while this one waits for it, and leaves its own for that.
+    """Watch the other role for signs that it has failed for good, and leave marks for it.
 
-    A sign is a pod that has ended with such a code, where Kubernetes is asked, or a file on the volume.
+    A sign is a mark on the volume or, where Kubernetes is asked, a pod that has ended with a final code.
     """
 
-    def __init__(self, role: str, finder: Finder, failures: FailureMarks) -> None:
+    def __init__(self, role: str, finder: Finder, marks: FailureMarks) -> None:
         self._other = OTHER_ROLE[role]
         self._finder = finder
-        self._failures = failures
-        self._follows = False
+        self._marks = marks
+        self._follows = False  # this member ends because of the other role
         self._look: asyncio.Future[FailureMark | None] | None = None
         self._seen: FailureMark | None = None
 
     async def unless_it_fails(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work gives, or the Failure once the other role has failed for good."""
+        """Return the result of the work. Raises Failure once the other role has failed for good."""
         working, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._watch())
         try:
             await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -51,24 +52,27 @@ class OtherRole:
             watching.cancel()
             await asyncio.gather(working, watching, return_exceptions=True)
 
-    async def tell(self, why: str) -> None:
-        """This member has failed for good. Not where it only follows: two that follow each other would never start."""
+    async def mark(self, why: str) -> None:
+        """Mark this member as failed for good, unless it only follows the other role.
+
+        Two roles that follow each other would never start again, after the cause is mended.
+        """
         if self._follows:
             return
         try:
-            await run_in_thread(self._failures.tell, why)
+            await run_in_thread(self._marks.mark, why)
         except Failure as failure:
             log.info(failure.message)
 
-    async def tell_counted(self, limit: int, why: str) -> None:
-        """This pod has ended so that its Job counts it: one more than the Job can take, and the role never comes."""
+    async def count(self, limit: int, why: str) -> None:
+        """Record that this pod ended with a code that its Job counts. Mark the role once its Job can take no more."""
         try:
-            count = await run_in_thread(self._failures.counted)
+            count = await run_in_thread(self._marks.count)
         except Failure as failure:
             log.info(failure.message)
             return
         if count > limit:
-            await self.tell(
+            await self.mark(
                 f"{count} pods that its Job counts have ended, and its backoffLimit is {limit}; the last: {why}"
             )
 
@@ -84,18 +88,18 @@ class OtherRole:
                 raise Failure(Exit.GIVEN_UP, f"given up: the {self._other}s have failed for good: {sign}")
 
     async def _sign(self) -> tuple[str, float]:
-        """What there is now, and how long it must stand."""
+        """Return the sign that there is now, empty for none, and how long it must stand."""
         identity, ended = self._finder.other_role()
         if ended:
             return ended, _STANDS_POD
-        sign = await self._sign_on_volume(identity)
-        return (sign.text, _STANDS_BEFORE if sign.before else _STANDS) if sign else ("", 0.0)
+        mark = await self._mark_on_volume(identity)
+        return (mark.text, _STANDS_OLD if mark.is_old else _STANDS) if mark else ("", 0.0)
 
-    async def _sign_on_volume(self, identity: str | None) -> FailureMark | None:
+    async def _mark_on_volume(self, identity: str | None) -> FailureMark | None:
         if self._look is None:
-            self._look = run_in_thread(partial(self._failures.of, identity, self._other))
+            self._look = run_in_thread(partial(self._marks.of, identity, self._other))
         done, _ = await asyncio.wait([self._look], timeout=_ANSWER_WITHIN)
         if not done:
-            return self._seen  # a volume that is slow has not taken anything back
+            return self._seen  # a slow volume has removed nothing
         self._seen, self._look = self._look.result(), None
         return self._seen

@@ -103,7 +103,7 @@ class Generations:
             await self._look_back()
             if cause is not None:
                 await asyncio.sleep(self._policy.pause(time.monotonic()))
-            await self._take_lease()
+            await self._acquire_lease()
             await self._from_volume(partial(self._record.keep_ranks, roster))
             number = await self._claim_number()
             resume = await self._settle_passes(number)
@@ -130,11 +130,11 @@ class Generations:
             return False
         return await self._newest_pass(self._saves) not in (None, failed.resume)
 
-    async def _take_lease(self) -> None:
+    async def _acquire_lease(self) -> None:
         """Wait until no other gang trains into the folder. Catch up with what one of this job has done meanwhile."""
         if self._lease is None:
             return
-        self._is_behind = await self._lease.begin() or self._is_behind
+        self._is_behind = await self._lease.acquire() or self._is_behind
         if not self._is_behind:
             return
         self.history.catch_up(await self._from_volume(self._record.attempts))
@@ -162,7 +162,7 @@ class Generations:
             await self._from_volume(self._record.mark_begun)
         self._passes_are_ours = True
         resume = await self._newest_pass(saves)
-        await self._set_aside(saves, checkpoints.half_written, f"incomplete-{number}", "an unfinished attempt")
+        await self._set_aside(saves, checkpoints.incomplete, f"incomplete-{number}", "an unfinished attempt")
         if resume is not None:
             log.info(f"goes on after pass {resume}, {pass_folder(saves.folder, resume)}")
         return resume

@@ -36,9 +36,9 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
     said = f"exit code {result.code}: {result.text}"
     others = []
     if result.code in FOR_GOOD:
-        others.append(session.joining.tell_failed_for_good(said))
+        others.append(session.joining.mark_failed_for_good(said))
     elif backoff_limit.counts_pod(config, result.code):
-        others.append(session.joining.tell_counted(said))
+        others.append(session.joining.count_failed_pod(said))
     farewells = [
         session.gang.close(),
         *([session.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),

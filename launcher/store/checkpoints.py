@@ -1,7 +1,7 @@
-"""The passes that a job has saved: folders `pass-00000`, `pass-00001`, ... of which each counts once it has `done`.
+"""The passes that a job has saved: folders `pass-00000`, `pass-00001`, ... A pass counts once its folder has `done`.
 
-Paddle v0 saves like this by itself; a program of today's Paddle does where it keeps to docs/resume.md. Everything here
-blocks as long as the volume does: call it off the loop.
+Paddle v0 saves like this. A Paddle 2.x or 3.x program does if it follows docs/resume.md. Everything here blocks as long
+as the volume does: call it off the loop.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _HEADER = struct.Struct("<iIQ")
 
 
 def newest(save_dir: str, first: int = 0) -> int | None:
-    """The last pass from `first` on that was saved as a whole."""
-    return next((number for number in reversed(all_from(save_dir, first)) if is_whole(save_dir, number)), None)
+    """Return the newest complete pass from `first` on, or None."""
+    return next((number for number in reversed(all_from(save_dir, first)) if is_complete(save_dir, number)), None)
 
 
-def is_whole(save_dir: str, number: int) -> bool:
-    """Whether it has its `done`, and what it had saved by then."""
+def is_complete(save_dir: str, number: int) -> bool:
+    """Return whether a pass has its `done`, and all files that were saved before it."""
     place = pass_folder(save_dir, number)
     try:
         return files.exists(os.path.join(place, "done")) and not _is_cut_short(place)
@@ -32,18 +32,18 @@ def is_whole(save_dir: str, number: int) -> bool:
         raise files.cannot_read(place, error) from None
 
 
-def half_written(save_dir: str, first: int = 0) -> list[int]:
-    """Passes from `first` on that an attempt has begun to save."""
-    return [number for number in all_from(save_dir, first) if not is_whole(save_dir, number)]
+def incomplete(save_dir: str, first: int = 0) -> list[int]:
+    """Return the passes from `first` on that an attempt has begun to save, but not completed."""
+    return [number for number in all_from(save_dir, first) if not is_complete(save_dir, number)]
 
 
 def all_from(save_dir: str, first: int = 0) -> list[int]:
-    """Every pass from `first` on, whole or not."""
+    """Return every pass from `first` on, complete or not."""
     return [number for number in _passes(save_dir) if number >= first]
 
 
 def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
-    """Move passes to a folder of their own, where nobody takes them for this attempt's. Nothing is deleted."""
+    """Move passes to the folder `into`, where no attempt resumes from them. Nothing is deleted."""
     for number in numbers:
         source = pass_folder(save_dir, number)
         files.make_folder(into)
@@ -53,16 +53,16 @@ def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
             files.sync_folder(target)
             files.sync_folder(source)
         except FileNotFoundError:
-            continue  # somebody cleans up there
+            continue  # a user has cleaned up
         except OSError as error:
             raise files.cannot_write(source, error) from None
 
 
 def _is_cut_short(place: str) -> bool:
-    """Whether a loss of power took what Paddle v0 had saved, which it does not sync before `done`.
+    """Return whether a power loss cut files short: Paddle v0 does not sync them before it writes `done`.
 
-    Its parameters have a header: the format (0), the bytes of a value, the number of values. Other files may be
-    anything, and empty, unless all are.
+    A parameter file of v0 has a header: the format (0), the bytes per value, the number of values. Other files may have
+    any content. They may be empty, unless all files are, or the pass has parameters of v0.
     """
     files = [entry for entry in os.scandir(place) if entry.is_file() and entry.name != "done"]
     missing = [_missing_bytes(file) for file in files]
@@ -72,7 +72,7 @@ def _is_cut_short(place: str) -> bool:
 
 
 def _missing_bytes(file: os.DirEntry[str]) -> int | None:
-    """Of a parameter of v0; None of any other file."""
+    """Return the bytes that a parameter file of v0 lacks, or None for any other file."""
     with open(file.path, "rb") as opened:
         header = opened.read(_HEADER.size)
     kind, width, count = _HEADER.unpack(header) if len(header) == _HEADER.size else (None, 0, 0)

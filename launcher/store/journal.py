@@ -1,4 +1,4 @@
-"""What the volume is told while a job runs: each member's status.json, and by the hub job.json and the generations."""
+"""The files that describe a running job: status.json of each member; job.json and attempts.json, by the hub."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "sto
 
 
 class Journal:
-    """Begins when the rank is known, and writes once a generation has begun: before that another gang may train here.
+    """Write the member's files, off the loop: only `flush` waits for the volume.
 
-    Writes off the loop: nothing here waits for the volume but `flush`.
+    Nothing is written before a generation has begun, since another gang may train into the folder until then.
 
-    `history` is the hub's, for job.json and, where the job has an identity, for `attempts_file`.
+    history: on the hub, for job.json and attempts.json
+    attempts_file: None where the job has no identity
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Journal:
         self._write_status()
 
     def begin(self, start: Start) -> None:
-        """A generation begins; what was trained before is done."""
+        """Enter a generation."""
         self._generation = start.generation
         self._last_pass = start.resume
         self.begun = True
@@ -74,14 +75,14 @@ class Journal:
         self._write_status()
 
     def ended(self, result: Outcome) -> None:
-        """The last entry, also where nothing has begun."""
+        """Write the outcome, even if no generation has begun."""
         self._result = result
         self.begun = True
         self.phase(_LAST_PHASES.get(result.code, "failed"))
         self.summarize()
 
     def summarize(self) -> None:
-        """The history has changed, or the end has come."""
+        """Write the hub's files: the history has changed, or the job is over."""
         if self._history is None or not self.begun:
             return
         history = self._history.content()
@@ -103,7 +104,7 @@ class Journal:
         )
 
     def flush(self, within: float) -> bool:
-        """Wait for what was written last. Blocks: call it off the loop."""
+        """Wait until the newest version of each file is written. Blocks: call it off the loop."""
         written = [self._status]
         if self._history is not None:
             written += [self._summary, *([self._attempts] if self._attempts else [])]
@@ -127,9 +128,9 @@ class Journal:
 
 
 class LatestFile:
-    """Versions that come while one is being written replace each other: a slow volume sees the last, not all.
+    """A small file that holds the newest version, written by a thread. A slow volume skips versions.
 
-    The file belongs to whoever began to write it last: what ends late, as a deleted job may, leaves it to the next.
+    The launcher that wrote the file last owns it: one that ends late, as of a deleted job, leaves it to its successor.
     """
 
     def __init__(self, path: str) -> None:
@@ -137,8 +138,8 @@ class LatestFile:
         self._changed = threading.Condition()
         self._newest: bytes | None = None
         self._writing = False
-        self._complained = False
-        self._written: set[bytes] = set()  # what the file may hold from here
+        self._reported = False
+        self._written: set[bytes] = set()  # versions of this launcher that the file may hold
 
     def put(self, content: Mapping[str, Any]) -> None:
         with self._changed:
@@ -162,11 +163,11 @@ class LatestFile:
                     return
             try:
                 self._replace(data)
-                self._complained = False
+                self._reported = False
             except Failure as failure:
-                if not self._complained:
+                if not self._reported:
                     log.info(failure.message)
-                self._complained = True
+                self._reported = True
 
     def _replace(self, data: bytes) -> None:
         if self._written and self._content() not in (None, *self._written):

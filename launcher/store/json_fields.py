@@ -1,4 +1,4 @@
-"""Members, causes and outcomes as the files on the volume show them."""
+"""The JSON files on the volume: how they show members, causes and outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def member_status(
     result: Outcome | None,
     shape: Shape,
 ) -> Mapping[str, Any]:
-    """One member's status file."""
+    """Return the content of a member's status.json."""
     return {
         "job": job,
         **place_fields(member.rank, shape),
@@ -38,17 +38,15 @@ def member_status(
 
 
 def cause_fields(cause: Cause | None, shape: Shape) -> Mapping[str, Any] | None:
-    """As files have it."""
     return None if cause is None else {**asdict(cause), **place_fields(cause.rank, shape)}
 
 
 def place_fields(rank: int | None, shape: Shape) -> Mapping[str, Any]:
-    """A member's role and its rank within that, as files have them."""
+    """Return a member's role and its number within that role, which files call its rank."""
     if rank is None:
         return {"role": None, "rank": None}
     return {"role": shape.role(rank), "rank": shape.number(rank)}
 
 
 def as_bytes(content: Mapping[str, Any]) -> bytes:
-    """As such a file holds it."""
     return json.dumps(content, indent=1).encode() + b"\n"

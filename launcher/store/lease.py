@@ -1,10 +1,10 @@
-"""Whose turn it is to train into an output folder: that of one gang at a time, whatever job it is of.
+"""The lease of an output folder: one gang at a time trains into it, whichever job the gang belongs to.
 
-    output/.launcher/.leases/<number>       the lease: who holds it; its time is the holder's last word
-    output/.launcher/.leases/<number>.over  in how many seconds nothing of that gang runs any more
+    output/.launcher/.leases/<number>       one lease: its content names the holder, its time is the last renewal
+    output/.launcher/.leases/<number>.over  released: its content says in how many seconds the gang's last process ends
 
-The latest number counts, and is taken by link(2). All times are the volume's own, since the clocks of nodes differ.
-Everything here blocks as long as the volume does: call it off the loop.
+The lease with the highest number counts. A gang takes the next number by link(2), so that only one gets it. All times
+are the volume's own, since the clocks of nodes differ.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ from launcher.model import Cause, CauseKind
 log = logging.getLogger(__name__)
 
 _NO_TIMES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_ANSWERS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)  # of a volume that is there
-_ENDS_WITHIN = 300.0  # where the lease cannot be read
+_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)  # the volume's server is up
+_ENDS_WITHIN = 300.0  # seconds, where the lease cannot be read
 
-_SAY_EVERY = 30.0
+_REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
-_MOST_EVERY = 5.0
-_WORDS_MISSED = 2  # at least, before somebody who says nothing counts as gone, whatever the volume's clock says
+_RENEW_EVERY_AT_MOST = 5.0
+_RENEWALS_MISSED = 2  # at least, before a silent holder counts as gone, whatever the volume's clock says
 
 
 @dataclass(frozen=True)
 class LeaseOwner:
-    """A gang, and the pod of its hub. `ends_within`: from its last word to the end of its last process."""
+    """A gang, named by the pod of its hub. The field names are those of the file.
+
+    ends_within: seconds from its last renewal until its last process has ended
+    """
 
     gang: str
     job: str
@@ -50,72 +53,77 @@ class LeaseOwner:
 
 @dataclass(frozen=True)
 class Lease:
-    """What is seen of the latest one: its last word, or that it is over, and for how long it holds after that."""
+    """The latest lease of a folder, as it is read from the volume.
+
+    changed_at: when it was renewed, or released, last: nanoseconds by the volume's clock
+    age: seconds since then
+    ends_within: seconds from then on until the holder's last process has ended
+    """
 
     number: int
     holder: LeaseOwner
-    over: bool
-    word: int
+    is_released: bool
+    changed_at: int
     age: float
     ends_within: float
 
 
 class LeaseFiles:
-    """Those of one output folder."""
+    """The leases of one output folder. Every method blocks as long as the volume does: call it off the loop."""
 
     def __init__(self, output: str) -> None:
         self._folder = os.path.join(output, ".launcher", ".leases")
 
     def latest(self) -> Lease | None:
-        """None: nobody has ever had one."""
-        number = self._last()
+        """Return the latest lease, or None if the folder never had one."""
+        number = self._latest_number()
         if number is None:
             return None
         path = self._path(number)
         try:
-            text, word = _open(path)
+            text, changed_at = _read(path)
             holder = _holder(text)
             ends_within = holder.ends_within
-            if over := files.exists(f"{path}.over"):
-                text, word = _open(f"{path}.over")
+            if is_released := files.exists(f"{path}.over"):
+                text, changed_at = _read(f"{path}.over")
                 ends_within = _seconds(text, ends_within)
-            return Lease(number, holder, over, word, (self._now() - word) / 1e9, ends_within)
+            return Lease(number, holder, is_released, changed_at, (self._now() - changed_at) / 1e9, ends_within)
         except OSError as error:
             raise files.cannot_read(path, error) from None
 
     def take(self, number: int, me: LeaseOwner) -> bool:
-        """Whether it is ours. Each number can be had once."""
+        """Return whether this gang got the lease of this number: only one gang does."""
         files.make_folder(self._folder)
         mine = json.dumps(asdict(me)).encode()
         return files.create_once(self._path(number), mine) == mine
 
-    def speak(self, number: int, me: LeaseOwner) -> bool:
-        """Say that the holder lives. False: somebody else has a later lease, or has ended this one."""
+    def renew(self, number: int, me: LeaseOwner) -> bool:
+        """Renew a lease. Return False if it was released, or another gang has a later one."""
         path = self._path(number)
         try:
             _touch(path)
-        except FileNotFoundError:  # somebody has cleaned up
+        except FileNotFoundError:  # a user has cleaned up
             self.take(number, me)
         except OSError as error:
-            if error.errno not in _ANSWERS:
+            if error.errno not in _REFUSALS:
                 raise files.cannot_write(path, error) from None
-        return (self._last() or number) <= number and not files.exists(f"{path}.over")
+        return (self._latest_number() or number) <= number and not files.exists(f"{path}.over")
 
-    def end(self, gang: str, within: float) -> None:
-        """Nothing runs any more of this gang so many seconds from now on, if it is the latest."""
+    def release(self, gang: str, within: float) -> None:
+        """Release the lease if this gang holds it. Its last process ends within so many seconds."""
         lease = self.latest()
-        if lease and lease.holder.gang == gang and not lease.over:
+        if lease and lease.holder.gang == gang and not lease.is_released:
             files.create_once(f"{self._path(lease.number)}.over", f"{within:.1f}\n".encode())
 
     def _now(self) -> int:
-        """By the volume's clock; the beginning of time, where it does not tell that."""
+        """Return the time of the volume's clock, or 0 where it keeps no times by itself."""
         try:
             os.utime(self._folder)
         except OSError:
             return 0
         return os.stat(self._folder).st_mtime_ns
 
-    def _last(self) -> int | None:
+    def _latest_number(self) -> int | None:
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
@@ -123,7 +131,7 @@ class LeaseFiles:
         except OSError as error:
             raise files.cannot_read(self._folder, error) from None
         number = max((int(name) for name in names if name.isdecimal()), default=None)
-        while number is not None and files.exists(self._path(number + 1)):  # a network volume may list what was
+        while number is not None and files.exists(self._path(number + 1)):  # a network volume may list an old state
             number += 1
         return number
 
@@ -131,8 +139,8 @@ class LeaseFiles:
         return os.path.join(self._folder, str(number))
 
 
-def _open(path: str) -> tuple[str, int]:
-    """Its content and its time. Opened, since a network volume only then asks its server."""
+def _read(path: str) -> tuple[str, int]:
+    """Return content and time. The file is opened, since only then a network volume asks its server."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns
 
@@ -152,7 +160,7 @@ def _touch(path: str) -> None:
 
 
 def _holder(text: str) -> LeaseOwner:
-    """What another version has written, or a loss of power has spoiled, is somebody's all the same."""
+    """Return the holder. A lease of another version, or one spoiled by a power loss, still has an unknown one."""
     try:
         told = json.loads(text)
         gang, job, pod, uid = (str(told[name]) for name in ("gang", "job", "pod", "uid"))
@@ -169,7 +177,14 @@ def _seconds(text: str, otherwise: float) -> float:
 
 
 class LeaseHolder:
-    """`me` is the gang, another one each time its hub has gathered again. `lost` is told why, once for each `begin`."""
+    """The hub's hold on its output folder: acquired before a generation begins, renewed while the gang lives.
+
+    A hub that cannot renew its lease in time has lost it: another gang then assumes that all its processes have ended.
+
+    me: the gang, which the caller sets before `acquire`; another one after its hub has joined again
+    patience: seconds that `acquire` waits for another gang
+    lost: called with the cause when the lease is lost, at most once per `acquire`
+    """
 
     def __init__(
         self,
@@ -180,110 +195,113 @@ class LeaseHolder:
         from_volume: FromVolume,
         lost: Callable[[Cause], None],
     ) -> None:
-        self._leases = leases
         self.me = LeaseOwner("", "", "", "", 0.0)
+        self._leases = leases
         self._silence = silence
-        self._every = min(_MOST_EVERY, silence / 8)
+        self._renew_every = min(_RENEW_EVERY_AT_MOST, silence / 8)
         self._patience = patience
         self._from_volume = from_volume
         self._lost = lost
         self._number = 0
         self._taking: asyncio.Future[bool] | None = None
-        self._speaking: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
-    async def begin(self) -> bool:
-        """Once no other gang trains here; whether that is only now. Failure, when that takes too long."""
-        if self._speaking is not None and not self._speaking.done():
+    async def acquire(self) -> bool:
+        """Wait until no other gang trains here, and take the lease. Return False if this gang holds it already.
+
+        Raises Failure if that takes too long.
+        """
+        if self._renewing is not None and not self._renewing.done():
             return False
-        seen, seen_at, said_at = None, 0.0, -_SAY_EVERY
+        seen, seen_at, reported_at = None, 0.0, -_REPORT_EVERY
         until = time.monotonic() + self._patience
         while True:
             asked_at = time.monotonic()
             lease = await self._from_volume(self._leases.latest)
-            if lease is None or (lease.number, lease.word) != seen:
-                seen, seen_at = lease and (lease.number, lease.word), asked_at
-            if lease is None or self._is_over(lease, asked_at - seen_at):
+            if lease is None or (lease.number, lease.changed_at) != seen:
+                seen, seen_at = lease and (lease.number, lease.changed_at), asked_at
+            if lease is None or self._may_take(lease, asked_at - seen_at):
                 number = 0 if lease is None else lease.number + 1
                 take = self._from_volume(partial(self._leases.take, number, self.me))
                 self._taking = asyncio.ensure_future(take)
-                if await asyncio.shield(self._taking):  # it is ours also where nobody waits for that any more
+                if await asyncio.shield(self._taking):  # a cancelled caller has taken it all the same
                     self._number = number
-                    self._speaking = asyncio.create_task(self._speak(asked_at))
+                    self._renewing = asyncio.create_task(self._renew(asked_at))
                     return True
             elif asked_at >= until:
-                raise Failure(Exit.TIMED_OUT, f"waited {self._patience:g} s (LAUNCHER_PEER_TIMEOUT) {self._for(lease)}")
-            elif asked_at - said_at >= _SAY_EVERY:
-                log.info(f"waiting {self._for(lease)}")
-                said_at = asked_at
-            await asyncio.sleep(min(_LOOK_EVERY, self._every))
+                waited = f"waited {self._patience:g} s (LAUNCHER_PEER_TIMEOUT)"
+                raise Failure(Exit.TIMED_OUT, f"{waited} {self._what_for(lease)}")
+            elif asked_at - reported_at >= _REPORT_EVERY:
+                log.info(f"waiting {self._what_for(lease)}")
+                reported_at = asked_at
+            await asyncio.sleep(min(_LOOK_EVERY, self._renew_every))
 
-    async def leave(self) -> None:
-        """Say nothing more: unless the lease is ended, whoever comes waits until all must have ended."""
-        if self._speaking is not None:
-            self._speaking.cancel()
-            self._speaking = None
+    async def stop_renewing(self) -> None:
+        """Stop renewing the lease. Unless it is released, the next gang waits until all of this one must have ended."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
         if self._taking is not None:
             await asyncio.wait([self._taking])
 
-    def _is_over(self, lease: Lease, watched: float) -> bool:
-        """As was said; or this very gang has it, or a container of this pod had; or it is silent."""
-        same_pod = not lease.over and self.me.uid != "" and lease.holder.uid == self.me.uid
+    def _may_take(self, lease: Lease, watched: float) -> bool:
+        """Return whether the lease is ours, released, or expired. `watched`: seconds without a change, by our clock."""
+        same_pod = not lease.is_released and self.me.uid != "" and lease.holder.uid == self.me.uid
         if lease.holder.gang == self.me.gang or same_pod:
             return True
-        if not lease.over and watched < _WORDS_MISSED * self._every:
+        if not lease.is_released and watched < _RENEWALS_MISSED * self._renew_every:
             return False
         return max(lease.age, watched) >= lease.ends_within
 
-    async def _speak(self, heard_at: float) -> None:
-        """As long as this gang lives. `heard_at`: when what the volume has answered last was asked."""
+    async def _renew(self, answered_at: float) -> None:
+        """Renew the lease until it is lost. `answered_at`: when the call began that the volume answered last."""
         while True:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self._renew_every)
             asked_at = time.monotonic()
-            left = max(heard_at + self._silence - asked_at, self._every)  # who was stopped himself asks at least once
+            # A launcher that was stopped itself asks at least once before it gives the lease up.
+            left = max(answered_at + self._silence - asked_at, self._renew_every)
             why = ""
             try:
-                if not await wait_within(run_in_thread(self._leases.speak, self._number, self.me), left):
-                    self._lost(self._cause(CauseKind.TAKEN_OVER, await self._who_has_it()))
+                if not await wait_within(run_in_thread(self._leases.renew, self._number, self.me), left):
+                    self._lost(self._cause(CauseKind.TAKEN_OVER, await self._why_it_was_taken()))
                     return
-                heard_at = asked_at
+                answered_at = asked_at
             except asyncio.TimeoutError:
                 pass
-            except Exception as error:  # whatever it is, nobody has heard the word
+            except Exception as error:  # whatever it is, the lease was not renewed
                 why = f": {error}"
-            if time.monotonic() - heard_at >= self._silence:
+            if time.monotonic() - answered_at >= self._silence:
                 what = (
                     f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang may "
-                    "begin without this one's word, so this one ends: is the volume's server up?"
+                    "take over the folder, so this one ends: is the volume's server up?"
                 )
                 self._lost(self._cause(CauseKind.VOLUME, what))
                 return
 
-    async def _who_has_it(self) -> str:
+    async def _why_it_was_taken(self) -> str:
         try:
             lease = await self._from_volume(self._leases.latest)
         except Failure:
             lease = None
         if lease is None or lease.holder.gang == self.me.gang:
-            return "a member has lost this hub and said that its gang is over: it ends, since another one may begin"
+            return "a member has lost this hub and released its lease: this gang ends, since another one may begin"
         holder = lease.holder
         return f"the gang of pod {holder.pod}, job {holder.job}, trains now, since this one was silent: this one ends"
 
     def _cause(self, kind: CauseKind, what: str) -> Cause:
         return Cause(kind, 0, self.me.pod, what, Exit.IO_FAILED)
 
-    def _for(self, lease: Lease) -> str:
-        """What is waited for, and what to do about it."""
+    def _what_for(self, lease: Lease) -> str:
+        """Describe what is waited for, and what to do about it."""
         holder = lease.holder
-        if lease.over:
-            return (
-                f"up to {lease.ends_within:g} s for the last processes of the gang of pod {holder.pod}, which is over"
-            )
+        if lease.is_released:
+            return f"up to {lease.ends_within:g} s for the last processes of the gang of pod {holder.pod}, which ends"
         if holder.job == self.me.job:
             advice = "Was this job submitted twice, or is that pod beyond a cut of the network?"
         else:
             advice = "If that is another job of this JOB_NAME, delete it, or give this one a name of its own."
         return (
             f"for the end of another gang that trains into this folder: its hub is pod {holder.pod} of job "
-            f"{holder.job}, heard of {max(lease.age, 0):.0f} s ago. {advice} It counts as gone once nothing was heard "
-            f"of it for {lease.ends_within:g} s"
+            f"{holder.job}, last heard from {max(lease.age, 0):.0f} s ago. {advice} It counts as gone after "
+            f"{lease.ends_within:g} s of silence"
         )

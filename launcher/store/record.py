@@ -1,9 +1,9 @@
-"""What the volume remembers of one job: its secret, its generations, its mark of completion.
+"""What the volume keeps of one job: its secret, its generations, its mark of completion.
 
-It lives in output/.launcher/<identity>/, beside the leases that all jobs of the folder share. Where each role has
-pods of its own, the job's identity is that of both together, `<trainers'>+<pservers'>`, which nobody knows before the
-join: until then there is only the secret, one for all jobs of this folder. Everything here blocks as long as the volume
-does: call it off the loop.
+The files are in output/.launcher/<identity>/, beside the leases that all jobs of the folder share. Where each role has
+its own controller, the job's identity is both of theirs, `<trainers'>+<pservers'>`, known after the join. Until then
+only the secret is used, one for all jobs of this folder. Everything here blocks as long as the volume does: call it off
+the loop.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from launcher.model import Cause, Roster, Shape
 from launcher.store.json_fields import as_bytes, cause_fields
 from launcher.store.lease import LeaseFiles
 
-_KEPT = 100  # generations; the numbers of older ones are still known by those that follow
+_KEPT = 100  # generations; numbers continue from the latest, so older ones are not needed
 
 
 class Record:
-    """One job's memory. A job without an identity has a secret only: nothing could tell it from another of its name.
+    """The files of one job. Without an identity it has only a secret: nothing tells it from another job of its name.
 
-    `controller` is what controls the pods of the own role, where the identity is still to be agreed.
+    controller: the identity of the pods of this member's role, where the job's is not known before the join
     """
 
     def __init__(self, output: str, identity: str | None, controller: str | None = None) -> None:
@@ -39,18 +39,18 @@ class Record:
         self.leases = LeaseFiles(output)
 
     def open(self) -> None:
-        """Make the folder and see that it can be written: what is wrong with the volume is said before all else."""
+        """Make the folder and write a probe to it, so that a fault of the volume is reported before anything else."""
         files.make_folder(self._folder)
         probe = self._path(f"probe.{secrets.token_hex(8)}")
         files.write_atomically(probe, bytes(4096))
         os.unlink(probe)
 
     def agreed(self, identity: str) -> Record:
-        """The same once the identity is known. Its folder is made by the first who writes there."""
+        """Return the record of the job once its identity is known. The first write makes its folder."""
         return Record(self._output, identity)
 
     def earlier(self) -> Record:
-        """What an earlier attempt has left of this job: before the identity is known, of that with this controller."""
+        """Return the record that an earlier attempt of this job left: before the join, found by the controller."""
         if not self._controller:
             return self
         names = os.listdir(os.path.dirname(self._folder))
@@ -58,14 +58,14 @@ class Record:
         return max(mine, key=lambda record: (record.is_complete(), os.path.getmtime(record._folder)), default=self)
 
     def secret(self) -> bytes:
-        """The same for all members: made by whoever comes first."""
+        """Return the job's secret, which the first member makes."""
         return files.create_once(self._path("secret"), secrets.token_hex(32).encode())
 
     def is_complete(self) -> bool:
         return self.identity is not None and files.exists(self._path("complete"))
 
     def completed_before(self) -> list[str]:
-        """Other jobs of this name that were complete on this volume, by their identities."""
+        """Return the identities of other jobs of this name that are complete on this volume."""
         folder = os.path.dirname(self._folder)
         others = (name for name in os.listdir(folder) if name != self.identity)
         return sorted(name for name in others if files.exists(os.path.join(folder, name, "complete")))
@@ -75,41 +75,41 @@ class Record:
             files.write_atomically(self._to_write("complete"), b"all members have trained\n")
 
     def history(self, shape: Shape) -> History:
-        """All attempts so far; a file that nobody can read counts as none."""
+        """Return the history of all generations: an empty one if its file cannot be read."""
         return History(self.attempts(), shape)
 
     def attempts(self) -> Mapping[str, Any]:
-        """The same as it was written."""
+        """Return the content of attempts.json."""
         return self._content(self.attempts_file)
 
     def explain(self, generation: int, cause: Cause, shape: Shape) -> None:
-        """Why this generation is over, where its hub could not say it, or knew less of it."""
+        """Amend the recorded cause of a generation whose hub could not write it, or knew less about it."""
         history = self.history(shape)
         if self.identity is not None and history.explain(generation, cause):
             files.write_atomically(self.attempts_file, as_bytes(history.content()))
 
     def keep_ranks(self, roster: Roster) -> None:
-        """For pods without numbers: whoever replaces one of them later takes its rank, the others keep theirs."""
+        """Keep the ranks of pods without numbers: a pod that replaces one of them takes its rank."""
         ranks = {member.uid: member.rank for member in roster.members if member.uid}
         if self.identity is not None and ranks:
             files.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
 
     def kept_ranks(self) -> dict[str, int]:
-        """The ranks that pods had in the latest gang, by their uids; a file that nobody can read holds none."""
+        """Return the ranks of the latest gang by the pods' uids: none if their file cannot be read."""
         ranks = self._content(self._path("roster.json")).get("ranks")
         return {uid: rank for uid, rank in ranks.items() if type(rank) is int} if isinstance(ranks, dict) else {}
 
     def has_begun(self) -> bool:
-        """Whether the passes on the volume are this job's own."""
+        """Return whether the passes on the volume are this job's own."""
         return self.identity is not None and files.exists(self._path("begun"))
 
     def mark_begun(self) -> None:
-        """From now on they are: what earlier jobs left was moved aside."""
+        """Mark the passes on the volume as this job's own: those of earlier jobs were moved aside."""
         if self.identity is not None:
             files.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
 
     def claim(self, generation: int, who: str) -> bool:
-        """Whether this generation of the job is ours: each has one gang only. Without an identity nothing is shared."""
+        """Return whether this gang got the generation: only one gang does. Always True without an identity."""
         if self.identity is None:
             return True
         claim = f"{who} {secrets.token_hex(8)}\n".encode()
@@ -120,7 +120,7 @@ class Record:
         return self._path("attempts.json")
 
     def _content(self, path: str) -> dict[str, Any]:
-        """Of a file in JSON; nothing without an identity, or where nobody can read it."""
+        """Return the content of a JSON file: empty if it cannot be read, or if the job has no identity."""
         try:
             with open(path, encoding="utf-8") as file:
                 content = json.load(file) if self.identity is not None else {}
@@ -129,7 +129,7 @@ class Record:
         return content if isinstance(content, dict) else {}
 
     def _to_write(self, name: str) -> str:
-        """The path of a file whose folder is there."""
+        """Return the path of a file, and make its folder."""
         files.make_folder(self._folder)
         return self._path(name)
 
@@ -138,7 +138,10 @@ class Record:
 
 
 class History:
-    """What attempts.json holds. `without_progress`: how many generations in a row ended before a pass was done."""
+    """The generations of one job over all of its gangs, as attempts.json has them: begin, resume pass, end, cause.
+
+    without_progress: how many generations in a row ended before a pass was done
+    """
 
     def __init__(self, content: Mapping[str, Any], shape: Shape) -> None:
         self._shape = shape
@@ -149,11 +152,11 @@ class History:
 
     @property
     def generation(self) -> int | None:
-        """The number of the latest one."""
+        """The number of the latest generation."""
         return self._generations[-1]["number"] if self._generations else None
 
     def catch_up(self, content: Mapping[str, Any]) -> None:
-        """With what another gang of this job has written meanwhile."""
+        """Take over what another gang of this job has written meanwhile."""
         other = History(content, self._shape)
         if other._reached > self._reached:
             self.without_progress, self._generations = other.without_progress, other._generations
@@ -164,25 +167,25 @@ class History:
         return latest["number"], latest.get("ended") is not None
 
     def begin(self, number: int, resume: int | None) -> None:
-        """One that ended without a word of its hub keeps its end open."""
+        """Add a generation. The end of the one before stays open if its hub could not write it."""
         self._generations.append(
             {"number": number, "began": utc_now(), "after_pass": resume, "ended": None, "first_cause": None}
         )
         del self._generations[:-_KEPT]
 
     def end(self, cause: Cause | None) -> None:
-        """The latest one is over; without a cause the job is complete. Said again where more is known of the cause."""
+        """End the latest generation. Without a cause the job is complete. A second call amends the cause."""
         if self._generations:
             latest = self._generations[-1]
-            words = cause_fields(cause and replace(cause, tail=()), self._shape)
-            latest |= {"ended": latest.get("ended") or utc_now(), "first_cause": words}
+            first_cause = cause_fields(cause and replace(cause, tail=()), self._shape)
+            latest |= {"ended": latest.get("ended") or utc_now(), "first_cause": first_cause}
 
     def explain(self, number: int, cause: Cause) -> bool:
-        """By somebody who knows more of the end of a generation than its hub could say. False: it is known already."""
+        """Amend the recorded cause of a finished generation. Return False if the cause does not belong to it."""
         latest = self._generations[-1] if self._generations else {}
         known = latest.get("first_cause") or {}
-        its_own = latest.get("number") == number and latest.get("ended") is None
-        if not its_own and (known.get("kind"), known.get("pod")) != (cause.kind, cause.pod):
+        is_open = latest.get("number") == number and latest.get("ended") is None
+        if not is_open and (known.get("kind"), known.get("pod")) != (cause.kind, cause.pod):
             return False
         self.end(cause)
         return True

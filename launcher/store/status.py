@@ -1,4 +1,4 @@
-"""What the volume says about a job: a row a member."""
+"""The state of a job, as its files on the volume have it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 20  # generations, the latest
 
 
 def describe(job_folder: str, *, as_json: bool) -> str:
-    """The job's state as a table or as JSON."""
+    """Return the state of the job in this folder, as a table with one row per member or as JSON."""
     output = os.path.join(job_folder, "output")
     job = _read(os.path.join(output, "job.json"))
     members = _members(output, job)
@@ -35,7 +35,7 @@ def describe(job_folder: str, *, as_json: bool) -> str:
 
 
 def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The newest word of each member; one that never wrote any stands there with what the hub knew of it."""
+    """Return the status of each member. One that never wrote any is there with what the hub knows of it."""
     try:
         names = os.listdir(output)
     except OSError as error:
@@ -52,13 +52,13 @@ def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         if pods and place not in pods and str(found[place].get("since")) < str(job.get("started")):
             continue  # of an earlier run with more members
         role, pod = pods.get(place, (None, None))
-        silent = {"role": role, "rank": place[1], "pod": pod, "phase": "no word"}
-        members.append(found.get(place) or silent)
+        unwritten = {"role": role, "rank": place[1], "pod": pod, "phase": "no word"}
+        members.append(found.get(place) or unwritten)
     return members
 
 
 def _pods(job: Mapping[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:
-    """Role and pod of each member that the hub knew, by the name and number of its folder."""
+    """Return role and pod of each member that the hub knows, by the name and number of its folder."""
     members = job.get("members")
     found: dict[tuple[str, int], tuple[Any, Any]] = {}
     for place, member in enumerate(members if isinstance(members, list) else []):
@@ -81,25 +81,23 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _generation(one: Mapping[str, Any]) -> tuple[object, ...]:
-    """One start of the job's processes."""
     after = one.get("after_pass")
-    gone_on = "the beginning" if after is None else f"after pass {after}"
-    return (one.get("number"), one.get("began"), one.get("ended"), gone_on, _in_words(one.get("first_cause")))
+    start = "the beginning" if after is None else f"after pass {after}"
+    return (one.get("number"), one.get("began"), one.get("ended"), start, _describe_cause(one.get("first_cause")))
 
 
 def _row(member: Mapping[str, Any]) -> tuple[object, ...]:
-    rank = member.get("rank") if member.get("role") in (None, BOTH) else _called(member)
+    rank = member.get("rank") if member.get("role") in (None, BOTH) else _name(member)
     plain = (member.get(key) for key in ("pod", "phase", "since", "last_pass", "exit_code"))
-    return (rank, *plain, _in_words(member.get("first_cause")))
+    return (rank, *plain, _describe_cause(member.get("first_cause")))
 
 
-def _in_words(cause: object) -> str | None:
-    """Whose it was, and what happened."""
+def _describe_cause(cause: object) -> str | None:
     if not isinstance(cause, dict):
         return None
-    whose_it_was = "" if cause.get("rank") is None else name_and_pod(_called(cause), cause.get("pod"))
-    return whose_it_was + str(cause.get("what"))
+    member = "" if cause.get("rank") is None else name_and_pod(_name(cause), cause.get("pod"))
+    return member + str(cause.get("what"))
 
 
-def _called(somebody: Mapping[str, Any]) -> str:
-    return member_name(str(somebody.get("role") or BOTH), somebody.get("rank"))
+def _name(member: Mapping[str, Any]) -> str:
+    return member_name(str(member.get("role") or BOTH), member.get("rank"))

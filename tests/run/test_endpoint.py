@@ -13,7 +13,7 @@ from pytest_mock import MockerFixture
 
 from launcher.errors import Exit
 from launcher.run import endpoint
-from tests.support.jobs import Job, until
+from tests.support.jobs import IN_A_PASS, Job, until
 
 
 def probe(workdir: Path) -> subprocess.CompletedProcess[str]:
@@ -26,9 +26,9 @@ def answers(workdir: Path) -> bool:
 
 
 def test_a_launcher_answers_while_it_waits_and_while_it_trains(job: Job) -> None:
-    job.start(1)
+    job.hold(IN_A_PASS).start(1)
     until(lambda: answers(job.folder / "work-1"), what="an answer while the others are missing")
-    job.start(0, 2, flags=("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")).until_training()
+    job.start_in_a_pass(0, 2)
     assert answers(job.folder / "work-0")
 
 
@@ -59,7 +59,7 @@ def test_a_probe_that_comes_before_its_launcher_gives_it_time(tmp_path: Path, mo
 
 
 def test_with_launcher_stay_a_complete_job_idles_and_answers_until_told_to_stop(job: Job) -> None:
-    job.environment |= {"STANDIN_BATCH_SECONDS": "0", "LAUNCHER_STAY": "1"}
+    job.environment |= {"LAUNCHER_STAY": "1"}
     job.start()
     until(lambda: all("staying" in job.stderr(rank) for rank in range(3)), what="all stay")
     assert job.status(1)["phase"] == "complete"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from launcher.run import local
-from tests.support.jobs import FLAGS, JOB, fresh, until
+from tests.support.jobs import FLAGS, IN_A_PASS, JOB, fresh, until
 from tests.support.paths import REPOSITORY, STANDIN
 
 _MUCH = r"head -c 40000000 /dev/zero | tr '\0' '\n'; touch ended"
@@ -49,6 +49,14 @@ def whole_gang(volume: Path, *words: str, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment | more, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def held(folder: Path) -> dict[str, str]:
+    """What holds the trainers of a gang within their first pass."""
+    gates = folder / "gates"
+    gates.mkdir()
+    (gates / IN_A_PASS).touch()
+    return {"STANDIN_GATES": str(gates)}
+
+
 def test_three_nodes_train_and_their_lines_carry_the_rank(data_volume: Path, tmp_path: Path) -> None:
     volume = fresh(data_volume, tmp_path)
     job = whole_gang(volume, *FLAGS)
@@ -73,7 +81,7 @@ def test_the_exit_code_is_that_of_the_member_at_fault(data_volume: Path, tmp_pat
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_reaches_all_nodes_once(data_volume: Path, tmp_path: Path, number: int) -> None:
     volume = fresh(data_volume, tmp_path)
-    job = whole_gang(volume, "--config=trainer_config.lr.py", "--num_passes=1000", STANDIN_BATCH_SECONDS="0.05")
+    job = whole_gang(volume, *FLAGS, **held(tmp_path))
     statuses = [volume / JOB / "output" / f"node_{rank}" / "status.json" for rank in range(3)]
     until(lambda: all(path.exists() and '"training"' in path.read_text() for path in statuses))
     job.send_signal(number)
@@ -106,7 +114,7 @@ def test_nodes_do_not_wait_for_one_that_has_ended_before_there_was_a_gang(
 
 
 def test_the_code_is_that_of_the_first_member_at_fault(data_volume: Path, tmp_path: Path) -> None:
-    job = whole_gang(fresh(data_volume, tmp_path), *FLAGS, STANDIN_BATCH_SECONDS="1")
+    job = whole_gang(fresh(data_volume, tmp_path), *FLAGS, **held(tmp_path))
     statuses = [tmp_path / "volume" / JOB / "output" / f"node_{rank}" / "status.json" for rank in range(3)]
     until(lambda: all(path.exists() and '"training"' in path.read_text() for path in statuses))
     ranks = {process.environ().get("LAUNCHER_RANK"): process for process in psutil.Process(job.pid).children()}

@@ -19,7 +19,7 @@ from tests.support.members import until
 
 
 class Signs(SingleFinder):
-    """What Kubernetes says of the other role's pods, look after look."""
+    """What Kubernetes says about the pods of the other role at each look."""
 
     def __init__(self, *said: str) -> None:
         super().__init__(finders.settings(discovery="kubernetes"))
@@ -37,11 +37,11 @@ def waiting(folder: Path, finder: Signs) -> OtherRole:
     return OtherRole("trainer", finder, own)
 
 
-def text(sign: FailureMark | None) -> str:
-    return sign.text if sign else ""
+def text(mark: FailureMark | None) -> str:
+    return mark.text if mark else ""
 
 
-def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_who_follows_leaves_no_sign(
+def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_a_member_that_follows_leaves_no_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
@@ -52,13 +52,13 @@ def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_who_follows_leaves_n
         with pytest.raises(Failure, match="the pservers have failed for good: pod s-1 has ended") as caught:
             await made.unless_it_fails(asyncio.Event().wait())
         assert caught.value.code is Exit.GIVEN_UP
-        await made.tell("exit code 71")
+        await made.mark("exit code 71")
         assert FailureMarks(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer") is None
 
     asyncio.run(test())
 
 
-def test_a_sign_that_is_taken_back_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sign_that_goes_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
     finder = Signs("pod s-1 has ended", "pod s-1 has ended", "")
     made = waiting(tmp_path, finder)
@@ -69,13 +69,13 @@ def test_a_sign_that_is_taken_back_ends_nothing(tmp_path: Path, monkeypatch: pyt
 
     async def test() -> None:
         assert await made.unless_it_fails(joined()) == "joined"
-        await made.tell("exit code 66")
+        await made.mark("exit code 66")
         assert "exit code 66" in text(FailureMarks(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer"))
 
     asyncio.run(test())
 
 
-def test_one_end_more_than_the_job_can_take_is_told_to_the_other_role(tmp_path: Path) -> None:
+def test_one_failed_pod_more_than_the_job_can_take_is_marked_for_the_other_role(tmp_path: Path) -> None:
     made = waiting(tmp_path, Signs(""))
     server = FailureMarks(str(tmp_path), "s-uid", "pserver-0")
 
@@ -85,7 +85,7 @@ def test_one_end_more_than_the_job_can_take_is_told_to_the_other_role(tmp_path: 
             "",
             "3 pods that its Job counts have ended, and its backoffLimit is 2; the last: exit code 1",
         ):
-            await made.tell_counted(2, "exit code 1")
+            await made.count(2, "exit code 1")
             assert text(server.of("t-uid", "trainer")).startswith(expected)
             assert bool(server.of("t-uid", "trainer")) == bool(expected)
 

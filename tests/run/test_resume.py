@@ -515,12 +515,12 @@ def test_a_volume_that_fails_ends_the_job_whichever_call_it_is(
 
 
 class FakeLease:
-    """Answers at each `begin` whether it was taken only now."""
+    """Answers at each `acquire` whether it was taken only now."""
 
     def __init__(self, *taken: bool) -> None:
         self._taken = list(taken)
 
-    async def begin(self) -> bool:
+    async def acquire(self) -> bool:
         return self._taken.pop(0)
 
 

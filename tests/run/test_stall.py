@@ -95,7 +95,7 @@ waits_for_a_lock_that_nobody_gives_back()
 
 
 def test_a_stopped_trainer_stalls_the_job_and_is_said_to_be_stopped(watched: Job) -> None:
-    job = watched.start(flags=MANY).until_training()
+    job = watched.start(flags=MANY, STANDIN_BATCH_SECONDS="0.05").until_training()
     pid = job.process(1, TRAINER).pid
     job.kill(1, TRAINER, signal.SIGSTOP)
     assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
@@ -125,9 +125,9 @@ for second in range(13):
 
 def test_silence_before_training_does_not_count(watched: Job) -> None:
     """Members that come late, and servers that start slowly, for longer than a trainer may be silent."""
-    job = watched.start(0, 1, STANDIN_BATCH_SECONDS="0")
+    job = watched.start(0, 1)
     time.sleep(7)
-    job.start(2, STANDIN_BATCH_SECONDS="0", STANDIN_PSERVER_START_SECONDS="8")
+    job.start(2, STANDIN_PSERVER_START_SECONDS="8")
     assert job.codes(60) == [0, 0, 0], job.stderr()
     assert not list(job.output.glob("*/stalled-*"))
 

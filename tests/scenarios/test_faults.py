@@ -11,13 +11,10 @@ import sys
 import psutil
 import pytest
 
-from tests.support.jobs import Job, until
-
-MANY = ("--config=trainer_config.lr.py", "--num_passes=1000", "--log_period=1")
+from tests.support.jobs import FLAGS, IN_A_PASS, Job, until
 
 
 def test_a_normal_run_ends_with_0_everywhere_and_leaves_logs_models_and_nothing_running(job: Job) -> None:
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     assert job.start().codes() == [0, 0, 0], job.stderr()
     assert job.passes() == ["pass-00000", "pass-00001"]
     for rank in range(3):
@@ -33,7 +30,7 @@ def test_a_normal_run_ends_with_0_everywhere_and_leaves_logs_models_and_nothing_
 @pytest.mark.parametrize("peer_death", ["hang", "collapse"])
 @pytest.mark.parametrize("culprit", [0, 1])
 def test_a_killed_trainer_ends_all_and_is_named(job: Job, culprit: int, peer_death: str) -> None:
-    job.start(flags=MANY, STANDIN_ON_PEER_DEATH=peer_death).until_training()
+    job.start_in_a_pass(STANDIN_ON_PEER_DEATH=peer_death)
     job.kill(culprit, "paddle_trainer")
     assert job.codes() == [137 if rank == culprit else 69 for rank in range(3)], job.stderr()
     for rank in range(3):
@@ -46,14 +43,14 @@ def test_a_killed_trainer_ends_all_and_is_named(job: Job, culprit: int, peer_dea
 
 @pytest.mark.parametrize(("exits", "shown"), [(3, 3), (69, 70)])
 def test_a_trainer_that_exits_ends_all_with_its_code_told(job: Job, exits: int, shown: int) -> None:
-    job.start(0, 2, flags=MANY).start(1, flags=MANY, STANDIN_EXIT_AT=f"1:{exits}")
+    job.start(0, 2).start(1, STANDIN_EXIT_AT=f"1:{exits}")
     assert job.codes() == [69, shown, 69], job.stderr()
     assert f"exit code {exits}" in job.termination(1)
     assert f"exit code {exits}" in job.termination(0)
 
 
 def test_a_trainer_killed_by_a_stray_sigterm_is_a_failure_and_no_stop(job: Job) -> None:
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     job.kill(1, "paddle_trainer", signal.SIGTERM)
     assert job.codes() == [69, 70, 69], job.stderr()
     assert "143" in job.termination(1)
@@ -61,7 +58,7 @@ def test_a_trainer_killed_by_a_stray_sigterm_is_a_failure_and_no_stop(job: Job) 
 
 @pytest.mark.parametrize("culprit", [0, 1])
 def test_a_killed_pserver_is_named_though_trainers_crashed_by_it(job: Job, culprit: int) -> None:
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     job.kill(culprit, "paddle_pserver_main")
     assert job.codes() == [137 if rank == culprit else 69 for rank in range(3)], job.stderr()
     assert {job.status(rank)["first_cause"]["kind"] for rank in range(3)} == {"pserver"}
@@ -70,7 +67,6 @@ def test_a_killed_pserver_is_named_though_trainers_crashed_by_it(job: Job, culpr
 def test_a_pserver_that_crashes_at_its_start_is_tried_again(job: Job) -> None:
     counter = job.folder / "crashes"
     counter.write_text("2")
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     job.start(0, 2).start(1, STANDIN_CRASHES_LEFT=str(counter))
     assert job.codes() == [0, 0, 0], job.stderr()
     assert counter.read_text() == "0"
@@ -96,7 +92,6 @@ def test_a_missing_configuration_is_told_before_any_trainer_starts(job: Job) -> 
 
 def test_a_shard_that_no_trainer_sees_is_warned_about(job: Job) -> None:
     shutil.copytree(job.output.parent / "2", job.output.parent / "3")
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     assert job.start().codes() == [0, 0, 0], job.stderr()
     assert f"{job.output.parent}/3/data is a shard that no trainer" in job.stderr(0)
 
@@ -109,7 +104,6 @@ def test_bad_data_in_one_shard_fails_the_job_by_name(job: Job) -> None:
 
 
 def test_the_job_starts_when_a_late_member_is_there(job: Job) -> None:
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     job.start(0, 1)
     until(lambda: "2 of 3" in job.stderr(0), what="the hub says who is missing")
     assert "rank 2" in job.stderr(0)
@@ -127,7 +121,7 @@ def test_a_member_that_never_comes_is_named_at_the_deadline(job: Job) -> None:
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_killed_launcher_takes_its_children_along_and_ends_the_job(job: Job, lost: int) -> None:
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     job.launchers[lost].kill()
     codes = job.codes()
     assert codes[lost] == 137
@@ -138,10 +132,10 @@ def test_a_killed_launcher_takes_its_children_along_and_ends_the_job(job: Job, l
 
 
 def test_a_killed_launcher_that_is_process_1_leaves_no_child(job: Job) -> None:
-    job.start(0, 2, flags=MANY)
+    job.hold(IN_A_PASS).start(0, 2)
     inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     job.launchers[1] = job.nodes.popen(
-        [*inside, sys.executable, "-m", "launcher", "run", *MANY], env=job.variables(1), stderr=subprocess.DEVNULL
+        [*inside, sys.executable, "-m", "launcher", "run", *FLAGS], env=job.variables(1), stderr=subprocess.DEVNULL
     )
     job.until_training()
     (process_1,) = psutil.Process(job.launchers[1].pid).children()
@@ -152,7 +146,7 @@ def test_a_killed_launcher_that_is_process_1_leaves_no_child(job: Job) -> None:
 
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_sigterm_to_one_member_ends_all_in_order(job: Job, stopped: int) -> None:
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     job.launchers[stopped].terminate()
     assert job.codes() == [143 if rank == stopped else 69 for rank in range(3)], job.stderr()
     for rank in range(3):
@@ -161,7 +155,7 @@ def test_sigterm_to_one_member_ends_all_in_order(job: Job, stopped: int) -> None
 
 
 def test_sigterm_to_all_ends_each_with_143(job: Job) -> None:
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     for launcher in job.launchers.values():
         launcher.terminate()
     assert job.codes() == [143, 143, 143], job.stderr()
@@ -169,7 +163,7 @@ def test_sigterm_to_all_ends_each_with_143(job: Job) -> None:
 
 @pytest.mark.parametrize("moment", range(12))
 def test_sigterm_at_any_early_moment_ends_with_143(job: Job, moment: int) -> None:
-    job.start(flags=MANY)
+    job.hold(IN_A_PASS).start()
     signs = [
         lambda: True,
         lambda: job.folder.joinpath("stderr-1").stat().st_size,
@@ -188,7 +182,7 @@ def test_sigterm_at_any_early_moment_ends_with_143(job: Job, moment: int) -> Non
 
 def test_deaf_children_get_the_grace_and_then_sigkill(job: Job) -> None:
     job.environment |= {"STANDIN_DEAF": "1", "LAUNCHER_STOP_GRACE": "2"}
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     job.launchers[1].terminate()
     assert job.codes() == [69, 143, 69], job.stderr()
     assert job.nothing_left()
@@ -196,7 +190,7 @@ def test_deaf_children_get_the_grace_and_then_sigkill(job: Job) -> None:
 
 def test_a_second_sigterm_ends_deaf_children_at_once(job: Job) -> None:
     job.environment |= {"STANDIN_DEAF": "1", "LAUNCHER_STOP_GRACE": "3600"}
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     for launcher in job.launchers.values():
         launcher.terminate()
     until(lambda: all(job.status(rank).get("phase") == "ending" for rank in range(3)))
@@ -207,7 +201,6 @@ def test_a_second_sigterm_ends_deaf_children_at_once(job: Job) -> None:
 
 
 def test_the_same_job_started_again_after_it_was_complete_does_nothing(job: Job) -> None:
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     assert job.start().codes() == [0, 0, 0], job.stderr()
     written = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/*")}
     assert job.start().codes() == [0, 0, 0], job.stderr()
@@ -216,7 +209,6 @@ def test_the_same_job_started_again_after_it_was_complete_does_nothing(job: Job)
 
 
 def test_a_new_job_of_the_same_name_trains_again(job: Job) -> None:
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     assert job.start().codes() == [0, 0, 0], job.stderr()
     written = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/*")}
     job.environment["LAUNCHER_JOB_ID"] = "job-2"
@@ -225,7 +217,6 @@ def test_a_new_job_of_the_same_name_trains_again(job: Job) -> None:
 
 
 def test_attempts_without_progress_are_counted_and_the_fifth_gives_the_job_up(job: Job) -> None:
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     attempts = job.output / ".launcher" / "job-1" / "attempts.json"
     assert job.start(0, 2).start(1, STANDIN_EXIT_AT="1:3").codes() == [69, 3, 69], job.stderr()
     assert json.loads(attempts.read_text())["without_progress"] == 1
@@ -237,12 +228,13 @@ def test_attempts_without_progress_are_counted_and_the_fifth_gives_the_job_up(jo
 
 def test_a_finished_pass_is_progress_and_a_stop_is_no_attempt(job: Job) -> None:
     attempts = job.output / ".launcher" / "job-1" / "attempts.json"
-    job.start(flags=MANY).until_training()
+    job.start_in_a_pass()
     job.launchers[2].terminate()
     job.codes()
+    job.release(IN_A_PASS)
     assert json.loads(attempts.read_text())["without_progress"] == 0
     attempts.write_text('{"without_progress": 4}')
-    job.start(flags=MANY, STANDIN_BATCH_SECONDS="0")
+    job.hold("pass-1").start()
     until(lambda: json.loads(attempts.read_text())["without_progress"] == 0, what="a pass")
     job.kill(1, "paddle_trainer")
     assert job.codes() == [69, 137, 69], job.stderr()
@@ -253,7 +245,7 @@ def test_a_stop_after_a_finished_pass_does_not_bring_older_attempts_back(job: Jo
     attempts = job.output / ".launcher" / "job-1" / "attempts.json"
     attempts.parent.mkdir(parents=True)
     attempts.write_text('{"without_progress": 4}')
-    job.start(flags=MANY, STANDIN_BATCH_SECONDS="0")
+    job.hold("pass-1").start()
     until(lambda: json.loads(attempts.read_text())["without_progress"] == 0, what="a pass")
     job.launchers[2].terminate()
     assert job.codes() == [69, 69, 143], job.stderr()
@@ -280,7 +272,6 @@ def test_values_with_spaces_quotes_and_shell_signs_arrive_as_they_are(job: Job) 
 def test_a_wrong_secret_is_refused_and_the_job_goes_on(job: Job) -> None:
     wrong = job.folder / "wrong"
     wrong.write_text("not the secret of this job")
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     job.start(0, 1)
     job.start(2, LAUNCHER_SECRET_FILE=str(wrong), LAUNCHER_PEER_TIMEOUT="3")
     assert job.code(2) == 75, job.stderr()
@@ -291,7 +282,6 @@ def test_a_wrong_secret_is_refused_and_the_job_goes_on(job: Job) -> None:
 
 def test_without_a_volume_logs_and_status_are_in_the_work_directory(job: Job) -> None:
     job.volume = None
-    job.environment |= {"STANDIN_BATCH_SECONDS": "0"}
     for rank in range(3):
         job.variables(rank)
         source = job.output.parent
@@ -312,7 +302,6 @@ def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job:
 
 
 def test_a_pod_that_comes_after_completion_ends_with_0_though_nobody_else_is_there(job: Job) -> None:
-    job.environment["STANDIN_BATCH_SECONDS"] = "0"
     assert job.start().codes() == [0, 0, 0], job.stderr()
     (job.output.parent / "1").rename(job.output.parent / "gone")  # nothing is staged any more, either
     job.start(1)

@@ -43,7 +43,6 @@ def split_job(network: TwoSwitches, tmp_path: Path) -> Job:
         LAUNCHER_MAX_RESTARTS="3",
         LAUNCHER_SILENCE=str(SILENCE),
         LAUNCHER_STOP_GRACE="2",
-        STANDIN_BATCH_SECONDS="0.05",
     )
 
 
@@ -64,7 +63,7 @@ def claims(job: Job) -> list[str]:
 def test_a_network_cut_in_two_stops_both_halves_and_once_healed_the_job_completes(
     split_job: Job, network: TwoSwitches
 ) -> None:
-    job = split_job.start(*NEAR, flags=SIX)
+    job = split_job.hold("pass-1").start(*NEAR, flags=SIX)
     time.sleep(OUT_OF_STEP)
     job.start(*FAR, flags=SIX)
     until_saved(job, 0)
@@ -77,6 +76,7 @@ def test_a_network_cut_in_two_stops_both_halves_and_once_healed_the_job_complete
     assert claims(job) == ["generation-0"]
     assert not saved(job, PASSES - 1)
     network.heal(*FAR)
+    job.release()
     assert job.codes(60) == [0] * job.size, job.stderr()
     assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert [one["number"] for one in history(job)] == [0, 1]
@@ -105,7 +105,7 @@ def test_a_cut_that_is_shorter_than_the_silence_ends_nothing(
     split_job.environment["LAUNCHER_SILENCE"] = str(LONGER)
     if not tries_often:
         split_job.program = ("-c", ON_AN_OLDER_KERNEL)
-    job = split_job.start(flags=("--num_passes=100000",)).until_training()
+    job = split_job.start_in_a_pass()
     ways = [(one, other) for near in NEAR for far in FAR for one, other in ((near, far), (far, near))]
     network.lose(*ways)
     lost = time.monotonic()
@@ -133,7 +133,7 @@ def test_a_survivor_that_aborts_is_not_taken_for_the_cause_while_a_peer_is_silen
 ) -> None:
     """Collective training on CPUs waits 30 s for a peer whose node has lost its power, and then aborts."""
     split_job.environment |= {"LAUNCHER_SILENCE": "120", "LAUNCHER_MAX_RESTARTS": "0"}
-    job = split_job.start(flags=("--num_passes=100000",)).until_training()
+    job = split_job.start_in_a_pass()
     others = [rank for rank in NEAR + FAR if rank != gone]
     network.lose(*((one, other) for rank in others for one, other in ((rank, gone), (gone, rank))))
     lost = time.monotonic()

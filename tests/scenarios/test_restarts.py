@@ -15,8 +15,8 @@ from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, l
 
 @pytest.fixture
 def going_on(job: Job) -> Job:
-    """A job that may start again, slow enough to be hit in a pass."""
-    job.environment |= {"LAUNCHER_MAX_RESTARTS": "5", "STANDIN_BATCH_SECONDS": "0.05"}
+    """A job that may start again."""
+    job.environment |= {"LAUNCHER_MAX_RESTARTS": "5"}
     return job
 
 
@@ -28,11 +28,12 @@ def loss(job: Job) -> float:
 def test_a_job_with_three_kills_ends_with_all_passes_and_a_model_as_good_as_an_undisturbed_one(
     going_on: Job, data_volume: Path, tmp_path: Path
 ) -> None:
-    job = going_on.start(flags=SIX)
+    job = going_on.hold("pass-1", "pass-2", "pass-3").start(flags=SIX)
     for number, (rank, program) in enumerate([(1, TRAINER), (0, PSERVER), (0, TRAINER)]):
         until_saved(job, number)
         job.kill(rank, program)
         until_generation(job, number + 1)
+        job.release(f"pass-{number + 1}")
     assert job.codes() == [0, 0, 0], job.stderr()
     assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     folder = tmp_path / "undisturbed"
@@ -44,14 +45,15 @@ def test_a_job_with_three_kills_ends_with_all_passes_and_a_model_as_good_as_an_u
 
 
 def test_logs_and_files_tell_the_history_of_the_job(going_on: Job) -> None:
-    job = going_on.start(flags=SIX)
+    job = going_on.hold("pass-2").start(flags=SIX)
     until_saved(job, 1)
     job.kill(2, TRAINER)
+    until_generation(job, 1)
+    job.release()
     assert job.codes() == [0, 0, 0], job.stderr()
     first, second = history(job)
     after = second["after_pass"]
-    assert (first["number"], first["after_pass"], second["number"]) == (0, None, 1)
-    assert after >= 1
+    assert (first["number"], first["after_pass"], second["number"], after) == (0, None, 1, 1)
     assert (first["first_cause"]["kind"], first["first_cause"]["rank"], first["first_cause"]["code"]) == (
         "trainer",
         2,
@@ -72,11 +74,12 @@ def test_logs_and_files_tell_the_history_of_the_job(going_on: Job) -> None:
 
 
 def test_nothing_is_copied_again(going_on: Job) -> None:
-    job = going_on.start(flags=SIX).until_training()
+    job = going_on.start_in_a_pass(flags=SIX)
     copied = {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
     job.kill(1, TRAINER)
     until_generation(job, 1)
     (job.folder / "volume" / "quick-start" / "1").rename(job.folder / "away")
+    job.release()
     assert job.codes() == [0, 0, 0], job.stderr()
     assert copied == {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
 
@@ -98,30 +101,30 @@ def test_a_code_that_says_do_not_retry_is_not_retried(going_on: Job, code: int) 
 
 def test_after_the_last_restart_a_failure_ends_the_job_with_its_own_code(going_on: Job) -> None:
     going_on.environment["LAUNCHER_MAX_RESTARTS"] = "1"
-    job = going_on.start(flags=SIX)
-    for number in range(2):
-        until_saved(job, number)
-        until_generation(job, number)
-        until(lambda: job.find(1, TRAINER))
-        job.kill(1, TRAINER)
+    job = going_on.hold("pass-1", "pass-2").start(flags=SIX)
+    until_saved(job, 0)
+    job.kill(1, TRAINER)
+    until_generation(job, 1)
+    job.release("pass-1")
+    until_saved(job, 1)
+    job.kill(1, TRAINER)
     assert job.codes() == [69, 137, 69], job.stderr()
 
 
 def test_the_whole_job_again_goes_on_and_never_writes_over_what_is_complete(going_on: Job) -> None:
-    job = going_on.start(flags=SIX, LAUNCHER_MAX_RESTARTS="0")
+    job = going_on.hold("pass-3").start(flags=SIX, LAUNCHER_MAX_RESTARTS="0")
     until_saved(job, 2)
     job.kill(1, TRAINER)
     assert job.codes() == [69, 137, 69], job.stderr()
     done = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/done")}
-    assert job.start(flags=SIX).codes() == [0, 0, 0], job.stderr()
+    assert job.release().start(flags=SIX).codes() == [0, 0, 0], job.stderr()
     assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
     assert [one["number"] for one in history(job)] == [0, 1]
 
 
 def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(going_on: Job) -> None:
-    job = going_on.start(flags=SIX, STANDIN_BATCH_SECONDS="0")
-    until_saved(job, PASSES - 1)
+    job = going_on.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     (job.output / ".launcher" / "job-1" / "complete").unlink()  # as if it had died just before the mark
     before = log(job, 0).count("Pass=")
@@ -131,7 +134,7 @@ def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(going_on: Jo
 
 
 def test_a_half_written_pass_is_kept_aside(going_on: Job) -> None:
-    job = going_on.start(flags=SIX, STANDIN_SAVE_SECONDS="0.5")
+    job = going_on.hold("pass-1-save").start(flags=SIX)
     until_saved(job, 0)
     half = job.output / "pass-00001"
     until(lambda: half.exists() and list(half.iterdir()), what=f"a half written pass\n{job.stderr()}")
@@ -147,7 +150,7 @@ def test_a_half_written_pass_is_kept_aside(going_on: Job) -> None:
 
 
 def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(going_on: Job) -> None:
-    job = going_on.start(flags=SIX, STANDIN_BATCH_SECONDS="0")
+    job = going_on.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     assert job.start(LAUNCHER_JOB_ID="job-2").codes() == [0, 0, 0], job.stderr()
     assert job.passes() == ["pass-00000", "pass-00001"]
@@ -157,7 +160,7 @@ def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(goi
 
 
 def test_a_job_that_is_told_to_stop_in_its_pause_stops(going_on: Job) -> None:
-    job = going_on.start(flags=SIX).until_training()
+    job = going_on.start_in_a_pass(flags=SIX)
     job.kill(1, TRAINER)
     until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())
     for launcher in job.launchers.values():
@@ -168,7 +171,7 @@ def test_a_job_that_is_told_to_stop_in_its_pause_stops(going_on: Job) -> None:
 
 def test_a_launcher_lost_in_the_pause_ends_a_job_that_waits_for_none(going_on: Job) -> None:
     going_on.environment["LAUNCHER_REJOIN_TIMEOUT"] = "0"
-    job = going_on.start(flags=SIX).until_training()
+    job = going_on.start_in_a_pass(flags=SIX)
     job.kill(1, TRAINER)
     until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())
     job.launchers[2].kill()
@@ -206,9 +209,9 @@ def test_what_a_server_said_that_died_before_the_gang_was_complete_is_in_its_log
     job = going_on
     counter = job.folder / "crashes"
     counter.write_text("3")  # as often as it is tried
-    job.start(1, flags=SIX, STANDIN_CRASHES_LEFT=str(counter), STANDIN_BATCH_SECONDS="0")
+    job.start(1, flags=SIX, STANDIN_CRASHES_LEFT=str(counter))
     until(lambda: "waiting up to 30 s for the gang" in job.stderr(1), what=job.stderr())
-    job.start(0, 2, flags=SIX, STANDIN_BATCH_SECONDS="0")
+    job.start(0, 2, flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     text = log(job, 1, "server.log")
     first, last = re.findall(r"^==== .* ====$", text, re.MULTILINE)

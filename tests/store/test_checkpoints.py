@@ -48,19 +48,19 @@ def test_only_passes_from_the_first_one_on_count(tmp_path: Path) -> None:
     save(tmp_path, 5, done=False)
     assert checkpoints.newest(str(tmp_path), 4) is None
     assert checkpoints.newest(str(tmp_path), 3) == 3
-    assert checkpoints.half_written(str(tmp_path), 5) == [5]
-    assert checkpoints.half_written(str(tmp_path), 4) == [4, 5]
+    assert checkpoints.incomplete(str(tmp_path), 5) == [5]
+    assert checkpoints.incomplete(str(tmp_path), 4) == [4, 5]
     assert checkpoints.all_from(str(tmp_path), 4) == [4, 5]
 
 
 def test_a_pass_is_half_written_until_it_is_done(tmp_path: Path) -> None:
     made = save(tmp_path, 2, done=False)
     (made / "done.tmp").touch()
-    assert checkpoints.half_written(str(tmp_path)) == [2]
-    assert not checkpoints.is_whole(str(tmp_path), 2)
+    assert checkpoints.incomplete(str(tmp_path)) == [2]
+    assert not checkpoints.is_complete(str(tmp_path), 2)
     (made / "done").touch()
-    assert checkpoints.half_written(str(tmp_path)) == []
-    assert checkpoints.is_whole(str(tmp_path), 2)
+    assert checkpoints.incomplete(str(tmp_path)) == []
+    assert checkpoints.is_complete(str(tmp_path), 2)
     assert checkpoints.all_from(str(tmp_path)) == [2]
 
 
@@ -78,13 +78,13 @@ def test_other_names_are_no_passes(tmp_path: Path, name: str) -> None:
     (tmp_path / name / "done").touch()
     assert checkpoints.newest(str(tmp_path)) is None
     assert checkpoints.all_from(str(tmp_path)) == []
-    assert checkpoints.half_written(str(tmp_path)) == []
+    assert checkpoints.incomplete(str(tmp_path)) == []
 
 
 def test_a_file_that_looks_like_a_pass_is_none_that_can_be_gone_on_after_and_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "pass-00004").write_text("no folder")
     assert checkpoints.newest(str(tmp_path)) is None
-    assert checkpoints.half_written(str(tmp_path)) == [4]
+    assert checkpoints.incomplete(str(tmp_path)) == [4]
     checkpoints.set_aside(str(tmp_path), [4], str(tmp_path / "aside"))
     assert (tmp_path / "aside" / "pass-00004").read_text() == "no folder"
 
@@ -92,13 +92,13 @@ def test_a_file_that_looks_like_a_pass_is_none_that_can_be_gone_on_after_and_is_
 def test_a_folder_that_does_not_exist_has_no_passes(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "nowhere")
     assert checkpoints.newest(nowhere) is None
-    assert checkpoints.half_written(nowhere) == []
+    assert checkpoints.incomplete(nowhere) == []
     assert checkpoints.all_from(nowhere) == []
 
 
 def test_a_folder_that_cannot_be_read_is_said_and_not_taken_for_empty(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("no folder")
-    for look in (checkpoints.newest, checkpoints.half_written, checkpoints.all_from):
+    for look in (checkpoints.newest, checkpoints.incomplete, checkpoints.all_from):
         with pytest.raises(Failure, match=f"cannot read {tmp_path}/output") as caught:
             look(str(tmp_path / "output"))
         assert caught.value.code == Exit.IO_FAILED
@@ -117,7 +117,7 @@ def test_a_pass_that_cannot_be_looked_at_is_not_taken_for_half_written(
         return stat(path, **more)
 
     monkeypatch.setattr("launcher.store.checkpoints.os.stat", fails)
-    for look in (checkpoints.newest, checkpoints.half_written):
+    for look in (checkpoints.newest, checkpoints.incomplete):
         with pytest.raises(Failure, match=f"cannot read {made}") as caught:
             look(str(tmp_path))
         assert caught.value.code == Exit.IO_FAILED
@@ -199,4 +199,4 @@ def test_a_pass_that_lost_its_content_with_the_power_does_not_count(
     place.mkdir()
     for name, content in {**files, "done": b""}.items():
         (place / name).write_bytes(content)
-    assert checkpoints.is_whole(str(tmp_path), 0) is whole
+    assert checkpoints.is_complete(str(tmp_path), 0) is whole

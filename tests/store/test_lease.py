@@ -33,15 +33,15 @@ class Hub:
 
     def __init__(self, leases: LeaseFiles, me: LeaseOwner, patience: float = 30.0) -> None:
         self.lost: list[Cause] = []
-        self.tenure = LeaseHolder(
+        self.lease = LeaseHolder(
             leases,
             silence=SILENCE,
             patience=patience,
             from_volume=self._from_volume,
             lost=self.lost.append,
         )
-        self.tenure.me = me
-        self.begins = self.tenure.begin
+        self.lease.me = me
+        self.acquire = self.lease.acquire
 
     async def _from_volume(self, work: Callable[[], T]) -> T:
         return await run_in_thread(work)
@@ -55,7 +55,7 @@ def leases(tmp_path: Path) -> LeaseFiles:
 @asynccontextmanager
 async def waiting(hub: Hub) -> AsyncIterator[asyncio.Task[bool]]:
     with logged() as messages:
-        task = asyncio.create_task(hub.begins())
+        task = asyncio.create_task(hub.acquire())
         await until(lambda: any("pod-1" in line for line in messages), "that it waits for the other")
         try:
             yield task
@@ -66,20 +66,20 @@ async def waiting(hub: Hub) -> AsyncIterator[asyncio.Task[bool]]:
 @in_loop
 async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: LeaseFiles) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
-    assert await first.begins()
+    assert await first.acquire()
     async with waiting(second) as task:
         await asyncio.sleep(2 * ONE.ends_within)  # the first one speaks
         assert not task.done()
         assert not first.lost
-        await first.tenure.leave()
-        leases.end("gang-1", 0)
+        await first.lease.stop_renewing()
+        leases.release("gang-1", 0)
         assert await asyncio.wait_for(task, ONE.ends_within / 2)
 
 
 @in_loop
 async def test_of_several_that_come_at_once_one_has_it(leases: LeaseFiles, caplog: pytest.LogCaptureFixture) -> None:
     hubs = [Hub(leases, replace(ONE, gang=f"gang-{number}", uid=f"uid-{number}")) for number in range(5)]
-    tasks = [asyncio.create_task(hub.begins()) for hub in hubs]
+    tasks = [asyncio.create_task(hub.acquire()) for hub in hubs]
     await until(lambda: len(caplog.messages) == 4, "that the others wait")
     assert sum(task.done() for task in tasks) == 1
     for task in tasks:
@@ -89,8 +89,8 @@ async def test_of_several_that_come_at_once_one_has_it(leases: LeaseFiles, caplo
 @in_loop
 async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(leases: LeaseFiles) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
-    await first.begins()
-    await first.tenure.leave()
+    await first.acquire()
+    await first.lease.stop_renewing()
     begun = time.monotonic()
     async with waiting(second) as task:
         await task
@@ -134,16 +134,16 @@ async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases
 async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(
     leases: LeaseFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await Hub(leases, ONE).begins()
+    await Hub(leases, ONE).acquire()
     again = Hub(leases, replace(ONE, gang="gang-3"))
-    assert await again.begins()
+    assert await again.acquire()
     assert not caplog.messages
 
 
 @in_loop
 async def test_whoever_finds_another_in_its_place_has_lost_it(leases: LeaseFiles) -> None:
     first = Hub(leases, ONE)
-    await first.begins()
+    await first.acquire()
     leases.take(1, OTHER)
     await until(lambda: first.lost, "that it is lost")
     assert [cause.kind for cause in first.lost] == ["taken over"]
@@ -154,8 +154,8 @@ async def test_whoever_finds_another_in_its_place_has_lost_it(leases: LeaseFiles
 async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: LeaseFiles) -> None:
     """A member that had lost its hub, by a connection that was reset, while that lived on."""
     first = Hub(leases, ONE)
-    await first.begins()
-    leases.end(ONE.gang, 2)
+    await first.acquire()
+    leases.release(ONE.gang, 2)
     await until(lambda: first.lost, "that it is lost")
     assert "a member has lost this hub" in first.lost[0].what
 
@@ -163,7 +163,7 @@ async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: LeaseF
 @in_loop
 async def test_who_must_still_run_for_a_while_is_waited_for_that_long(leases: LeaseFiles) -> None:
     leases.take(0, replace(ONE, ends_within=600))
-    leases.end(ONE.gang, 1.0)
+    leases.release(ONE.gang, 1.0)
     begun = time.monotonic()
     async with waiting(Hub(leases, OTHER)) as task:
         await asyncio.wait_for(task, 10)
@@ -175,10 +175,10 @@ async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for
     leases: LeaseFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = Hub(leases, replace(ONE, uid=""))
-    assert await hub.begins()
-    assert not await hub.begins(), "it has it already"
-    await hub.tenure.leave()
-    assert await hub.begins()
+    assert await hub.acquire()
+    assert not await hub.acquire(), "it has it already"
+    await hub.lease.stop_renewing()
+    assert await hub.acquire()
     assert not caplog.messages
 
 
@@ -192,14 +192,14 @@ async def test_a_lease_that_comes_when_nobody_waits_for_it_any_more_is_ended_wit
     slow = Slow("")
     slow._folder = leases._folder
     hub = Hub(slow, ONE)
-    task = asyncio.create_task(hub.begins())
+    task = asyncio.create_task(hub.acquire())
     await asyncio.sleep(0.2)
     task.cancel()
-    await hub.tenure.leave()
-    leases.end(ONE.gang, 0)
+    await hub.lease.stop_renewing()
+    leases.release(ONE.gang, 0)
     lease = leases.latest()
     assert lease is not None
-    assert lease.over
+    assert lease.is_released
 
 
 @in_loop
@@ -211,12 +211,12 @@ async def test_a_volume_that_keeps_no_times_by_themselves_is_written_to(
 
     monkeypatch.setattr(os, "utime", no_times)
     first = Hub(leases, ONE)
-    await first.begins()
+    await first.acquire()
     async with waiting(Hub(leases, OTHER)) as task:
         await asyncio.sleep(2 * ONE.ends_within)
         assert not task.done()
         assert not first.lost
-        await first.tenure.leave()
+        await first.lease.stop_renewing()
         await asyncio.wait_for(task, 3 * ONE.ends_within)
 
 
@@ -224,7 +224,7 @@ async def test_a_volume_that_keeps_no_times_by_themselves_is_written_to(
 @in_loop
 async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases: LeaseFiles, failing: str) -> None:
     class Away(LeaseFiles):
-        def speak(self, number: int, me: LeaseOwner) -> bool:
+        def renew(self, number: int, me: LeaseOwner) -> bool:
             if failing == "hangs":
                 time.sleep(2)
             if failing == "cannot start":
@@ -235,7 +235,7 @@ async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases
     away._folder = leases._folder
     first = Hub(away, ONE)
     begun = time.monotonic()
-    await first.begins()
+    await first.acquire()
     await until(lambda: first.lost, "that it is lost")
     assert time.monotonic() - begun >= SILENCE
     assert first.lost[0].kind == "volume"
@@ -245,9 +245,9 @@ async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases
 @in_loop
 async def test_the_silence_counts_from_the_last_word(leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Hub(leases, ONE)
-    await first.begins()
+    await first.acquire()
     await asyncio.sleep(1.5 * SILENCE)
-    monkeypatch.setattr(LeaseFiles, "speak", lambda *_: time.sleep(2))
+    monkeypatch.setattr(LeaseFiles, "renew", lambda *_: time.sleep(2))
     begun = time.monotonic()
     await until(lambda: first.lost, "that it is lost")
     assert time.monotonic() - begun > SILENCE / 2
@@ -258,7 +258,7 @@ async def test_a_volume_that_refuses_to_write_is_there_all_the_same(
     leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Hub(leases, ONE)
-    await first.begins()
+    await first.acquire()
     calls = []
 
     def full(path: str, *_: object) -> None:
@@ -273,7 +273,7 @@ async def test_a_volume_that_refuses_to_write_is_there_all_the_same(
 @in_loop
 async def test_a_lease_that_somebody_removed_is_taken_again(leases: LeaseFiles, tmp_path: Path) -> None:
     first = Hub(leases, ONE)
-    await first.begins()
+    await first.acquire()
     path = tmp_path / ".launcher/.leases/0"
     path.unlink()
     path.parent.rmdir()
@@ -283,10 +283,10 @@ async def test_a_lease_that_somebody_removed_is_taken_again(leases: LeaseFiles, 
 
 @in_loop
 async def test_who_waits_too_long_says_for_whom_and_what_to_do(leases: LeaseFiles) -> None:
-    await Hub(leases, ONE).begins()
+    await Hub(leases, ONE).acquire()
     for job, advice in (("job", "submitted twice"), ("job-2", "a name of its own")):
         with pytest.raises(Failure, match=advice) as failure:
-            await Hub(leases, replace(OTHER, job=job), patience=0.3).begins()
+            await Hub(leases, replace(OTHER, job=job), patience=0.3).acquire()
         assert failure.value.code == Exit.TIMED_OUT
         assert "pod-1 of job job" in failure.value.message
 
@@ -295,13 +295,13 @@ def test_a_lease_that_a_network_volume_does_not_list_yet_counts(
     leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases.take(0, ONE)
-    leases.end(ONE.gang, 0)
+    leases.release(ONE.gang, 0)
     leases.take(1, OTHER)
     monkeypatch.setattr(os, "listdir", lambda _: ["0", "0.over"])
     lease = leases.latest()
     assert lease is not None
     assert lease.holder == OTHER
-    assert not leases.speak(0, ONE)
+    assert not leases.renew(0, ONE)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"gang": 1}', b"\0\0\0", b"\xff\xfe"])
@@ -310,6 +310,6 @@ def test_a_lease_that_cannot_be_read_is_somebodys(leases: LeaseFiles, tmp_path: 
     (tmp_path / ".launcher/.leases/0").write_bytes(content)
     lease = leases.latest()
     assert lease is not None
-    assert not lease.over
+    assert not lease.is_released
     assert lease.holder.ends_within > 0
-    leases.end("", 0)
+    leases.release("", 0)

@@ -108,6 +108,10 @@ class Job:
                 )
         return self
 
+    def start_in_a_pass(self, *ranks: int, flags: tuple[str, ...] = FLAGS, **more: str) -> Job:
+        """Start these members, or all, and hold the training within its first pass."""
+        return self.hold(IN_A_PASS).start(*ranks, flags=flags, **more).until_training()
+
     def hold(self, *gates: str) -> Job:
         """Close these gates of the stand-in (tests/standin/README.md): its trainers wait there until `release`."""
         self.gates.mkdir(exist_ok=True)
