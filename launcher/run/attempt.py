@@ -1,4 +1,4 @@
-"""One start of this member's processes, from the first one to the end of the last."""
+"""One attempt: the processes of this member, from the start of the first one to the end of the last."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from launcher.run.start_order import StartOrder
 
 @dataclass(frozen=True)
 class TimerDue:
-    """A call whose time has come."""
+    """It is time for a delayed call."""
 
     call: Callable[[], None]
 
 
 class Attempt:
-    """What it tells is of no account once it is over."""
+    """One start of this member's processes. Events of a closed attempt are dropped."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Attempt:
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._events.later(seconds, TimerDue(call))
 
-    def over(self) -> None:
-        """Nothing is started any more, and nothing heard."""
+    def close(self) -> None:
+        """Start nothing any more, and drop all further events."""
         self.order.close()
         self.watchdog.close()
         self._events.close()
 
     async def end(self, grace: float, flush_within: float) -> Sequence[Process]:
-        """End everything. Gives those of which something is left, held by the kernel."""
-        self.over()
+        """End all processes. Return those of which something is left, held by the kernel."""
+        self.close()
         left = await self.supervisor.end(grace)
         await self.supervisor.close(flush_within)
         return left

@@ -1,4 +1,4 @@
-"""How many failed attempts the Job can take, in words: Kubernetes counts pods, and an attempt is N of them."""
+"""The Job's backoffLimit: how many failed attempts it allows. Kubernetes counts pods, and an attempt has N of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from launcher.model import Cause
 
 
 def describe(config: JobConfig) -> str | None:
-    """None where no Job of Kubernetes counts."""
+    """Describe how many failed attempts the Job can take. None where no Job counts pods."""
     limit, pods = (
         config.restarts.backoff_limit,
         1 if config.restarts.failure_policy else config.shape.count(config.role),
@@ -24,12 +24,15 @@ def describe(config: JobConfig) -> str | None:
 
 
 def counts_pod(config: JobConfig, code: int) -> bool:
-    """Whether the Job counts a pod that ends with this code: by our policy it does not count consequences."""
+    """Return whether the Job counts a pod that ends with this code. Our failure policy does not count consequences."""
     return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.restarts.failure_policy else ()))
 
 
 def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
-    """Why the Job of the other role is over with this cause. Without a volume or rights nobody could see it later."""
+    """Return why the Job of the other role is over with this cause, or None.
+
+    Known from the configuration: without a volume or rights this member could not see it later.
+    """
     if (
         config.restarts.backoff_limit != 0
         or not config.restarts.failure_policy

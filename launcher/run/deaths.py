@@ -1,4 +1,4 @@
-"""A dead process in words: how it died, why as far as anybody knows, and what to do where its log tells."""
+"""The cause that the death of a process is: how it died, why if that is known, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.processes.supervisor import Died
 
 
 def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
-    """What the gang is told of a death that ends the job."""
+    """Return the cause of a job that ends by this death."""
     process, code = death.process, paddle.program_exit_code(death.code, death.recent_lines)
     what = death.start_error or _how(process, code)
     if death.out_of_memory:

@@ -1,4 +1,4 @@
-"""What `run` would do here, for people: rank, roster, copies, each process. Starts nothing."""
+"""Describe what `run` would do here: rank, roster, copies, each process. Starts nothing."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from launcher.model import BOTH, Member, Process, Roster, member_folder, member_
 from launcher.run.join import copies, finder_settings
 from launcher.store.json_fields import place_fields
 
-# Variables that say how training runs. The rest of an environment may hold passwords: it is only counted.
+# Variables that say how training runs. All others may hold passwords, so that they are only counted.
 _SHOWN = ("JOB_", "TRAIN", "CONF_PADDLE_", "LAUNCHER_", "POD_", "PADDLE_", "FLAGS_", "GLOG_", "GLOO_", "NCCL_", "OMP_")
 _SHOWN_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
 
 def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *, discover: bool, as_json: bool) -> str:
-    """The plan as text or JSON, with placeholders for what only the peers can tell."""
+    """Return the plan as text or JSON, with placeholders for what only the peers can tell."""
     with shown_by(logging.NullHandler()):
-        rank, roster, job = asyncio.run(_asked(config)) if discover else _known(config)
+        rank, roster, job = asyncio.run(_ask_peers(config)) if discover else _known(config)
     plan = paddle.plan(config, flags, command, roster, rank)
     shown_rank = "<rank>" if rank is None else str(config.shape.number(rank))
     content = {
@@ -49,7 +49,7 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
 
 
 def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
-    """What the configuration alone tells: with static peers all of it, else the own number at best."""
+    """Return rank, roster and identity as far as the configuration alone tells them."""
     if config.members == 1:
         return 0, None, config.discovery.job_id
     if config.discovery.method != "static":
@@ -66,8 +66,8 @@ def _member(config: JobConfig, member: Member) -> dict[str, Any]:
     return {**asdict(member), **place_fields(member.rank, config.shape)}
 
 
-async def _asked(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
-    """What the peers tell, as soon as it would be enough to join."""
+async def _ask_peers(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
+    """Return rank, roster and identity as the peers tell them, as soon as it would be enough to join."""
     finder = make_finder(finder_settings(config))
     try:
         found = await finder.find()

@@ -1,7 +1,7 @@
-"""Whether a launcher answers: what a probe asks, without touching Paddle's ports or the gang's.
+"""The endpoint for probes: whether a launcher answers, without a connection to Paddle's ports or the gang's.
 
-The launcher's one loop answers on a socket file in its work directory, so an answer means that it decides and hears,
-whether it waits, trains or idles after the end.
+The launcher's event loop answers on a socket file in its work directory. So an answer means that the loop runs, whether
+the launcher waits, trains or idles after the end.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from launcher.errors import Exit, Failure
 
 _NAME = ".paddle-launcher.sock"
 _ANSWER = b"alive\n"
-_PATIENCE = 4.0  # seconds in all: less than the 5 that our probes give
-_AGAIN = 0.1
+_PATIENCE = 4.0  # seconds in all: less than the timeout of 5 of our probes
+_RETRY_AFTER = 0.1
 
 
 async def answer(workdir: str) -> asyncio.AbstractServer:
-    """Answer from now on."""
+    """Start to answer probes."""
     return await asyncio.start_unix_server(_answer, sock=await run_in_thread(_bind, os.path.join(workdir, _NAME)))
 
 
 def ask(workdir: str) -> None:
-    """Returns when the launcher answers; else the Failure says that it does not. One that starts just now gets time."""
+    """Return when the launcher answers. Raises Failure if it does not; a launcher that is starting gets some time."""
     path = os.path.join(workdir, _NAME)
     deadline = time.monotonic() + _PATIENCE
     while why := _refusal(path, deadline):
-        if time.monotonic() + _AGAIN > deadline:
+        if time.monotonic() + _RETRY_AFTER > deadline:
             advice = "is LAUNCHER_WORKDIR the same as for `run`?"
             raise Failure(Exit.TIMED_OUT, f"no launcher answers at {path}: {why}: {advice}")
-        time.sleep(_AGAIN)
+        time.sleep(_RETRY_AFTER)
 
 
 def _refusal(path: str, deadline: float) -> str:
-    """Empty when it answers."""
+    """Return why the launcher does not answer, or an empty text if it does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(max(deadline - time.monotonic(), _AGAIN))
+        asking.settimeout(max(deadline - time.monotonic(), _RETRY_AFTER))
         try:
             asking.connect(path)
             return "" if asking.recv(len(_ANSWER)) == _ANSWER else "it closed the connection"
@@ -48,7 +48,7 @@ def _refusal(path: str, deadline: float) -> str:
 
 
 def _bind(path: str) -> socket.socket:
-    """A file that an earlier launcher left is replaced. Off the loop: the work directory may be on a volume, too."""
+    """Replace the socket file of an earlier launcher. Blocks: the work directory may be on a volume."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -63,5 +63,5 @@ async def _answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
     try:
         await writer.drain()
     except ConnectionError:
-        pass  # whoever asked has gone
+        pass  # the probe has gone
     writer.close()

@@ -1,4 +1,4 @@
-"""Where one source of events is heard."""
+"""A closable producer for the event queue."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 
 
 class EventSource:
-    """Call it with an event. What comes after `close`, or is still queued by then, is forgotten."""
+    """Call it with an event. Events that come after `close`, or are still queued then, are dropped."""
 
     def __init__(self, queue: asyncio.Queue[tuple[EventSource, object]]) -> None:
         self._queue = queue
-        self.closed = False
+        self.is_closed = False
 
     def __call__(self, event: object) -> None:
         self._queue.put_nowait((self, event))
 
     def later(self, seconds: float, event: object) -> None:
-        """The same after a time."""
+        """Put the event into the queue after some seconds."""
         asyncio.get_running_loop().call_later(seconds, self, event)
 
     def close(self) -> None:
-        self.closed = True
+        self.is_closed = True

@@ -1,11 +1,11 @@
-"""The way from a configuration to a complete gang with everything in place, a line a step.
+"""Join a gang, from a configuration to the complete roster. The steps:
 
-    peers    where the hub is, or all live members
-    record   what the volume knows of this job: complete already, given up, its secret
-    gang     joined: the hub's roster is the roster; the own rank
-    staging  configuration and shard copied, as soon as the rank is known
+    peers    find the hub, or all live members
+    record   read from the volume whether the job is complete or given up, and its secret
+    gang     join the hub, whose roster has the rank of this member
+    staging  copy configuration and shard, as soon as the rank is known
 
-What happens on the way becomes events in a queue; `launcher.run.conductor` decides what follows from them.
+The results are events in a queue: `launcher.run.conductor` decides what follows.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
 
-_PROGRESS_EVERY = 30.0
+_REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
-_ASK_WITHIN = 3.0  # on a busy node the asking process takes seconds to start; but others, who have ended, fail the Job
-_HUB_FIRST = 2.0  # members wait this much longer than the hub, which tells them who is missing
+_ASK_WITHIN = 3.0  # seconds: enough for the child to start on a busy node; members that have ended fail the Job
+_HUB_FIRST = 2.0  # seconds that members wait longer than the hub, which tells them which members are missing
 
 T = TypeVar("T")
 
@@ -57,12 +57,12 @@ class Joined:
 
 @dataclass(frozen=True)
 class Staged:
-    """Configuration and shard are there."""
+    """Configuration and shard are copied."""
 
 
 @dataclass(frozen=True)
 class StepFailed:
-    """A step of the way failed."""
+    """A step failed."""
 
     step: CauseKind
     failure: Failure
@@ -74,7 +74,7 @@ class JobComplete:
 
 
 class Joining:
-    """One launcher's way. `begin` starts it; `stage` may come early, and comes at the latest with the rank."""
+    """One member's join. `begin` starts it. `stage` may come earlier, and comes at the latest with the rank."""
 
     def __init__(
         self,
@@ -95,37 +95,37 @@ class Joining:
         self._finder = factories.finder(finder_settings(config, rejoin=rejoin))
         self._deadline = 0.0
         self._staging: Staging | None = None
-        self._controller: str | None = None  # of the own role, where the identity is agreed at the join
+        self._controller: str | None = None  # of this member's role, where the join tells the job's identity
         self._other_role: OtherRole | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Set out. Whatever comes of it comes as an event."""
+        """Start to join. The result comes as an event."""
         self._deadline = time.monotonic() + patience(self._config, rejoin=self._rejoin)[0]
-        self._go(CauseKind.PEERS, self._walk())
+        self._run(CauseKind.PEERS, self._join_gang())
 
     def stage(self, rank: int | None) -> None:
-        """Begin to copy once the rank is known, and once only."""
+        """Start to copy, once the rank is known. Further calls do nothing."""
         if rank is None or self._staging is not None or self._staged:
             return
         config = self._config
         self._staging = self._make_staging(copies(config, rank), config.workdir, config.environment)
-        self._go(CauseKind.STAGING, self._copy(self._staging))
+        self._run(CauseKind.STAGING, self._copy(self._staging))
 
-    async def what_became_of(self, pod: str) -> str:
-        """What Kubernetes knows of a peer that was lost, as far as it answers in a moment; works after the end, too."""
+    async def ask_about(self, pod: str) -> str:
+        """Return what Kubernetes knows about a lost pod, or an empty text. Works after `end`."""
         try:
             return await wait_within(self._finder.describe_peer(pod), _ASK_WITHIN)
         except (asyncio.TimeoutError, Failure):
             return ""
 
     async def end(self) -> None:
-        """Give up what is still under way, with its children."""
+        """Cancel all steps, and end their children."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(self._finder.close(), *([self._staging.close()] if self._staging else []))
 
-    async def _walk(self) -> None:
+    async def _join_gang(self) -> None:
         await self._finder.start()
         await self._gang.listen()
         record = await self._open_record(await self._finder.identity())
@@ -152,7 +152,7 @@ class Joining:
         return await self._join(found, record, secret)
 
     async def _find(self, record: Record) -> Peers:
-        """Pods without numbers have the ranks of the gang before, if there was one."""
+        """Find the peers. Pods without numbers keep the ranks that they had in the gang before."""
         kept = await from_volume(self._config, record.kept_ranks) if self._config.members > 1 else {}
         found = await self._finder.find()
         members = self._finder.members()
@@ -174,13 +174,13 @@ class Joining:
         if self._other_role is not None and limit is not None:
             await self._other_role.count(limit, why)
 
-    async def _open_record(self, told: str | None) -> Record:
+    async def _open_record(self, identity: str | None) -> Record:
         config = self._config
         if config.role != BOTH:
-            self._controller = told
-        record = Record(config.output, None if self._controller else told, self._controller)
+            self._controller = identity
+        record = Record(config.output, None if self._controller else identity, self._controller)
         if self._config.job_path:
-            await from_volume(self._config, partial(_see_volume, self._config.job_path))
+            await from_volume(self._config, partial(_check_volume, self._config.job_path))
         await from_volume(self._config, record.open)
         if self._controller:
             number = None if config.discovery.rank is None else config.shape.number(config.discovery.rank)
@@ -210,9 +210,9 @@ class Joining:
         return None
 
     async def _join(self, found: Peers, record: Record, secret: bytes | None) -> tuple[Roster, int]:
-        """Until the gang is complete. Whoever the hub sends away, or does not hear, looks for peers again."""
-        progress = asyncio.ensure_future(self._tell_who_is_missing())
-        said = ""
+        """Join until the gang is complete. Find peers again after a refusal, or without an answer of the hub."""
+        reporting = asyncio.ensure_future(self._report_missing())
+        reported = ""
         try:
             while True:
                 hub = (found.hub, self._config.gang.port) if found.hub else None
@@ -224,28 +224,28 @@ class Joining:
                 try:
                     return await wait_within(joining, max(left, 0))
                 except JoinFailed as again:
-                    if again.reason != said:
+                    if again.reason != reported:
                         log.info(f"looking for peers again: {again.reason}")
-                    said = again.reason
+                    reported = again.reason
                     found = await self._find(record)
         except asyncio.TimeoutError:
             seconds, variable = patience(self._config, rejoin=self._rejoin)
             waited = f"waited {seconds:g} s ({variable}) for the gang"
-            raise Failure(Exit.TIMED_OUT, f"{waited}: {self._who_is_missing()}") from None
+            raise Failure(Exit.TIMED_OUT, f"{waited}: {self._missing()}") from None
         finally:
-            progress.cancel()
+            reporting.cancel()
 
-    async def _tell_who_is_missing(self) -> None:
-        """A line at each change, and every 30 s."""
-        told, told_at = "", time.monotonic()
+    async def _report_missing(self) -> None:
+        """Log which members are missing, at each change and every 30 s."""
+        reported, reported_at = "", time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_EVERY)
-            missing = self._who_is_missing()
-            if missing != told or time.monotonic() - told_at >= _PROGRESS_EVERY:
+            missing = self._missing()
+            if missing != reported or time.monotonic() - reported_at >= _REPORT_EVERY:
                 log.info(f"waiting for the gang: {missing}")
-                told, told_at = missing, time.monotonic()
+                reported, reported_at = missing, time.monotonic()
 
-    def _who_is_missing(self) -> str:
+    def _missing(self) -> str:
         missing = self._gang.missing()
         if missing is None:
             return f"the hub has not been reached; {self._finder.describe_missing(())}"
@@ -257,10 +257,10 @@ class Joining:
         await work.run()
         self._events(Staged())
 
-    def _go(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.ensure_future(self._as_event(step, work)))
+    def _run(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.ensure_future(self._report_failure(step, work)))
 
-    async def _as_event(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
+    async def _report_failure(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Failure as failure:
@@ -270,7 +270,7 @@ class Joining:
 
 
 async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
-    """What the work gives, which blocks as long as the volume does; Failure when that is too long."""
+    """Return the result of work that blocks as long as the volume does. Raises Failure if that is too long."""
     try:
         return await wait_within(run_in_thread(work), config.volume_timeout)
     except asyncio.TimeoutError:
@@ -282,14 +282,14 @@ async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
 
 
 def patience(config: JobConfig, *, rejoin: bool) -> tuple[float, str]:
-    """How long peers are waited for, and the variable that says so."""
+    """Return how many seconds to wait for peers, and the variable that says so."""
     if rejoin:
         return config.restarts.rejoin_timeout, "LAUNCHER_REJOIN_TIMEOUT"
     return config.discovery.timeout, "LAUNCHER_PEER_TIMEOUT"
 
 
 def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSettings:
-    """What finding peers needs of the configuration."""
+    """Return the part of the configuration that finding peers needs."""
     seconds, variable = patience(config, rejoin=rejoin)
     return FinderSettings(
         discovery=config.discovery.method,
@@ -314,30 +314,30 @@ def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSetting
 
 
 def trainers_here(config: JobConfig) -> int:
-    """How many trainers this member runs: none where it is a server only."""
+    """Return how many trainers this member runs."""
     return 0 if config.role == PSERVER else config.trainers_per_node
 
 
 def copies(config: JobConfig, rank: int | str) -> list[Copy]:
-    """What goes from the volume into the work directory, in the order of start.sh."""
+    """Return what is copied from the volume into the work directory, in the order of start.sh."""
     job = config.job_folder
     if job is None:
         return []
-    wanted = []
+    needed = []
     if config.train_config_dir:
         source = os.path.join(job, config.train_config_dir)
-        wanted.append(Copy(source, config.workdir, "configuration", job))
+        needed.append(Copy(source, config.workdir, "configuration", job))
     each = config.trainers_per_node
     for number in range(trainers_here(config)):
         trainer = rank * each + number if isinstance(rank, int) else rank
         source = os.path.join(job, str(trainer), "data")
         what = f"shard of {member_name(config.role, rank)}" if each == 1 else f"shard of trainer {trainer}"
-        wanted.append(Copy(source, config.data_folder(number), what, job, config.trainers))
-    return wanted
+        needed.append(Copy(source, config.data_folder(number), what, job, config.trainers))
+    return needed
 
 
-def _see_volume(path: str) -> None:
-    """A job's folder may be new; where the volume should be must not: it would be made in the container."""
+def _check_volume(path: str) -> None:
+    """Raise Failure where the volume is not mounted. A job's folder may be missing: it is made, on the volume."""
     if not os.path.isdir(path):
         raise Failure(
             Exit.NO_INPUT,
@@ -359,6 +359,6 @@ def _read_secret(path: str) -> bytes:
 
 
 def _unexpected(step: CauseKind, error: Exception) -> Failure:
-    """A fault of the launcher's own: the one case where a traceback helps."""
+    """Return the Failure for a fault of the launcher itself, with its traceback."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Failure(Exit.MASKED, f"a fault of the launcher itself in {str(step)!r}, please report it:\n{trace}")

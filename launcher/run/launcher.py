@@ -1,4 +1,4 @@
-"""One launcher as a process: what it is before its loop runs, and its exit code after it."""
+"""One launcher as a process: its set-up before the event loop runs, and its exit code."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
-    """Run one launcher and give its exit code. `received`: the signals that came so far.
+    """Run one launcher and return its exit code. `received`: the signals that came so far.
 
-    The caller ends the process without waiting for threads, which a stalled volume may hold.
+    The caller must end the process without waiting for threads, which a stalled volume may hold.
     """
     handle_ignored_signals()
     tag = secrets.token_hex(8)
@@ -63,10 +63,10 @@ async def _conduct(
     try:
         await endpoint.answer(config.workdir)
     except OSError as error:
-        log.warning(f"`paddle-launcher alive` will not be answered: {error}")
+        log.warning(f"`paddle-launcher alive` gets no answer: {error}")
     result = await conductor.conduct()
     await conductor.leave(result)
     if config.stay and result.code == Exit.COMPLETE:
         log.info("staying until told to stop (LAUNCHER_STAY)")
-        await conductor.told
+        await conductor.stop_requested
     return result

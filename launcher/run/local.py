@@ -1,4 +1,4 @@
-"""A whole gang on this machine: N launchers as processes of one network of their own, by the same code as in pods."""
+"""A whole gang on this machine: N launchers in one network namespace, with the same code as in pods."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
 _FOLLOWERS = frozenset({Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED})
-_FOLLOW_WITHIN = 10.0  # seconds for the others to end by themselves once one has failed: the gang takes 2 to 7
-_LAST_LINES = 2.0  # seconds for standard output to take what is left: its reader may have stopped
+_FOLLOW_WITHIN = 10.0  # seconds for the others to end by themselves after a failure: the gang takes 2 to 7
+_LAST_LINES = 2.0  # seconds for standard output to take the last lines: its reader may have stopped
 _PR_SET_PDEATHSIG = 1
 
 
@@ -40,18 +40,18 @@ def run(
     environment: Mapping[str, str],
     received: list[int],
 ) -> int:
-    """Start one launcher a node, show their lines with the rank in front, and end with the job's exit code."""
+    """Start one launcher per node, print their lines with the rank in front, and return the job's exit code."""
     places = [("lo", "127.0.0.1")] if nodes == 1 else netns.enter(nodes)
     with tempfile.TemporaryDirectory(prefix="paddle-launcher-") as folder:
         shared = _one_job({**environment, **own}, places, folder)
         told = [_one_node(shared, rank, *place, folder) for rank, place in enumerate(places)]
         grace = config.read(told[0], {}, programs=paddle.programs(command)).stop_grace
         words = [*flags, *(["--", *command] if command else [])]
-        return _see_through([_start(variables, words) for variables in told], received, grace)
+        return _wait_for_all([_start(variables, words) for variables in told], received, grace)
 
 
 def _one_job(given: Mapping[str, str], places: Sequence[tuple[str, str]], folder: str) -> dict[str, str]:
-    """What all members are told. Without an identity of the user's own each run is another job."""
+    """Return the variables of all members. Without an identity of the user's each run is a new job."""
     told = {
         **given,
         "CONF_PADDLE_GRADIENT_NUM": str(len(places)),
@@ -76,7 +76,7 @@ def _secret_file(folder: str) -> str:
 
 
 def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, folder: str) -> dict[str, str]:
-    """What one member is told. Where data is staged each has a work directory of its own, as pods do."""
+    """Return the variables of one member. Where data is staged, each member has its own work directory, as in a pod."""
     told = {
         **shared,
         "LAUNCHER_RANK": str(rank),
@@ -91,7 +91,7 @@ def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, f
 
 
 def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """A session of its own: Ctrl-C reaches the launchers through this process, once."""
+    """Start a launcher in its own process session, so that Ctrl-C reaches it through this process, once."""
     return subprocess.Popen(
         [*module_command("launcher"), "run", *words],
         env=told,
@@ -107,8 +107,8 @@ def _end_with_this_process() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def _see_through(launchers: Sequence[subprocess.Popen[bytes]], received: list[int], grace: float) -> int:
-    """Until the last one has ended. Signals go on to all of them."""
+def _wait_for_all(launchers: Sequence[subprocess.Popen[bytes]], received: list[int], grace: float) -> int:
+    """Wait until the last launcher has ended, forward signals to all, and return the job's exit code."""
 
     forwarded: list[int] = []
 
@@ -135,7 +135,7 @@ def _see_through(launchers: Sequence[subprocess.Popen[bytes]], received: list[in
 
 
 class _Ends:
-    """Waits until all have ended, also where some wait for one that has failed before it could tell them."""
+    """Wait until all launchers have ended. Stop those that wait for one that failed before it could tell them."""
 
     def __init__(self, launchers: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
         self._launchers = launchers
@@ -144,15 +144,15 @@ class _Ends:
         self._ends = select.poll()
         for fd in self._running:
             self._ends.register(fd, select.POLLIN)
-        self._codes: dict[int, int] = {}  # by rank, in the order of the ends
+        self._codes: dict[int, int] = {}  # by rank, in the order in which they ended
         self._deadline = math.inf  # for the others to end by themselves
-        self._told = False  # once only: a second signal would cut an orderly stop short
+        self._stopped = False  # once only: a second signal would cut an orderly stop short
 
     def wait(self, forwarded: Sequence[int]) -> list[int]:
-        """The exit codes in the order of the ends, as a shell shows them. `forwarded`: signals that all were sent."""
+        """Return the exit codes as a shell shows them, first end first. `forwarded`: signals sent to all launchers."""
         while self._running:
-            self._told = self._told or bool(forwarded)
-            waits = not self._told and self._deadline < math.inf
+            self._stopped = self._stopped or bool(forwarded)
+            waits = not self._stopped and self._deadline < math.inf
             ended = self._ends.poll(max(0.0, self._deadline - time.monotonic()) * 1000 if waits else None)
             for fd, _ in ended:
                 self._ended(fd)
@@ -167,12 +167,12 @@ class _Ends:
         code = self._launchers[rank].wait()
         code = code if code >= 0 else 128 - code
         self._codes[rank] = code
-        if code != Exit.COMPLETE:  # a follower may be first: the one it follows uses its grace
+        if code != Exit.COMPLETE:  # the first to end may follow another one, which still uses its grace
             within = _FOLLOW_WITHIN + (self._grace if code in _FOLLOWERS else 0)
             self._deadline = min(self._deadline, time.monotonic() + within)
 
     def _stop_the_others(self) -> None:
-        self._told = True
+        self._stopped = True
         failed = ", ".join(f"node {rank} with exit code {code}" for rank, code in self._codes.items() if code)
         others = sorted(self._running.values())
         for rank in others:
@@ -185,7 +185,7 @@ class _Ends:
 
 def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.Lock) -> None:
     assert launcher.stdout is not None
-    with launcher.stdout:  # closed when nobody reads ours any more: the launcher must not wait for us
+    with launcher.stdout:  # closed when our own output has no reader any more, so that the launcher does not wait
         for line in launcher.stdout:
             try:
                 with lock:
@@ -196,6 +196,6 @@ def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.L
 
 
 def _job_code(codes: Sequence[int]) -> int:
-    """The code of the member at fault, not of those who ended because of it: of several the first to end."""
+    """Return the code of the member at fault, not of those that ended because of it: of several, the first to end."""
     at_fault = [code for code in codes if code not in _FOLLOWERS]
     return next(iter(at_fault), max(codes))

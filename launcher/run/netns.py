@@ -1,7 +1,7 @@
-"""A network of this process's own, with a device and an address for each node: what Paddle v0 needs on one machine.
+"""A network namespace for several nodes on one machine, with a device and an address for each, as Paddle v0 needs.
 
-Without root it takes a user namespace. Paddle picks its address by device name, so each node gets an alias of the
-loopback device (`lo:1`) that holds an address of its own.
+Without root it also takes a user namespace. Paddle picks its address by device name, so each node gets an alias of the
+loopback device (`lo:1`) with an address of its own.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _FIRST_ADDRESS = ipaddress.IPv4Address("127.0.1.1")
 
 
 def enter(nodes: int) -> list[tuple[str, str]]:
-    """Move this process, which must have one thread only, into a network of its own.
+    """Move this process into a new network namespace, and return device and address of each node.
 
-    Gives the device and the address of each node.
+    Assumes that the process has one thread.
     """
     try:
         if os.geteuid() != 0 or not _unshare(_CLONE_NEWNET):
             _enter_with_user_namespace()
         _set_up("lo")
         return [_alias(f"lo:{node + 1}", str(_FIRST_ADDRESS + node)) for node in range(nodes)]
-    except OSError as error:  # some systems give a user namespace without any rights in it
+    except OSError as error:  # some systems make a user namespace without any rights in it
         raise Failure(
             Exit.CONFIG,
-            f"cannot make a network for the nodes: {error.strerror}: Paddle v0 needs an address and a device a node, "
+            f"cannot make a network for the nodes: {error.strerror}: Paddle v0 needs an address and a device per node, "
             "which takes a network namespace: run it as root with CAP_SYS_ADMIN, or where users may make user "
             "namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, "
             "user.max_user_namespaces)",

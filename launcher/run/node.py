@@ -1,4 +1,4 @@
-"""What this member knows of its part in the job; outlives the gangs that it is in, one after the other."""
+"""This member: what it knows of itself and of the job, over all of its sessions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LIVES = 30.0  # seconds after the last word of a gang, which speaks every 5 s
-_MARK_SEEN_WITHIN = 3.0  # a mark that the hub wrote may take a moment to be seen through a network volume
+_HOLDS_FOR = 30.0  # seconds after the last renewal of a lease, which is renewed every 5 s
+_MARK_SEEN_WITHIN = 3.0  # seconds: a network volume may show the hub's mark a moment later
 
 
 class Node:
-    """Who this member is, what it is to run, and what it keeps on the volume."""
+    """Who this member is, what it runs, and what it keeps on the volume.
+
+    lost: called with the cause when the hub has lost its lease, so that another gang may train
+    """
 
     def __init__(
         self,
@@ -45,20 +48,20 @@ class Node:
         self._config = config
         self._flags = flags
         self._command = command
-        self._lost = lost  # told why another gang may train by now
+        self._lost = lost
         self.rank: int | None = config.discovery.rank
-        self.name = config.own_name  # until the roster tells: a pod's host name may be another than the pod's
+        self.name = config.own_name  # the roster has the pod's name, which may differ from its host name
         self.first_plan = self._plan(None, None, FIRST)
         self.staged = False  # configuration and shard are copied
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # from the first join on
-        self.generations: Generations | None = None  # on the hub, also over several gangs
-        self._lease: LeaseHolder | None = None  # the same
+        self.generations: Generations | None = None  # on the hub
+        self._lease: LeaseHolder | None = None  # on the hub
         self._record: Record | None = None
         self._gang = ""
 
-    def take(self, joined: Joined, settings: GangSettings) -> None:
-        """The gang is complete: its roster says who this member is."""
+    def join(self, joined: Joined, settings: GangSettings) -> None:
+        """Take rank and name from the roster of the complete gang."""
         config, roster, rank = self._config, joined.roster, joined.rank
         me = roster.members[rank]
         self.rank = rank
@@ -71,7 +74,7 @@ class Node:
             log.info(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
         if rank == 0 and self.generations is None:
             self._lease = self._new_lease(joined.record.leases, settings) if joined.record.identity else None
-            self.generations = self._all_generations(joined.record, joined.history, me, settings)
+            self.generations = self._new_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
             self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
@@ -80,7 +83,7 @@ class Node:
         self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, config.shape)
 
     def plan(self, start: Start) -> Plan:
-        """The processes of one generation."""
+        """Return the processes of one generation."""
         return self._plan(self.roster, self.rank, start)
 
     def enter(self, phase: str) -> None:
@@ -88,11 +91,11 @@ class Node:
             self.journal.phase(phase)
 
     def cause(self, kind: CauseKind, what: str, code: int) -> Cause:
-        """A failure of this member."""
+        """Return a cause that is this member's."""
         return Cause(kind, self.rank, self.name, what, code)
 
-    async def leave_folder(self, within: float | None) -> None:
-        """Another gang may train into it, once nothing of this one runs: in so many seconds, if that is known."""
+    async def release_folder(self, within: float | None) -> None:
+        """Release the lease: the gang's last process ends within so many seconds. None: that is not known."""
         if self._lease is not None:
             await self._lease.stop_renewing()
         if within is None or self._record is None or not self._record.identity:
@@ -103,17 +106,19 @@ class Node:
             log.info(failure.message)
 
     async def another_trains(self) -> bool:
-        """Whether the folder is another gang's that lives: its files are not for this one to write."""
+        """Return whether another gang holds the folder and lives, so that this one must not write its files."""
         if self._record is None or not self._record.identity:
             return False
         try:
             lease = await self._from_volume(self._record.leases.latest)
         except Failure:
             return False
-        return lease is not None and not lease.is_released and lease.holder.gang != self._gang and lease.age < _LIVES
+        return (
+            lease is not None and not lease.is_released and lease.holder.gang != self._gang and lease.age < _HOLDS_FOR
+        )
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
-        """The hub is gone: whoever stands for it tells the next one."""
+        """Amend the history, if the hub is gone and this member stands for it."""
         if self._record is None or cause.rank != 0 or not outcome.stands_for(cause, self.rank):
             return
         try:
@@ -126,7 +131,7 @@ class Node:
             await run_in_thread(self._record.mark_complete)
 
     async def is_complete(self) -> bool:
-        """This member has trained and lost its hub: the mark on the volume tells whether all have."""
+        """Return whether the volume has the mark of completion. Asked by a member that has trained and lost its hub."""
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identity and (left := deadline - time.monotonic()) > 0:
@@ -141,11 +146,11 @@ class Node:
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
         return paddle.plan(self._config, self._flags, self._command, roster, rank, start)
 
-    def _all_generations(self, record: Record, history: History, me: Member, settings: GangSettings) -> Generations:
+    def _new_generations(self, record: Record, history: History, me: Member, settings: GangSettings) -> Generations:
         config = self._config
         saves = paddle.saves(config, self._flags, self._command)
         if saves is None and config.restarts.max_restarts:
-            log.info("no pass that is saved can be gone on after: each start begins at the beginning (docs/resume.md)")
+            log.info("no saved pass can be resumed from: each start begins at the beginning (docs/resume.md)")
         sees_passes = self.first_plan.shows_passes
         policy = RestartPolicy(
             config.restarts.max_restarts,

@@ -1,4 +1,4 @@
-"""The outcome, as everybody reads it: an exit code, a termination message, and status files on the volume."""
+"""The outcome of a member: from the first cause to its exit code, its text and its termination message."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ _TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts what is longer
 def outcome_of(
     cause: Cause | None, rank: int | None, *, told_to_stop: bool, shape: Shape, alone: str | None = None
 ) -> Outcome:
-    """How this launcher ends, from the first cause (None: the job is complete) and its own part in it.
+    """Return how this launcher ends.
 
-    `alone`: why the other role never comes again after this cause, so that this one must not wait for it.
+    cause: the first cause; None if the job is complete
+    told_to_stop: this launcher has received SIGTERM
+    alone: why the other role never comes again after this cause, so that this member must not wait for it
     """
     code = _exit_code(cause, rank, told_to_stop)
     if alone and cause and code == Exit.PEER_FAILED:
@@ -26,17 +28,17 @@ def outcome_of(
 
 
 def stands_for(cause: Cause, rank: int | None) -> bool:
-    """Whether this member speaks for the one at fault, which cannot: the hub does, or the lowest rank that lives."""
+    """Return whether this member reports the cause for a member that is gone: the hub does, or rank 1 for the hub."""
     return rank == (1 if cause.rank == 0 else 0)
 
 
 def is_blamed(cause: Cause, rank: int | None) -> bool:
-    """Whether this member's failure is the one to be seen: it leaves first, since Kubernetes blames who fails first."""
-    return _tells(cause, rank) and cause.kind is not CauseKind.STOPPED
+    """Return whether this member must leave first, since Kubernetes blames the first failed pod that it sees."""
+    return _shows(cause, rank) and cause.kind is not CauseKind.STOPPED
 
 
-def _tells(cause: Cause, rank: int | None) -> bool:
-    """Whether this member's exit code tells the cause; the others' only that it was a peer's."""
+def _shows(cause: Cause, rank: int | None) -> bool:
+    """Return whether this member's exit code shows the cause. The codes of all others only show that a peer failed."""
     if cause.kind is CauseKind.STALLED:
         return rank == 0
     if cause.kind is CauseKind.LOST:
@@ -53,7 +55,7 @@ def _exit_code(cause: Cause | None, rank: int | None, told_to_stop: bool) -> int
         return Exit.GIVEN_UP
     if cause.kind is CauseKind.PEERS:
         return cause.code
-    if not _tells(cause, rank):
+    if not _shows(cause, rank):
         return Exit.PEER_FAILED
     if cause.kind is CauseKind.LOST:
         return Exit.PEER_LOST
@@ -80,7 +82,7 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
 
 
 def termination_message(result: Outcome) -> bytes:
-    """The outcome and the last lines of what died, within what Kubernetes keeps: the oldest lines go first."""
+    """Return the outcome and the last lines of the dead process. The oldest lines are cut to Kubernetes's limit."""
     head = f"exit code {result.code}: {result.text}\n".encode(errors="backslashreplace")[:_TERMINATION_LIMIT]
     lines = [line.encode(errors="backslashreplace") + b"\n" for line in result.cause.tail] if result.cause else []
     while lines and len(head) + sum(map(len, lines)) > _TERMINATION_LIMIT:
@@ -89,7 +91,7 @@ def termination_message(result: Outcome) -> bytes:
 
 
 def write_termination_message(path: str, message: bytes) -> None:
-    """Only where Kubernetes made the file: elsewhere nobody reads it. Blocks: call it off the loop."""
+    """Write the message where Kubernetes has made the file for it. Blocks: call it off the loop."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
     except OSError:
@@ -97,6 +99,6 @@ def write_termination_message(path: str, message: bytes) -> None:
     try:
         os.write(descriptor, message)
     except OSError:
-        pass  # the same words are on standard error
+        pass  # standard error has the same text
     finally:
         os.close(descriptor)

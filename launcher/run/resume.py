@@ -57,7 +57,7 @@ class Generations:
         self._is_behind = False  # another gang of this job may have run generations meanwhile
         self._passes_are_ours = False  # passes of earlier jobs were moved aside
 
-    # ---- what happens to the generation that runs ----------------------------------------------------------------
+    # ---- what happens to the generation that runs --------------------------------------------------------------------
 
     def passed(self) -> None:
         """A pass is done."""
@@ -92,7 +92,7 @@ class Generations:
             self.history.without_progress = self._policy.without_progress
         self._written()
 
-    # ---- where the next generation starts ------------------------------------------------------------------------
+    # ---- where the next generation starts ----------------------------------------------------------------------------
 
     async def prepare(self, cause: Cause | None, roster: Roster) -> Start:
         """Claim the next generation, and return where it starts. Raises StartRefused or AlreadyComplete.
@@ -164,7 +164,7 @@ class Generations:
         resume = await self._newest_pass(saves)
         await self._set_aside(saves, checkpoints.incomplete, f"incomplete-{number}", "an unfinished attempt")
         if resume is not None:
-            log.info(f"goes on after pass {resume}, {pass_folder(saves.folder, resume)}")
+            log.info(f"resumes after pass {resume}, {pass_folder(saves.folder, resume)}")
         return resume
 
     async def _newest_pass(self, saves: Saves) -> int | None:

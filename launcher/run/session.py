@@ -1,4 +1,4 @@
-"""One gang as this member lives it: the way there, its turns, and the leaving. Another gang is another membership."""
+"""One session in a gang: join, run attempts, leave."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from launcher.run.join import Joined, Joining
 from launcher.run.node import Node
 from launcher.run.resume import Generations
 
-FAREWELL = 2.0  # what the end may take for logs and files, all together
+FLUSH_WITHIN = 2.0  # seconds for logs and files at the end, all together
 
 
 @dataclass(frozen=True)
 class AttemptEnded:
-    """Nothing runs any more of the turn before, but what the kernel holds."""
+    """The processes of the attempt before have ended, except those that the kernel holds."""
 
     left: Sequence[Process]
 
 
 @dataclass(frozen=True)
 class SessionEnded:
-    """The turn before the gang is to gather again has ended here; `cause` is why, with what is known by now."""
+    """This member has left the gang, to join again. `cause`: why, as far as it is known by now."""
 
     cause: Cause
-    processes: Sequence[Process]
+    left: Sequence[Process]  # processes that the kernel holds
 
 
 class Session:
-    """What is made anew for each gang and forgotten with it. `told` is done once a signal says stop."""
+    """What belongs to one gang, and ends with it. `stop_requested` is done once a signal asks this member to stop."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Session:
         node: Node,
         queue: asyncio.Queue[tuple[EventSource, object]],
         guardian: Guardian | None,
-        told: asyncio.Future[None],
+        stop_requested: asyncio.Future[None],
         factories: Factories,
         *,
         rejoin: bool,
@@ -55,7 +55,7 @@ class Session:
         self._node = node
         self._queue = queue
         self._guardian = guardian
-        self._told = told
+        self._stop_requested = stop_requested
         self._factories = factories
         self.events = EventSource(queue)
         self._settings = _settings(config)
@@ -67,109 +67,110 @@ class Session:
             prepare=self._prepare,
         )
         self.joining = Joining(config, self.gang, self.events, rejoin=rejoin, staged=node.staged, factories=factories)
-        self.joined = False  # from the roster to the leaving
+        self.joined = False  # from the complete roster until this member leaves
         self.begun: Begin | None = None
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
-        self._ending_turn: asyncio.Task[Sequence[Process]] | None = None  # the one before
+        self._ending_attempt: asyncio.Task[Sequence[Process]] | None = None  # the one before
         self._leaving: asyncio.Task[None] | None = None
-        self.turn = self._new_turn(0)
+        self.attempt = self._new_attempt(0)
         if node.staged:
             self.gang.report_staged()
 
     def join(self, joined: Joined) -> None:
-        """The gang is complete."""
+        """Take the roster of the complete gang."""
         self.joined = True
-        self._node.take(joined, self._settings)
+        self._node.join(joined, self._settings)
         if joined.rank == 0 and self._node.generations:
             self.generations.set_result(self._node.generations)
 
-    # ---- turns ---------------------------------------------------------------------------------------------------
+    # ---- attempts ----------------------------------------------------------------------------------------------------
 
-    def restart(self, turn: int, grace: float) -> None:
-        """End what runs here; TurnEnded comes when that is done."""
+    def restart(self, attempt: int, grace: float) -> None:
+        """End the processes of this attempt, and make the next one. AttemptEnded comes when they have ended."""
         self.place_early_logs()
         self.begun = None
-        self._end_turn(grace)
-        self.turn = self._new_turn(turn)
+        self._end_attempt(grace)
+        self.attempt = self._new_attempt(attempt)
 
     def place_early_logs(self) -> None:
-        """Of servers that started, and perhaps failed, before a generation began."""
+        """Place the logs of servers that started, and perhaps failed, before a generation began."""
         if self._node.journal and self.begun is None:
             mark = f"pod {self._node.name}, before a generation began"
-            self.turn.supervisor.set_log_folder(self._node.journal.folder, mark)
+            self.attempt.supervisor.set_log_folder(self._node.journal.folder, mark)
 
     async def end_children(self, grace: float) -> None:
-        """All of them, with those of the way and of the turn before."""
-        before = [self._ending_turn] if self._ending_turn else []
-        await asyncio.gather(self.joining.end(), self.turn.supervisor.end(grace), *before)
+        """End all child processes, with those that join and those of the attempt before."""
+        before = [self._ending_attempt] if self._ending_attempt else []
+        await asyncio.gather(self.joining.end(), self.attempt.supervisor.end(grace), *before)
 
-    def _new_turn(self, number: int) -> Attempt:
+    def _new_attempt(self, number: int) -> Attempt:
         watched = self._config.gang.stall_timeout > 0
         events = EventSource(self._queue)
-        turn = Attempt(number, events, self.gang, self._guardian, self._factories, watched=watched)
+        attempt = Attempt(number, events, self.gang, self._guardian, self._factories, watched=watched)
         if self._node.staged:
-            turn.order.staged()
-        if self._told.done():
-            turn.order.close()
-        return turn
+            attempt.order.staged()
+        if self._stop_requested.done():
+            attempt.order.close()
+        return attempt
 
-    def _end_turn(self, grace: float) -> asyncio.Task[Sequence[Process]]:
-        """And the one before, which may still be ending."""
-        before = [self._ending_turn] if self._ending_turn and not self._ending_turn.done() else []
-        self._ending_turn = asyncio.ensure_future(self._see_the_end(self.turn.end(grace, FAREWELL), *before))
-        return self._ending_turn
+    def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
+        """End this attempt. The one before it may still be ending."""
+        before = [self._ending_attempt] if self._ending_attempt and not self._ending_attempt.done() else []
+        self._ending_attempt = asyncio.ensure_future(self._report_end(self.attempt.end(grace, FLUSH_WITHIN), *before))
+        return self._ending_attempt
 
-    async def _see_the_end(self, *ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
+    async def _report_end(self, *ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
         left = [process for each in await asyncio.gather(*ends) for process in each]
         self.events(AttemptEnded(left))
         return left
 
-    # ---- the leaving ---------------------------------------------------------------------------------------------
+    # ---- leaving -----------------------------------------------------------------------------------------------------
 
     def leave(self, cause: Cause, grace: float, events: Callable[[SessionEnded], None]) -> None:
-        """End what runs here and close the gang, of which nothing is heard any more. When that is done comes Left."""
+        """End the processes and leave the gang, whose events are dropped from here. SessionEnded comes at the end."""
         self.joined = False
         self.place_early_logs()
         self.events.close()
-        self.turn.over()
-        self._leaving = asyncio.ensure_future(self._leave(cause, self._end_turn(grace), events))
+        self.attempt.close()
+        self._leaving = asyncio.ensure_future(self._leave(cause, self._end_attempt(grace), events))
 
     async def _leave(
         self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[SessionEnded], None]
     ) -> None:
-        told, *_ = await asyncio.gather(self.explained(cause), self._see_all_end(cause, ending), self.joining.end())
-        if told.kind is CauseKind.LOST or told != cause:
-            await self.explain_end(told)
-        events(SessionEnded(told, ending.result()))
+        explained, *_ = await asyncio.gather(self.explained(cause), self._end_gang(cause, ending), self.joining.end())
+        if explained.kind is CauseKind.LOST or explained != cause:
+            await self.explain_end(explained)
+        events(SessionEnded(explained, ending.result()))
 
     async def explain_end(self, cause: Cause) -> None:
-        """What the hub could not say any more, for the history, if that is how a generation has ended."""
+        """Amend the history, if a generation ended by this cause and its hub could not write it."""
         if self.begun is not None:
             await self._node.explain_end(self.begun.start.generation, cause)
 
-    async def _see_all_end(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
-        """Here, and then everywhere: another gang must find nothing of this one."""
+    async def _end_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
+        """Wait until all processes have ended, here and on all members. Another gang must find none of them."""
         await ending
         self.gang.report_stopped()
         await self.gang.wait_finished()
         if self._node.rank == 0 or cause.rank == 0:
-            await self._node.leave_folder(self.gang.remaining_run_time())
+            await self._node.release_folder(self.gang.remaining_run_time())
         await self.gang.close()
 
     async def explained(self, cause: Cause) -> Cause:
-        """A peer that was lost, or told to stop, cannot say why: one member asks those who may know."""
-        if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._told.done():
+        """Return the cause with what Kubernetes knows of a member that is gone. Only one member asks."""
+        if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._stop_requested.done():
             return cause
-        asked = asyncio.ensure_future(self.joining.what_became_of(cause.pod))
-        either: list[asyncio.Future[Any]] = [asked, self._told]  # all may be told to stop, one after the other
+        asked = asyncio.ensure_future(self.joining.ask_about(cause.pod))
+        # All members may be asked to stop, one after the other.
+        either: list[asyncio.Future[Any]] = [asked, self._stop_requested]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not asked.done():
             asked.cancel()
             return cause
-        became = asked.result()
-        return replace(cause, what=f"{cause.what}; Kubernetes says: {became}") if became else cause
+        answer = asked.result()
+        return replace(cause, what=f"{cause.what}; Kubernetes says: {answer}") if answer else cause
 
-    # ---- what the gang asks on the hub ---------------------------------------------------------------------------
+    # ---- decisions of the hub ----------------------------------------------------------------------------------------
 
     def _judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         if cause.kind is CauseKind.STALLED and self.begun:
@@ -177,7 +178,7 @@ class Session:
         return self.generations.result().judge(cause) if self.generations.done() else (cause, Verdict.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
-        generations = await asyncio.shield(self.generations)  # whoever stops waiting must not end it
+        generations = await asyncio.shield(self.generations)  # cancelling this wait must not cancel it
         assert self._node.roster is not None
         return await generations.prepare(cause, self._node.roster)
 

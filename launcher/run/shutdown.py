@@ -1,4 +1,4 @@
-"""The end of a launcher: the outcome told to everybody, and written down."""
+"""The last two seconds of a launcher: report the outcome, and write what is still to be written."""
 
 from __future__ import annotations
 
@@ -13,67 +13,67 @@ from launcher.errors import FOR_GOOD
 from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import backoff_limit, outcome
 from launcher.run.node import Node
-from launcher.run.session import FAREWELL, Session
+from launcher.run.session import FLUSH_WITHIN, Session
 
 log = logging.getLogger(__name__)
 
 
 async def leave(result: Outcome, config: JobConfig, node: Node, session: Session, held: Cause | None) -> None:
-    """Tell everybody and write what is still to be written, within a bound that a stalled volume cannot move.
+    """Report the outcome to the gang, Kubernetes and the other role, and on the volume. Bounded: a volume may stall.
 
-    `held` is a failure that no gang could be told of.
+    held: a failure that could not be reported, since there was no gang
     """
     if session.generations.done() and result.cause is None:
         session.generations.result().complete()
-    supervisor = session.turn.supervisor
-    leaving = node.leave_folder(_may_run_for(result, node, session))
+    supervisor = session.attempt.supervisor
+    releasing = node.release_folder(_may_run_for(result, node, session))
     if node.journal is None:
         supervisor.set_log_folder(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
-    elif node.journal.begun or not await _is_soon(node.another_trains()):
+    elif node.journal.begun or not await _answer_in_time(node.another_trains()):
         session.place_early_logs()
         node.journal.ended(result)
     message = outcome.termination_message(result)
-    said = f"exit code {result.code}: {result.text}"
-    others = []
+    summary = f"exit code {result.code}: {result.text}"
+    marks = []
     if result.code in FOR_GOOD:
-        others.append(session.joining.mark_failed_for_good(said))
+        marks.append(session.joining.mark_failed_for_good(summary))
     elif backoff_limit.counts_pod(config, result.code):
-        others.append(session.joining.count_failed_pod(said))
-    farewells = [
+        marks.append(session.joining.count_failed_pod(summary))
+    last_steps = [
         session.gang.close(),
         *([session.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),
-        supervisor.close(FAREWELL),
+        supervisor.close(FLUSH_WITHIN),
         run_in_thread(outcome.write_termination_message, config.termination_log, message),
-        _leave_volume(node, leaving),
-        *others,
+        _leave_volume(node, releasing),
+        *marks,
     ]
-    await asyncio.wait([asyncio.ensure_future(farewell) for farewell in farewells], timeout=FAREWELL + 0.5)
-    log.info(said)  # behind what all these had to say: whoever looks at one line looks at the last
+    await asyncio.wait([asyncio.ensure_future(step) for step in last_steps], timeout=FLUSH_WITHIN + 0.5)
+    log.info(summary)  # the last line, after those of all steps
 
 
-async def _leave_volume(node: Node, leaving: Awaitable[None]) -> None:
-    """Another gang may read these files as soon as it has the folder."""
+async def _leave_volume(node: Node, releasing: Awaitable[None]) -> None:
+    """Flush the files first: another gang may read them as soon as it has the folder."""
     if node.journal:
-        await run_in_thread(node.journal.flush, FAREWELL)
-    await leaving
+        await run_in_thread(node.journal.flush, FLUSH_WITHIN)
+    await releasing
 
 
 def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:
-    """Of this gang, as far as this member can know: the hub does; and the others where the hub is dead."""
+    """Return within how many seconds the last process of this gang ends, or None if this member cannot know."""
     cause = result.cause
     hub_is_dead = cause is not None and cause.rank == 0 and cause.kind is CauseKind.LOST and not cause.silent
     return session.gang.remaining_run_time() if node.rank == 0 or hub_is_dead else None
 
 
-async def _is_soon(so: Awaitable[bool]) -> bool:
-    """Whether it is so, as far as the volume answers in a moment."""
+async def _answer_in_time(answer: Awaitable[bool]) -> bool:
+    """Return the answer of the volume, or False if it takes too long."""
     try:
-        return await wait_within(so, FAREWELL / 2)
+        return await wait_within(answer, FLUSH_WITHIN / 2)
     except asyncio.TimeoutError:
         return False
 
 
 def _folder_without_rank(config: JobConfig, held: Cause | None) -> str | None:
-    """Where the log of a server goes that failed before there was a gang; nowhere if it did not fail."""
+    """Return the folder for the log of a server that failed before there was a gang, or None if it did not fail."""
     failed = held is not None and held.kind is CauseKind.PSERVER
     return os.path.join(config.output, f"pod_{config.own_name}") if failed else None

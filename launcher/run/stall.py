@@ -1,6 +1,6 @@
-"""The watchdog's part on each member, a turn long: whether its trainers print, and the evidence when nobody's do.
+"""The watchdog of one attempt on each member: reports that its trainers print, and collects evidence of a stall.
 
-When a job counts as stalled is decided on the hub (`launcher.gang.stall`).
+The hub decides when the job counts as stalled (`launcher.gang.stall`).
 """
 
 from __future__ import annotations
@@ -30,53 +30,56 @@ _WRITE_WITHIN = 3.0
 
 
 class Watchdog:
-    """`printed` may be called from any thread, everything else on the loop. `last_line` is what a trainer said last."""
+    """`printed` may be called from any thread, everything else on the loop.
 
-    def __init__(self, turn: int, gang: Gang, last_line: Callable[[], str]) -> None:
-        self._turn = turn
+    last_line: returns the last line of a trainer
+    """
+
+    def __init__(self, attempt: int, gang: Gang, last_line: Callable[[], str]) -> None:
+        self._attempt = attempt
         self._gang = gang
         self._last_line = last_line
         self._loop = asyncio.get_running_loop()
-        self._every = 0.0  # off
-        self._next = 0.0
+        self._report_every = 0.0  # 0: no reports
+        self._next_report = 0.0
         self._printed_at = 0.0
-        self._due = False  # to tell of what was printed
+        self._is_due = False  # a report of what was printed
         self._collecting: asyncio.Task[None] | None = None
 
     def train(self, stall: float) -> None:
-        """Trainers start. 0: nobody asks whether they print."""
-        self._every = stall / PROGRESS_REPORTS
+        """Trainers start. `stall` is the hub's timeout: 0 means that no reports are wanted."""
+        self._report_every = stall / PROGRESS_REPORTS
 
     def printed(self) -> None:
         """A trainer has just printed something."""
         self._printed_at = time.monotonic()
-        if self._every and not self._due:
-            self._due = True
+        if self._report_every and not self._is_due:
+            self._is_due = True
             try:
-                self._loop.call_soon_threadsafe(self._tell)
+                self._loop.call_soon_threadsafe(self._report)
             except RuntimeError:
                 pass  # the loop has ended
 
-    def _tell(self) -> None:
-        """At once after a while of silence, else when it is time again."""
+    def _report(self) -> None:
+        """Report progress: at once after a silence, else when the next report is due."""
         now = time.monotonic()
-        if now < self._next:
-            self._loop.call_at(self._next, self._tell)
+        if now < self._next_report:
+            self._loop.call_at(self._next_report, self._report)
             return
-        self._due = False
-        self._next = now + self._every
+        self._is_due = False
+        self._next_report = now + self._report_every
         line = next(iter(paddle.hide_environment((self._last_line(),))), "")
-        self._gang.report_progress(self._turn, self._printed_at, line)
+        self._gang.report_progress(self._attempt, self._printed_at, line)
 
     def collect(
         self, subjects: Sequence[Subject], peers: Mapping[str, str], path: str, head: str, *, show: bool
     ) -> None:
-        """Write down what all children do, and say when it is done. `show`: on standard error, too, which is kept."""
+        """Write evidence of what all children do to a file, and report to the hub. `show`: log it as well."""
         self._collecting = asyncio.ensure_future(self._collect(subjects, peers, path, head, show))
 
     def close(self) -> None:
-        """This turn is over."""
-        self._every = 0.0
+        """End the watchdog: its attempt is over."""
+        self._report_every = 0.0
         if self._collecting is not None:
             self._collecting.cancel()
 
@@ -96,16 +99,16 @@ class Watchdog:
         except Failure as failure:
             problem = failure.message
         log.info(problem or f"what the processes are doing is written to {path}")
-        self._gang.report_collected(self._turn, found.processes, not problem)
+        self._gang.report_collected(self._attempt, found.processes, not problem)
 
 
 def file_name(generation: int) -> str:
-    """Of the evidence, in the member's folder."""
+    """Return the name of the evidence file in the member's folder."""
     return f"stalled-{generation}.txt"
 
 
 def names(roster: Roster, shape: Shape) -> dict[str, str]:
-    """Of the members, by each of their addresses."""
+    """Return the members' names by each of their addresses."""
     return {
         address: shape.name(rank)
         for rank, member in enumerate(roster.members)
@@ -114,7 +117,7 @@ def names(roster: Roster, shape: Shape) -> dict[str, str]:
 
 
 def with_place(cause: Cause, config: JobConfig, generation: int) -> Cause:
-    """The cause, with where all the evidence is."""
+    """Return the cause, amended by where the evidence is."""
     place = os.path.join(config.output, "*", file_name(generation)) if config.job_folder else "see the log of each pod"
     return replace(cause, what=f"{cause.what}; what each process was doing: {place}")
 

@@ -1,4 +1,4 @@
-"""In which order the processes of one turn start on this member, and what the gang is told of that."""
+"""The order in which the processes of one attempt start on this member."""
 
 from __future__ import annotations
 
@@ -14,127 +14,128 @@ LED_WITHIN = 15.0  # for the first trainer to listen: importing paddle and makin
 
 
 class StartOrder:
-    """Servers first; then, where the plan says so, the trainer that all others find each other by; then all trainers.
+    """Start servers first, then the trainer that leads where the plan has one, then all trainers. Report to the gang.
 
-    `start` starts a process. `later` calls something after a time, unless the turn is over by then.
+    start: starts a process
+    later: calls something after some seconds, unless the attempt is over by then
     """
 
     def __init__(
         self,
         gang: Gang,
-        turn: int,
+        attempt: int,
         start: Callable[[Process], None],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._gang = gang
-        self._turn = turn
+        self._attempt = attempt
         self._start = start
         self._later = later
         self._make_plan: Callable[[], Plan] | None = None
-        self.plan: Plan | None = None  # the one that holds
-        self._serving = False  # servers are started
+        self.plan: Plan | None = None  # known from `begin` on
+        self._serves = False  # servers are started
         self._staged = False
         self._may_lead = False
         self._may_train = False
-        self._led = False
+        self._leads = False
         self._trains = False
-        self._unserved = 0
-        self._untrained = 0
-        self._closed = False
+        self._not_listening = 0  # processes
+        self._training = 0  # trainers that have not ended
+        self._is_closed = False
 
-    # ---- what has happened ---------------------------------------------------------------------------------------
+    # ---- what has happened -------------------------------------------------------------------------------------------
 
     def serve_early(self, plan: Plan) -> None:
-        """Start servers that need no roster. The plan that holds comes with `begin`."""
+        """Start servers that need no roster. `begin` brings the final plan."""
         if plan.early:
             self._serve(plan)
 
     def begin(self, make_plan: Callable[[], Plan]) -> None:
-        """All is known that the plan depends on, but for what is still being copied."""
+        """Take the plan of this generation. `make_plan` is called again once everything is copied."""
         self._make_plan = make_plan
         self.plan = make_plan()
-        self._untrained = len(self.plan.trainers)
-        self._go_on()
+        self._training = len(self.plan.trainers)
+        self._proceed()
 
     def staged(self) -> None:
-        """What is copied is here."""
+        """Configuration and shard of this member are copied."""
         self._staged = True
-        self._go_on()
+        self._proceed()
 
     def lead(self) -> None:
-        """It is everywhere."""
+        """All members have copied theirs."""
         self._may_lead = True
-        self._go_on()
+        self._proceed()
 
     def train(self) -> None:
-        """And every server serves."""
+        """All members have copied theirs, and every server listens."""
         self._may_train = True
-        self._go_on()
+        self._proceed()
 
     def served(self) -> None:
-        """One more process listens on all its ports."""
-        self._unserved -= 1
-        if not self._unserved:
-            self._gang.report_serving(self._turn)
+        """One more process listens on all of its ports."""
+        self._not_listening -= 1
+        if not self._not_listening:
+            self._gang.report_serving(self._attempt)
 
     def trainer_done(self) -> None:
-        """A trainer has ended with 0."""
-        if self._led:
-            self._unled("has ended without having listened")
-        self._untrained -= 1
-        if not self._untrained:
-            self._gang.report_trained(self._turn)
+        """A trainer has ended with exit code 0."""
+        if self._leads:
+            self._stop_leading("has ended without having listened")
+        self._training -= 1
+        if not self._training:
+            self._gang.report_trained(self._attempt)
 
     def close(self) -> None:
-        """Nothing is started any more."""
-        self._closed = True
+        """Start nothing any more."""
+        self._is_closed = True
 
-    # ---- what follows --------------------------------------------------------------------------------------------
+    # ---- what follows ------------------------------------------------------------------------------------------------
 
     @property
-    def done(self) -> bool:
-        """Whether all trainers have ended."""
-        return self._trains and not self._untrained
+    def all_trained(self) -> bool:
+        """Whether all trainers of this member have ended."""
+        return self._trains and not self._training
 
-    def _go_on(self) -> None:
-        if self._closed or self.plan is None:
+    def _proceed(self) -> None:
+        if self._is_closed or self.plan is None:
             return
-        if not self._serving and (self.plan.early or self._staged):
+        if not self._serves and (self.plan.early or self._staged):
             self._serve(self.plan)
-        if self.plan.leads and self._may_lead and not self._led:
+        if self.plan.leads and self._may_lead and not self._leads:
             self._lead(self.plan)
         if self._may_train and not self._trains:
             self._train()
 
     def _serve(self, plan: Plan) -> None:
-        """A member serves once its servers do, and the trainer that all others find each other by."""
-        self._serving = True
-        self._unserved = sum(bool(process.ports) for process in (*plan.servers, *plan.trainers))
+        """Start the servers. The member serves once they listen, and the leading trainer as well."""
+        self._serves = True
+        self._not_listening = sum(bool(process.ports) for process in (*plan.servers, *plan.trainers))
         for server in plan.servers:
             self._start(server)
-        if not self._unserved:
-            self._gang.report_serving(self._turn)
+        if not self._not_listening:
+            self._gang.report_serving(self._attempt)
 
     def _lead(self, plan: Plan) -> None:
-        """Others would only try in vain, every 3 s, as long as the first trainer does not listen."""
+        """Start the first trainer alone: until it listens, the others would only fail to connect, every 3 s."""
         log.info("everything is copied: the first trainer starts, the others once it listens")
-        self._led = True
+        self._leads = True
         self._start(plan.trainers[0])
-        self._later(LED_WITHIN, lambda: self._unled(f"does not listen within {LED_WITHIN:g} s"))
+        self._later(LED_WITHIN, lambda: self._stop_leading(f"does not listen within {LED_WITHIN:g} s"))
 
-    def _unled(self, why: str) -> None:
-        """A program of another kind may never listen; trying in vain harms nobody."""
-        if self._unserved:
+    def _stop_leading(self, why: str) -> None:
+        """Let the others start, since a program of another kind may never listen."""
+        if self._not_listening:
             log.info(f"the first trainer {why}: the others start without that")
-            self._unserved = 0
-            self._gang.report_serving(self._turn)
+            self._not_listening = 0
+            self._gang.report_serving(self._attempt)
 
     def _train(self) -> None:
-        """The plan is made again: what was copied meanwhile says which configuration there is."""
+        """Start all trainers, by a new plan: the configuration was copied since the last one was made."""
         assert self._make_plan is not None
         self._trains = True
         plan = self._make_plan()
-        for trainer in plan.trainers[1 if self._led else 0 :]:
+        for trainer in plan.trainers[1 if self._leads else 0 :]:
             self._start(trainer)
         if not plan.trainers:
-            self._gang.report_trained(self._turn)  # nothing is left to train here, or the others do it
+            self._gang.report_trained(self._attempt)  # this member has nothing to train

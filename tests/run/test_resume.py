@@ -368,7 +368,7 @@ def test_a_generation_goes_on_after_the_newest_whole_pass(world: World, caplog: 
     for number in range(3):
         world.save(number)
     assert world.fails() == Start(1, 2)
-    assert caplog.messages == [f"goes on after pass 2, {world.output}/pass-00002"]
+    assert caplog.messages == [f"resumes after pass 2, {world.output}/pass-00002"]
     assert len(world.passes()) == 3
 
 
@@ -397,7 +397,7 @@ def test_without_a_whole_pass_it_begins_at_the_beginning(world: World, caplog: p
     world.save(0, done=False)
     assert world.fails() == Start(1, None)
     assert world.passes() == []
-    assert not any("goes on" in line for line in caplog.messages)
+    assert not any("resumes" in line for line in caplog.messages)
 
 
 def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(

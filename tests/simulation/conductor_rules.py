@@ -127,7 +127,7 @@ def a_second_signal_ends_all_children_at_once(tale: Tale) -> None:
 
 # ---- before the join -------------------------------------------------------------------------------------------------
 
-HELD = "waiting up to 30 s for the gang, to tell it"
+HELD = "waiting up to 30 s for the gang, to report it"
 
 
 def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
@@ -149,7 +149,7 @@ def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
 
 def of_one_gang(tale: Tale) -> Iterator[tuple[Pod, list[Pod], list[tuple[Entry, dict[str, Any]]]]]:
     """Of each job with one gang only, the hub, the others, and all that the hub says and hears, in order."""
-    gathers = any("for who takes its place" in entry.text for entry in tale.scene.entries)
+    gathers = any("for a pod that takes its place" in entry.text for entry in tale.scene.entries)
     if gathers or not tale.undisturbed() or any(pod.starts for pod in tale.pods):
         return
     for job in tale.scene.jobs:
@@ -357,7 +357,7 @@ def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
     """By who ends it and leaves: another gang may read these files from then on. What is the launchers' own may be."""
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod and entry.kind in ("file", "said")]
-        if pod.result is None or any("for who takes its place" in entry.text for entry in own):
+        if pod.result is None or any("for a pod that takes its place" in entry.text for entry in own):
             continue
         files = [entry.text for entry in own if entry.kind == "file"]
         ended = [number for number, path in enumerate(files) if path.endswith(".over")]
