@@ -1,7 +1,7 @@
 # make demo: a real training on this machine.  make test: the tests.  Both install what they need.
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= 2
+JOBS ?= 4
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NEWEST_PYTHON_2.6.2 := 12
@@ -33,7 +33,7 @@ demo: $(VENV)-paddle-2.6.2/.installed
 	$(VENV)-paddle-2.6.2/bin/python examples/quick_start/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/wheels
+	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels
 
 # With Paddle's own wheels for CPUs: two environments, 330 MB to download, 1.5 GB on the disk.
 test-paddle: $(INSTALLED) $(VENV)-paddle-2.6.2/.installed $(VENV)-paddle-3.3.1/.installed

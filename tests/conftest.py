@@ -17,6 +17,11 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(_number, signal.SIG_DFL)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin the slow tests first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def data_volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A volume with the shards of three trainers. Not to be written to."""

@@ -1,4 +1,4 @@
-"""What a launcher says of the failed attempts that its Job can take, and whether our manifests tell it the truth."""
+"""How many failed attempts a Job can take, as the launcher describes it, and whether our manifests agree."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_unknown_limit_is_asked_for() -> None:
     assert "counts 3 pods of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT" in text
 
 
-def test_where_no_job_counts_nothing_is_said() -> None:
+def test_where_no_job_counts_there_is_no_description() -> None:
     assert said(LAUNCHER_STAY="1") is None
     assert said(LAUNCHER_PEERS="10.0.0.1,10.0.0.2,10.0.0.3") is None
 

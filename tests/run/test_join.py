@@ -16,7 +16,7 @@ from tests.support.members import until
 
 
 class Lingering(SingleFinder):
-    """Goes on asking until it is closed, as one does that had to look again."""
+    """A finder that asks until it is closed, as after a refusal."""
 
     def __init__(self, settings: FinderSettings) -> None:
         super().__init__(settings)

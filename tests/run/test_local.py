@@ -1,4 +1,4 @@
-"""`local`: launchers on this machine, as who started them meets them."""
+"""`local`: launchers on this machine, as their user sees them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.paths import REPOSITORY, STANDIN
 _MUCH = r"head -c 40000000 /dev/zero | tr '\0' '\n'; touch ended"
 
 
-def test_a_job_whose_output_nobody_reads_any_more_still_ends(tmp_path: Path) -> None:
+def test_a_job_whose_output_has_no_reader_any_more_still_ends(tmp_path: Path) -> None:
     repository = str(REPOSITORY)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": repository}
     command = [sys.executable, "-m", "launcher", "local", "--nodes", "1", "--", "sh", "-c", _MUCH]
@@ -128,7 +128,7 @@ def test_the_code_is_that_of_the_first_member_at_fault(data_volume: Path, tmp_pa
     [(69, []), (143, []), (3, [signal.SIGTERM]), (0, [])],
     ids=["a peer's", "stopped", "all", "0"],
 )
-def test_whoever_may_still_be_stopping_in_order_is_left_alone(
+def test_launchers_that_may_still_be_stopping_in_order_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, first: int, forwarded: list[int]
 ) -> None:
     monkeypatch.setattr(local, "_FOLLOW_WITHIN", 0.01)

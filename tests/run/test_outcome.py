@@ -57,7 +57,7 @@ def test_who_is_blamed_by_kubernetes_is_whose_code_tells_the_cause(first: Cause,
     assert {rank for rank in range(3) if outcome.is_blamed(first, rank)} == blamed
 
 
-def test_whoever_got_sigterm_ends_with_143_whatever_else_it_heard() -> None:
+def test_a_launcher_that_got_sigterm_ends_with_143_whatever_the_cause() -> None:
     for first in (None, cause(), cause("lost", 0, code=76), cause(final=True)):
         assert outcome.outcome_of(first, 1, told_to_stop=True, shape=Shape(3)).code == Exit.STOPPED
 
@@ -90,7 +90,7 @@ def test_the_termination_message_is_written_only_where_kubernetes_made_the_file(
     assert not (tmp_path / "absent").exists()
 
 
-def test_words_that_are_no_utf_8_can_be_told() -> None:
+def test_text_that_is_no_utf_8_can_be_written() -> None:
     message = outcome.termination_message(Outcome(3, cause(tail=("\udcff",)), "`sh \udcff` ended"))
     assert message == b"exit code 3: `sh \\udcff` ended\n\\udcff\n"
 

@@ -349,7 +349,7 @@ def test_where_nothing_is_counted_nothing_is_given_up(has_identity: bool, sees_p
     assert job.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
-def test_a_stop_is_no_attempt_and_gives_nothing_up() -> None:
+def test_a_stop_is_no_attempt_and_does_not_give_the_job_up() -> None:
     job = Job(before=MAX_ATTEMPTS - 1)
     job.begin()
     assert job.judge(STOPPED) == (STOPPED, Verdict.STOP)

@@ -77,7 +77,7 @@ class World:
         self.history = History(content or {}, Shape(3))
         self.written: list[Mapping[str, Any]] = []
         self.broken_from: int | None = None  # the call from which on the volume does not answer
-        self.cancelled_at: int | None = None  # the call at which nobody waits any more
+        self.cancelled_at: int | None = None  # the call at which the caller is cancelled
         self.calls = 0
         policy = RestartPolicy(
             99,
@@ -172,7 +172,7 @@ def test_what_happens_between_two_generations_is_the_fault_of_neither(
     assert world.history.content() == before
 
 
-def test_a_loss_in_the_pause_after_the_fourth_attempt_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
+def test_a_loss_in_the_pause_after_the_fourth_attempt_does_not_give_the_job_up(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
     world.begin()
     world.judge(FAILED)
@@ -190,10 +190,12 @@ def test_a_loss_before_the_first_generation_changes_nothing(tmp_path: Path, cloc
     assert world.history.content() == before
 
 
-# ---- what is learnt later --------------------------------------------------------------------------------------------
+# ---- later explanations ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_learnt_of_a_loss_is_written_and_moves_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_explanation_is_written_and_keeps_the_time_of_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.begin()
     monkeypatch.setattr("launcher.store.record.utc_now", lambda: "when it ended")
     world.judge(LOST)
@@ -204,14 +206,14 @@ def test_what_is_learnt_of_a_loss_is_written_and_moves_no_end(world: World, monk
 
 
 @pytest.mark.parametrize("other", [STOPPED, replace(FAILED, rank=2, what="another one failed")])
-def test_what_is_learnt_of_another_cause_does_not_rewrite_why_a_generation_ended(world: World, other: Cause) -> None:
+def test_an_explanation_of_another_cause_does_not_change_why_a_generation_ended(world: World, other: Cause) -> None:
     world.begin()
     world.judge(FAILED)
     world.explain(other)
     assert world.latest_cause() == FAILED.what
 
 
-def test_what_is_learnt_of_a_cause_does_not_end_the_generation_that_runs(world: World) -> None:
+def test_an_explanation_does_not_end_the_generation_that_runs(world: World) -> None:
     world.begin()
     world.fails(FAILED)
     world.explain(FAILED)
@@ -229,10 +231,10 @@ def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
     assert cause.final
     assert (cause.kind, cause.rank, cause.code) == (FAILED.kind, FAILED.rank, FAILED.code)
     assert cause.what == f"{FAILED.what}; given up: twice the same, before any progress"
-    assert world.record.claim(2, "nobody has claimed this")
+    assert world.record.claim(2, "another pod")
 
 
-def test_a_half_written_pass_is_no_progress(world: World) -> None:
+def test_an_incomplete_pass_is_no_progress(world: World) -> None:
     world.begin()
     world.fails(FAILED)
     world.save(0, done=False)
@@ -240,7 +242,7 @@ def test_a_half_written_pass_is_no_progress(world: World) -> None:
     assert world.refused(FAILED).final
 
 
-def test_the_pass_that_was_gone_on_after_is_no_progress(world: World) -> None:
+def test_the_pass_that_was_resumed_from_is_no_progress(world: World) -> None:
     world.begin()
     world.save(3)
     assert world.fails(FAILED).resume == 3
@@ -267,7 +269,7 @@ def test_a_pass_ends_the_count(tmp_path: Path, clock: Clock) -> None:
     assert world.written[-1]["without_progress"] == 1
 
 
-def test_whole_passes_on_the_volume_end_the_count_where_nobody_saw_them(tmp_path: Path, clock: Clock) -> None:
+def test_complete_passes_on_the_volume_end_the_count_where_no_launcher_saw_them(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
     world.begin()
     world.save(0)
@@ -275,14 +277,14 @@ def test_whole_passes_on_the_volume_end_the_count_where_nobody_saw_them(tmp_path
     assert world.written[-1]["without_progress"] == 1
 
 
-def test_a_stop_is_no_attempt_and_gives_nothing_up(tmp_path: Path, clock: Clock) -> None:
+def test_a_stop_is_no_attempt_and_does_not_give_the_job_up(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
     assert world.judge(STOPPED) == (STOPPED, Verdict.STOP)
     assert world.written[-1]["without_progress"] == MAX_ATTEMPTS - 1
 
 
-def test_a_generation_counts_from_its_beginning_since_nobody_may_be_left_to_tell_its_end(world: World) -> None:
+def test_a_generation_counts_from_its_beginning_since_its_end_may_not_be_written(world: World) -> None:
     world.begin()
     assert world.written[-1]["without_progress"] == 1
     assert world.again().history.without_progress == 1
@@ -339,7 +341,7 @@ def test_a_job_without_an_identity_counts_for_itself_and_claims_nothing(tmp_path
     assert not list(tmp_path.glob(".launcher/*/generation-*"))
 
 
-def test_the_history_tells_each_generation(world: World) -> None:
+def test_the_history_has_each_generation(world: World) -> None:
     world.begin()
     world.save(1)
     world.fails(FAILED)
@@ -363,7 +365,7 @@ def test_a_server_that_dies_before_the_first_generation_begins_is_followed_by_th
 # ---- from which pass -------------------------------------------------------------------------------------------------
 
 
-def test_a_generation_goes_on_after_the_newest_whole_pass(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_generation_resumes_after_the_newest_complete_pass(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     for number in range(3):
         world.save(number)
@@ -372,7 +374,7 @@ def test_a_generation_goes_on_after_the_newest_whole_pass(world: World, caplog: 
     assert len(world.passes()) == 3
 
 
-def test_another_gang_of_the_same_job_goes_on_as_well(world: World) -> None:
+def test_another_gang_of_the_same_job_resumes_as_well(world: World) -> None:
     world.begin()
     world.save(0)
     world.save(1, done=False)
@@ -381,7 +383,7 @@ def test_another_gang_of_the_same_job_goes_on_as_well(world: World) -> None:
     assert later.passes() == ["pass-00000"]
 
 
-def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_incomplete_pass_is_moved_aside_and_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     world.save(0)
     half = world.save(1, done=False)
@@ -392,7 +394,7 @@ def test_what_is_half_written_is_moved_out_of_the_way_and_said(world: World, cap
     assert f"1 pass of an unfinished attempt: moved to {into}" in caplog.messages
 
 
-def test_without_a_whole_pass_it_begins_at_the_beginning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_complete_pass_it_begins_at_the_beginning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     world.save(0, done=False)
     assert world.fails() == Start(1, None)
@@ -400,9 +402,7 @@ def test_without_a_whole_pass_it_begins_at_the_beginning(world: World, caplog: p
     assert not any("resumes" in line for line in caplog.messages)
 
 
-def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_passes_of_an_earlier_job_are_moved_aside_and_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.save(0)
     world.save(1, done=False)
     assert world.begin() == Start(0, None)
@@ -413,7 +413,7 @@ def test_passes_of_an_earlier_job_are_moved_out_of_the_way_and_said(
     assert caplog.messages == [f"2 passes of an earlier job: moved to {earlier}"]
 
 
-def test_a_job_that_has_begun_goes_on_even_where_its_history_is_gone(world: World) -> None:
+def test_a_job_that_has_begun_resumes_even_where_its_history_is_gone(world: World) -> None:
     """attempts.json may be removed to have a job that was given up tried again."""
     world.begin()
     world.save(20)
@@ -422,14 +422,14 @@ def test_a_job_that_has_begun_goes_on_even_where_its_history_is_gone(world: Worl
     assert later.passes() == ["pass-00020"]
 
 
-def test_a_new_job_never_goes_on_after_the_passes_of_another_whatever_fails_first(world: World) -> None:
+def test_a_new_job_never_resumes_from_the_passes_of_another_whatever_fails_first(world: World) -> None:
     world.save(29)
     world.judge(FAILED)
     assert world.begin(FAILED).resume is None
     assert world.passes() == []
 
 
-def test_a_new_job_does_not_go_on_after_the_passes_of_one_that_has_begun(world: World) -> None:
+def test_a_new_job_does_not_resume_from_the_passes_of_one_that_has_begun(world: World) -> None:
     world.begin()
     world.save(3)
     other = World(world.output, identity="job-2")
@@ -437,7 +437,7 @@ def test_a_new_job_does_not_go_on_after_the_passes_of_one_that_has_begun(world: 
     assert other.passes() == []
 
 
-def test_a_job_without_an_identity_goes_on_after_its_own_passes_only(tmp_path: Path, clock: Clock) -> None:
+def test_a_job_without_an_identity_resumes_from_its_own_passes_only(tmp_path: Path, clock: Clock) -> None:
     for _ in range(2):
         world = World(tmp_path, identity=None)
         assert world.begin().resume is None, "nothing tells whose they are"
@@ -454,7 +454,7 @@ def test_a_job_has_begun_only_once_the_passes_of_earlier_jobs_are_moved(tmp_path
     assert World(tmp_path).begin().resume is None
 
 
-def test_where_there_is_nothing_to_move_nothing_is_made_or_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_there_is_nothing_to_move_nothing_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     world.fails()
     assert caplog.messages == []
@@ -535,7 +535,7 @@ def test_what_another_gang_has_completed_meanwhile_is_not_trained_again(tmp_path
         world.begin()
 
 
-def test_the_history_goes_on_from_what_another_gang_has_written_meanwhile(tmp_path: Path) -> None:
+def test_the_history_continues_what_another_gang_has_written_meanwhile(tmp_path: Path) -> None:
     known = {"number": 0, "began": "", "after_pass": None, "ended": None, "first_cause": None}
     world = World(tmp_path, lease=FakeLease(True), content={"without_progress": 1, "generations": [known]})
     written = {"without_progress": 3, "generations": [known, {**known, "number": 1}]}

@@ -69,12 +69,12 @@ def test_a_program_that_hangs_ends_the_job_as_stalled_and_its_stack_names_where(
     job = watched
     hangs = """
 import os, threading
-def waits_for_a_lock_that_nobody_gives_back():
+def waits_for_a_lock_that_is_never_released():
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()
 print("this is", os.environ["TRAINER_ID"], flush=True)
-waits_for_a_lock_that_nobody_gives_back()
+waits_for_a_lock_that_is_never_released()
 """
     began = time.monotonic()
     job.start(flags=program(job, hangs), PASSWORD="hunter2")
@@ -82,7 +82,7 @@ waits_for_a_lock_that_nobody_gives_back()
     assert time.monotonic() - began >= 5
     for rank in range(3):
         text = found(job, rank)
-        assert "in waits_for_a_lock_that_nobody_gives_back" in text
+        assert "in waits_for_a_lock_that_is_never_released" in text
         assert f"its last lines (train.log):\n    this is {rank}\n\n" in text
         assert "hunter2" not in text
         assert STALLED.search(job.termination(rank))
@@ -94,7 +94,7 @@ waits_for_a_lock_that_nobody_gives_back()
     assert job.nothing_left()
 
 
-def test_a_stopped_trainer_stalls_the_job_and_is_said_to_be_stopped(watched: Job) -> None:
+def test_a_stopped_trainer_stalls_the_job_and_is_reported_as_stopped(watched: Job) -> None:
     job = watched.start(flags=MANY, STANDIN_BATCH_SECONDS="0.05").until_training()
     pid = job.process(1, TRAINER).pid
     job.kill(1, TRAINER, signal.SIGSTOP)
@@ -126,8 +126,8 @@ for second in range(13):
 def test_silence_before_training_does_not_count(watched: Job) -> None:
     """Members that come late, and servers that start slowly, for longer than a trainer may be silent."""
     job = watched.start(0, 1)
-    time.sleep(7)
-    job.start(2, STANDIN_PSERVER_START_SECONDS="8")
+    time.sleep(6)
+    job.start(2, STANDIN_PSERVER_START_SECONDS="6")
     assert job.codes(60) == [0, 0, 0], job.stderr()
     assert not list(job.output.glob("*/stalled-*"))
 
@@ -148,7 +148,7 @@ time.sleep(3600)
     assert "still serving" in found(job, 0)
 
 
-def test_with_restarts_a_stalled_job_starts_again_and_its_history_says_so(watched: Job) -> None:
+def test_with_restarts_a_stalled_job_starts_again_and_its_history_has_the_stall(watched: Job) -> None:
     job = watched
     flags = program(
         job,
@@ -272,7 +272,7 @@ def collected(node: Node, processes: int = 2, written: bool = True) -> None:
 
 
 @in_loop
-async def test_the_verdict_waits_until_all_have_collected_and_says_who_has_how_many_processes() -> None:
+async def test_the_verdict_waits_until_all_have_collected_and_counts_the_processes_of_each_member() -> None:
     async with Scene() as scene:
         nodes = await collects(scene, evidence_within=60)
         collected(nodes[0], 1)
@@ -288,7 +288,7 @@ async def test_the_verdict_waits_until_all_have_collected_and_says_who_has_how_m
 
 
 @in_loop
-async def test_a_member_that_never_has_its_evidence_holds_up_nobody_for_long() -> None:
+async def test_a_member_that_never_has_its_evidence_does_not_delay_the_verdict_for_long() -> None:
     async with Scene() as scene:
         nodes = await collects(scene, evidence_within=0.2)
         collected(nodes[0])
@@ -442,7 +442,7 @@ def test_a_line_in_time_that_is_told_a_fourth_later_is_no_stall_and_counts_from_
     assert hub.said
 
 
-def test_a_hub_that_was_itself_stopped_hears_first_what_was_said_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_was_itself_stopped_first_reads_what_arrived_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Clock(monkeypatch)
     hub.stall.watch(0)
     hub.now += 3600
@@ -585,7 +585,7 @@ def test_a_program_that_has_given_the_signal_back_is_sent_none() -> None:
 
 
 @needs_root
-def test_who_is_held_by_the_kernel_is_said_to_be_within_the_bound(tmp_path: Path) -> None:
+def test_a_process_that_the_kernel_holds_is_reported_within_the_bound(tmp_path: Path) -> None:
     with silent_volume(tmp_path / "silent") as volume:
         reads = f"print('begins', flush=True); open('{volume}/data')"
         with started(sys.executable, "-c", reads) as child:

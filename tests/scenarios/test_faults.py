@@ -1,4 +1,4 @@
-"""Every fault of docs/faults.md, with three launchers, real processes and sockets: what the user gets."""
+"""Every fault of docs/faults.md, with three launchers, real processes and sockets: what the user sees."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_stop_after_a_finished_pass_does_not_bring_older_attempts_back(job: Jo
 
 
 def test_values_with_spaces_quotes_and_shell_signs_arrive_as_they_are(job: Job) -> None:
-    """At `paddle`, that is: Paddle's own script splits values at spaces, which the launcher warns about."""
+    """They arrive at `paddle`. Paddle's own script splits values at spaces, which the launcher warns about."""
     odd = "a b\"c'd;e$(id)`id`|f>g*"
     programs = job.folder / "programs"
     programs.mkdir()
@@ -293,7 +293,7 @@ def test_without_a_volume_logs_and_status_are_in_the_work_directory(job: Job) ->
 
 
 def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job: Job) -> None:
-    """Nobody else comes, so the failure is never told; the words of the pserver are still found."""
+    """No other member comes, so that the failure is reported to none; the log of the pserver is kept all the same."""
     counter = job.folder / "crashes"
     counter.write_text("99")
     job.start(1, STANDIN_CRASHES_LEFT=str(counter), LAUNCHER_PEER_TIMEOUT="3")
@@ -301,21 +301,21 @@ def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job:
     assert b"SIGSEGV" in (job.output / "pod_pod-1" / "server.log").read_bytes()
 
 
-def test_a_pod_that_comes_after_completion_ends_with_0_though_nobody_else_is_there(job: Job) -> None:
+def test_a_pod_that_comes_alone_after_completion_ends_with_0(job: Job) -> None:
     assert job.start().codes() == [0, 0, 0], job.stderr()
     (job.output.parent / "1").rename(job.output.parent / "gone")  # nothing is staged any more, either
     job.start(1)
     assert job.code(1) == 0, job.stderr(1)
 
 
-def test_a_volume_that_is_not_where_job_path_says_is_not_made_up(job: Job) -> None:
+def test_where_job_path_names_no_volume_no_folder_is_made(job: Job) -> None:
     nowhere = job.folder / "not-mounted"
     assert job.start(JOB_PATH=str(nowhere)).codes() == [66, 66, 66], job.stderr()
     assert "JOB_PATH" in job.termination(1)
     assert not nowhere.exists()
 
 
-def test_a_command_of_ones_own_is_never_given_up_since_its_progress_cannot_be_seen(job: Job) -> None:
+def test_a_users_own_command_is_never_given_up_since_its_progress_cannot_be_seen(job: Job) -> None:
     job = Job(job.nodes, None, job.folder, 1, LAUNCHER_PEERS="", LAUNCHER_WORKDIR=str(job.folder))
     for _ in range(6):
         job.launchers[0] = job.nodes.popen(

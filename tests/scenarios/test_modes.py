@@ -1,4 +1,4 @@
-"""Commands of the user's own as trainers and servers: in which order they start, and how they end together."""
+"""The user's own commands as trainers and servers: in which order they start, and how they end together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that is cut in two while a job trains: no half goes on alone, and together they go on."""
+"""A network that is cut in two while a job trains: no half trains on alone; once it is healed both resume together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, l
 from tests.support.supervising import needs_root
 from tests.support.switches import TwoSwitches
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.slow]
 
 NEAR, FAR = (0, 1, 2), (3, 4)  # the hub is with the near ones
 SILENCE = 15  # the shortest that is allowed

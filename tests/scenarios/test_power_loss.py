@@ -28,7 +28,7 @@ from tests.support.nodes import Nodes
 from tests.support.passes import SIX, TRAINER, until_saved
 from tests.support.supervising import needs_root
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.slow]
 
 INSTANTS = int(os.environ.get("POWER_LOSS_INSTANTS", "40"))
 SEED = 6

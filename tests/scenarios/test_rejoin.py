@@ -1,4 +1,4 @@
-"""A launcher that is lost or told to stop, as with a pod that is deleted: the others wait for who takes its place."""
+"""A launcher that is lost or told to stop, as with its pod: the others wait for a pod that takes its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.passes import PASSES, SIX, TRAINER, history, log, until_gener
 
 @pytest.fixture
 def waiting(job: Job) -> Job:
-    """A job whose members wait for who is gone."""
+    """A job whose members wait for a lost member."""
     job.environment |= {"LAUNCHER_MAX_RESTARTS": "3"}
     return job
 
@@ -25,7 +25,7 @@ def until_gathering(job: Job, *ranks: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("gone", [0, 2])
-def test_the_job_goes_on_with_the_launcher_that_takes_the_place(waiting: Job, gone: int, number: int) -> None:
+def test_the_job_resumes_with_the_launcher_that_takes_the_place(waiting: Job, gone: int, number: int) -> None:
     job = waiting.hold("pass-2").start(flags=SIX)
     until_saved(job, 1)
     job.launchers[gone].send_signal(number)
@@ -47,7 +47,7 @@ def test_the_job_goes_on_with_the_launcher_that_takes_the_place(waiting: Job, go
     assert job.nothing_left()
 
 
-def test_nobody_who_waits_copies_again(waiting: Job) -> None:
+def test_members_that_wait_do_not_copy_again(waiting: Job) -> None:
     job = waiting.hold("pass-1").start(flags=SIX)
     until_saved(job, 0)
     copied = {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
@@ -71,7 +71,7 @@ def test_two_that_are_lost_together_are_both_waited_for(waiting: Job) -> None:
     assert job.codes() == [0, 0, 0], job.stderr()
 
 
-def test_who_does_not_come_is_waited_for_until_the_deadline(waiting: Job) -> None:
+def test_a_member_that_does_not_return_is_waited_for_until_the_deadline(waiting: Job) -> None:
     waiting.environment["LAUNCHER_REJOIN_TIMEOUT"] = "3"
     job = waiting.start_in_a_pass()
     job.launchers[2].kill()
@@ -88,7 +88,7 @@ def test_without_waiting_a_lost_launcher_ends_the_job_at_once(waiting: Job) -> N
     assert job.codes() == [76, 69, 137], job.stderr()
 
 
-def test_who_waits_and_is_told_to_stop_stops_and_says_what_it_waited_for(waiting: Job) -> None:
+def test_a_member_that_waits_and_is_told_to_stop_stops_and_names_what_it_waited_for(waiting: Job) -> None:
     job = waiting.start_in_a_pass()
     job.launchers[2].kill()
     until_gathering(job, 0, 1)
@@ -106,12 +106,14 @@ def test_a_job_that_is_complete_is_not_waited_for(waiting: Job) -> None:
     assert job.start(2, flags=SIX).code(2) == 0
 
 
-def test_a_program_of_todays_paddle_goes_on_with_another_address_of_who_was_lost(waiting: Job) -> None:
-    """The roster that all are told has the new one."""
+def test_a_paddle_2_or_3_program_resumes_with_the_new_address_of_the_lost_member(waiting: Job) -> None:
+    """The roster has the new address."""
     program = waiting.folder / "program.py"
     program.write_text(
         """
-import os, time
+import os, socket, time
+if os.environ["PADDLE_TRAINER_ID"] == "0":
+    listening = socket.create_server((os.environ["POD_IP"], int(os.environ["PADDLE_PORT"])))
 print("endpoints", os.environ["PADDLE_TRAINER_ENDPOINTS"], "generation", os.environ["LAUNCHER_GENERATION"], flush=True)
 if os.environ["LAUNCHER_GENERATION"] == "0":
     time.sleep(600)

@@ -1,4 +1,4 @@
-"""A job whose trainer or pserver dies goes on in the same pods, from the last pass that was saved as a whole."""
+"""A job whose trainer or pserver dies resumes in the same pods, after the newest complete pass."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, l
 
 
 @pytest.fixture
-def going_on(job: Job) -> Job:
+def restarting(job: Job) -> Job:
     """A job that may start again."""
     job.environment |= {"LAUNCHER_MAX_RESTARTS": "5"}
     return job
 
 
 def loss(job: Job) -> float:
-    """Of the last model, on reviews that nobody trained on."""
+    """The loss of the last model on reviews that no trainer has seen."""
     return float(re.findall(r" Test samples=\d+ cost=([0-9.e-]+)", log(job, 0))[-1])
 
 
+@pytest.mark.slow
 def test_a_job_with_three_kills_ends_with_all_passes_and_a_model_as_good_as_an_undisturbed_one(
-    going_on: Job, data_volume: Path, tmp_path: Path
+    restarting: Job, data_volume: Path, tmp_path: Path
 ) -> None:
-    job = going_on.hold("pass-1", "pass-2", "pass-3").start(flags=SIX)
+    job = restarting.hold("pass-1", "pass-2", "pass-3").start(flags=SIX)
     for number, (rank, program) in enumerate([(1, TRAINER), (0, PSERVER), (0, TRAINER)]):
         until_saved(job, number)
         job.kill(rank, program)
@@ -44,8 +45,8 @@ def test_a_job_with_three_kills_ends_with_all_passes_and_a_model_as_good_as_an_u
     assert job.nothing_left()
 
 
-def test_logs_and_files_tell_the_history_of_the_job(going_on: Job) -> None:
-    job = going_on.hold("pass-2").start(flags=SIX)
+def test_logs_and_files_have_the_history_of_the_job(restarting: Job) -> None:
+    job = restarting.hold("pass-2").start(flags=SIX)
     until_saved(job, 1)
     job.kill(2, TRAINER)
     until_generation(job, 1)
@@ -73,8 +74,8 @@ def test_logs_and_files_tell_the_history_of_the_job(going_on: Job) -> None:
     assert "rank 2 (pod-2): trainer (`paddle train`) was killed by SIGKILL" in shown
 
 
-def test_nothing_is_copied_again(going_on: Job) -> None:
-    job = going_on.start_in_a_pass(flags=SIX)
+def test_nothing_is_copied_again(restarting: Job) -> None:
+    job = restarting.start_in_a_pass(flags=SIX)
     copied = {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
     job.kill(1, TRAINER)
     until_generation(job, 1)
@@ -84,8 +85,8 @@ def test_nothing_is_copied_again(going_on: Job) -> None:
     assert copied == {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
 
 
-def test_twice_the_same_failure_before_any_pass_is_a_bug_and_ends_the_job_for_good(going_on: Job) -> None:
-    job = going_on.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT="1:3")
+def test_twice_the_same_failure_before_any_pass_is_a_bug_and_ends_the_job_for_good(restarting: Job) -> None:
+    job = restarting.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT="1:3")
     assert job.codes() == [71, 71, 71], job.stderr()
     assert "exit code 3; given up: twice the same, before any progress" in job.termination(0)
     assert [one["first_cause"]["code"] for one in history(job)] == [3, 3]
@@ -93,15 +94,15 @@ def test_twice_the_same_failure_before_any_pass_is_a_bug_and_ends_the_job_for_go
 
 
 @pytest.mark.parametrize("code", [78, 127])
-def test_a_code_that_says_do_not_retry_is_not_retried(going_on: Job, code: int) -> None:
-    job = going_on.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT=f"1:{code}")
+def test_a_code_that_says_do_not_retry_is_not_retried(restarting: Job, code: int) -> None:
+    job = restarting.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT=f"1:{code}")
     assert job.codes() == [69, 70 if code == 78 else code, 69], job.stderr()
     assert len(history(job)) == 1
 
 
-def test_after_the_last_restart_a_failure_ends_the_job_with_its_own_code(going_on: Job) -> None:
-    going_on.environment["LAUNCHER_MAX_RESTARTS"] = "1"
-    job = going_on.hold("pass-1", "pass-2").start(flags=SIX)
+def test_after_the_last_restart_a_failure_ends_the_job_with_its_own_code(restarting: Job) -> None:
+    restarting.environment["LAUNCHER_MAX_RESTARTS"] = "1"
+    job = restarting.hold("pass-1", "pass-2").start(flags=SIX)
     until_saved(job, 0)
     job.kill(1, TRAINER)
     until_generation(job, 1)
@@ -111,8 +112,8 @@ def test_after_the_last_restart_a_failure_ends_the_job_with_its_own_code(going_o
     assert job.codes() == [69, 137, 69], job.stderr()
 
 
-def test_the_whole_job_again_goes_on_and_never_writes_over_what_is_complete(going_on: Job) -> None:
-    job = going_on.hold("pass-3").start(flags=SIX, LAUNCHER_MAX_RESTARTS="0")
+def test_the_whole_job_started_again_resumes_and_never_overwrites_a_complete_pass(restarting: Job) -> None:
+    job = restarting.hold("pass-3").start(flags=SIX, LAUNCHER_MAX_RESTARTS="0")
     until_saved(job, 2)
     job.kill(1, TRAINER)
     assert job.codes() == [69, 137, 69], job.stderr()
@@ -123,8 +124,8 @@ def test_the_whole_job_again_goes_on_and_never_writes_over_what_is_complete(goin
     assert [one["number"] for one in history(job)] == [0, 1]
 
 
-def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(going_on: Job) -> None:
-    job = going_on.start(flags=SIX)
+def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(restarting: Job) -> None:
+    job = restarting.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     (job.output / ".launcher" / "job-1" / "complete").unlink()  # as if it had died just before the mark
     before = log(job, 0).count("Pass=")
@@ -133,8 +134,8 @@ def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(going_on: Jo
     assert job.status(1)["last_pass"] == PASSES - 1
 
 
-def test_a_half_written_pass_is_kept_aside(going_on: Job) -> None:
-    job = going_on.hold("pass-1-save").start(flags=SIX)
+def test_a_half_written_pass_is_kept_aside(restarting: Job) -> None:
+    job = restarting.hold("pass-1-save").start(flags=SIX)
     until_saved(job, 0)
     half = job.output / "pass-00001"
     until(lambda: half.exists() and list(half.iterdir()), what=f"a half written pass\n{job.stderr()}")
@@ -149,8 +150,8 @@ def test_a_half_written_pass_is_kept_aside(going_on: Job) -> None:
     job.codes()
 
 
-def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(going_on: Job) -> None:
-    job = going_on.start(flags=SIX)
+def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(restarting: Job) -> None:
+    job = restarting.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     assert job.start(LAUNCHER_JOB_ID="job-2").codes() == [0, 0, 0], job.stderr()
     assert job.passes() == ["pass-00000", "pass-00001"]
@@ -159,8 +160,8 @@ def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(goi
     assert f"{PASSES} passes of an earlier job: moved to {earlier}" in job.stderr(0)
 
 
-def test_a_job_that_is_told_to_stop_in_its_pause_stops(going_on: Job) -> None:
-    job = going_on.start_in_a_pass(flags=SIX)
+def test_a_job_that_is_told_to_stop_in_its_pause_stops(restarting: Job) -> None:
+    job = restarting.start_in_a_pass(flags=SIX)
     job.kill(1, TRAINER)
     until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())
     for launcher in job.launchers.values():
@@ -169,9 +170,9 @@ def test_a_job_that_is_told_to_stop_in_its_pause_stops(going_on: Job) -> None:
     assert job.nothing_left()
 
 
-def test_a_launcher_lost_in_the_pause_ends_a_job_that_waits_for_none(going_on: Job) -> None:
-    going_on.environment["LAUNCHER_REJOIN_TIMEOUT"] = "0"
-    job = going_on.start_in_a_pass(flags=SIX)
+def test_a_launcher_lost_in_the_pause_ends_a_job_that_waits_for_none(restarting: Job) -> None:
+    restarting.environment["LAUNCHER_REJOIN_TIMEOUT"] = "0"
+    job = restarting.start_in_a_pass(flags=SIX)
     job.kill(1, TRAINER)
     until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())
     job.launchers[2].kill()
@@ -179,9 +180,9 @@ def test_a_launcher_lost_in_the_pause_ends_a_job_that_waits_for_none(going_on: J
     assert job.nothing_left()
 
 
-def test_a_program_of_todays_paddle_is_told_where_to_go_on(going_on: Job) -> None:
-    """It saves its passes as docs/resume.md says, and fails in its second."""
-    program = going_on.folder / "program.py"
+def test_a_paddle_2_or_3_program_is_told_where_to_resume(restarting: Job) -> None:
+    """It saves its passes as docs/resume.md asks, and fails in its second one."""
+    program = restarting.folder / "program.py"
     program.write_text(
         """
 import os, pathlib, sys
@@ -195,7 +196,7 @@ if not told:
     sys.exit(5)
 """
     )
-    job = going_on
+    job = restarting
     job.environment |= {"LAUNCHER_MODE": "collective"}
     job.start(flags=("--", sys.executable, str(program)))
     assert job.codes() == [0, 0, 0], job.stderr()
@@ -204,9 +205,9 @@ if not told:
         assert told[-1] == f"generation {len(history(job)) - 1} goes on after {job.output}/pass-00000"
 
 
-def test_what_a_server_said_that_died_before_the_gang_was_complete_is_in_its_log(going_on: Job) -> None:
-    """It crashes as often as it is tried; the others come only then."""
-    job = going_on
+def test_the_output_of_a_server_that_died_before_the_gang_was_complete_is_in_its_log(restarting: Job) -> None:
+    """It crashes as often as it is tried. The other members come only then."""
+    job = restarting
     counter = job.folder / "crashes"
     counter.write_text("3")  # as often as it is tried
     job.start(1, flags=SIX, STANDIN_CRASHES_LEFT=str(counter))

@@ -1,4 +1,4 @@
-"""One role a pod: servers and trainers of one gang in launchers of their own, from the start to the end."""
+"""Pods with one role each: servers and trainers of one gang in separate launchers, from the start to the end."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_lost_launcher_of_a_server_is_named_and_the_hub_ends_in_its_place(job:
     assert "pserver 0 (pod-3): pserver 0 (pod pod-3) was lost" in job.termination(PSERVER + 1)
 
 
-def test_whoever_has_not_come_is_named_by_role(job: RolesJob) -> None:
+def test_missing_members_are_named_by_role(job: RolesJob) -> None:
     job.start(0, 1, PSERVER, flags=command(job, SERVE))
     said = "3 of 5 have joined (not yet: trainer 2, pserver 1)"
     until(lambda: said in job.stderr(0), what="the hub says who is missing")
@@ -130,18 +130,20 @@ def test_where_a_server_has_failed_for_good_the_trainers_do_not_wait_for_it(job:
     ],
     ids=["command line", "configuration", "plan"],
 )
-def test_trainers_do_not_wait_for_a_server_that_is_told_something_wrong(
+def test_trainers_do_not_wait_for_a_server_with_a_wrong_configuration(
     job: RolesJob, flag: str, program: tuple[str, ...], code: int, named: str
 ) -> None:
     dash, python, *rest = command(job, SERVE)
     job.start(0, flags=(dash, python, *rest))
+    marks = job.output / ".launcher" / "failed" / "job-1"
+    until((marks / "since-trainer").exists, what=job.stderr())  # an older mark of a server would have to stand longer
     job.start(PSERVER, flags=(flag, dash, python, *program, *rest))
     assert job.codes(30) == [71, code], job.stderr()
     assert f"the pservers have failed for good: exit code {code}: " in job.termination(0)
     assert named in job.termination(0)
 
 
-def test_a_member_that_was_told_something_wrong_takes_its_sign_back_once_that_is_mended(job: RolesJob) -> None:
+def test_a_member_whose_configuration_is_mended_removes_its_mark(job: RolesJob) -> None:
     flags = command(job, SERVE)
     sign = job.output / ".launcher" / "failed" / "job-1" / "pserver-pod-3"
     job.start(PSERVER, flags=flags, CONF_PADDLE_NIC="none")
@@ -151,7 +153,7 @@ def test_a_member_that_was_told_something_wrong_takes_its_sign_back_once_that_is
     assert not sign.exists()
 
 
-def test_a_volume_that_does_not_answer_holds_up_nobody_who_is_told_something_wrong(job: RolesJob) -> None:
+def test_a_volume_that_does_not_answer_does_not_hold_up_a_member_with_a_wrong_configuration(job: RolesJob) -> None:
     signs = job.output / ".launcher" / "failed" / "job-1"
     signs.mkdir(parents=True)
     os.mkfifo(signs / "since")  # whoever opens it waits for ever
@@ -165,7 +167,7 @@ def test_a_volume_that_does_not_answer_holds_up_nobody_who_is_told_something_wro
     [{"LAUNCHER_JOB_ID": ""}, {"LAUNCHER_ROLE": "server"}, {"LAUNCHER_RANK": "none"}, {"LAUNCHER_RANK": "2"}],
     ids=["identity", "role", "number", "no such number"],
 )
-def test_whoever_does_not_know_who_it_is_leaves_no_sign(job: RolesJob, more: dict[str, str]) -> None:
+def test_a_member_that_does_not_know_its_name_leaves_no_mark(job: RolesJob, more: dict[str, str]) -> None:
     job.start(PSERVER, flags=command(job, SERVE), CONF_PADDLE_NIC="none", **more)
     assert job.code(PSERVER) == 78
     assert not job.output.exists()
@@ -178,7 +180,7 @@ def test_no_folder_is_made_where_the_volume_is_missing(job: RolesJob) -> None:
     assert not missing.exists()
 
 
-def test_a_member_that_starts_again_takes_its_sign_back(job: RolesJob) -> None:
+def test_a_member_that_starts_again_removes_its_mark(job: RolesJob) -> None:
     sign = job.output / ".launcher" / "failed" / "job-1" / "pserver-pod-3"
     sign.parent.mkdir(parents=True)
     sign.write_text("exit code 78: long mended")

@@ -22,7 +22,7 @@ HELD = "pass-1"  # the gate where the first job waits until the second one does
 
 @pytest.fixture
 def elsewhere() -> Iterator[Nodes]:
-    """Beyond a network of its own: what two gangs share is the volume."""
+    """A second network: the two gangs share only the volume."""
     with Nodes(3) as nodes:
         yield nodes
 
@@ -76,7 +76,7 @@ def test_one_of_two_that_start_together_waits(first: Job, second: Job) -> None:
 
 
 def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job, second: Job) -> None:
-    """As one that is deleted and made again, while its pods still save what they have."""
+    """As a job that is deleted and made again, while its pods still save."""
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
     first.start(flags=SIX)
     until_waiting(first, second)
@@ -91,8 +91,9 @@ def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
 
 
-def test_who_waits_goes_on_where_the_other_one_was_killed(first: Job, second: Job) -> None:
-    """All of it at once, so that nobody could say that it has ended; and its numbers go on, too."""
+@pytest.mark.slow
+def test_a_gang_that_waits_resumes_where_the_other_one_was_killed(first: Job, second: Job) -> None:
+    """All of it at once, so that it could not release its lease. The numbers of generations continue."""
     for each in (first, second):
         each.environment |= SHORT
     first.start(flags=SIX)
@@ -110,8 +111,9 @@ def test_who_waits_goes_on_where_the_other_one_was_killed(first: Job, second: Jo
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
 
 
+@pytest.mark.slow
 def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: Job, second: Job) -> None:
-    """As virtual machines that were paused: nothing of it could end, nor write."""
+    """As virtual machines that were paused: it could neither end nor write."""
     for each in (first, second):
         each.environment |= SHORT
     first.start(flags=SIX)
@@ -137,8 +139,10 @@ def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: J
     [((0, 1, 2), "0"), ((0,), "0"), ((1,), "0"), ((1, 0, 2), "3")],
     ids=["all are told to stop", "the hub is", "another one is", "all are, who wait for each other"],
 )
-def test_who_waits_waits_for_the_slowest_member(first: Job, second: Job, told: tuple[int, ...], restarts: str) -> None:
-    """As one that saves what it has, while all others have ended already."""
+def test_a_gang_waits_until_the_slowest_member_has_ended(
+    first: Job, second: Job, told: tuple[int, ...], restarts: str
+) -> None:
+    """As a member that still saves, while all others have ended already."""
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
     first.environment |= {"LAUNCHER_MAX_RESTARTS": restarts, "LAUNCHER_STOP_GRACE": "5"}
     first.start(0, 1, flags=SIX)
@@ -146,14 +150,14 @@ def test_who_waits_waits_for_the_slowest_member(first: Job, second: Job, told: t
     until_waiting(first, second)
     for rank in told:
         first.launchers[rank].terminate()
-        until(lambda: all(first.status(member)["phase"] != "training" for member in range(3)), what="all hear of it")
+        until(lambda: all(first.status(member)["phase"] != "training" for member in range(3)), what="all members know")
     until(lambda: second.find(0, TRAINER), 60, second.stderr())
     assert not first.nodes.inside(), "two gangs run"
     assert second.codes(60) == [0, 0, 0], second.stderr()
 
 
 def test_a_hub_that_is_lost_with_its_pod_is_not_waited_for(first: Job) -> None:
-    """Those whom it has left say that it has ended, before the whole job starts again."""
+    """The remaining members release its lease, before the whole job starts again."""
     first.environment["LAUNCHER_MAX_RESTARTS"] = "0"
     first.start(flags=SIX)
     until_saved(first, 0)

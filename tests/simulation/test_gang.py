@@ -140,6 +140,7 @@ def the_gang_keeps_its_rules(schedule: Schedule) -> None:
 
 
 @pytest.mark.timeout(300 if SCHEDULES == ALWAYS else 0)
+@pytest.mark.slow
 def test_the_gang_keeps_its_rules_in_every_schedule() -> None:
     seen.clear()
     the_gang_keeps_its_rules()

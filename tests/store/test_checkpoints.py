@@ -24,12 +24,12 @@ def save(folder: Path, number: int, *, done: bool = True, content: str = "w") ->
     return made
 
 
-def test_a_pass_has_the_folder_that_paddle_gives_it() -> None:
+def test_a_pass_has_the_folder_name_that_paddle_uses() -> None:
     assert pass_folder("/mnt/job/output", 7) == "/mnt/job/output/pass-00007"
     assert pass_folder("/mnt/job/output", 123456) == "/mnt/job/output/pass-123456"
 
 
-def test_the_newest_pass_is_the_last_one_that_is_whole(tmp_path: Path) -> None:
+def test_the_newest_pass_is_the_last_complete_one(tmp_path: Path) -> None:
     for number in (0, 9, 10):
         save(tmp_path, number)
     save(tmp_path, 11, done=False)
@@ -53,7 +53,7 @@ def test_only_passes_from_the_first_one_on_count(tmp_path: Path) -> None:
     assert checkpoints.all_from(str(tmp_path), 4) == [4, 5]
 
 
-def test_a_pass_is_half_written_until_it_is_done(tmp_path: Path) -> None:
+def test_a_pass_is_incomplete_until_it_is_done(tmp_path: Path) -> None:
     made = save(tmp_path, 2, done=False)
     (made / "done.tmp").touch()
     assert checkpoints.incomplete(str(tmp_path)) == [2]
@@ -64,7 +64,7 @@ def test_a_pass_is_half_written_until_it_is_done(tmp_path: Path) -> None:
     assert checkpoints.all_from(str(tmp_path)) == [2]
 
 
-def test_all_from_gives_both_in_their_order(tmp_path: Path) -> None:
+def test_all_from_returns_both_in_order(tmp_path: Path) -> None:
     for number, done in ((10, True), (2, False), (0, True)):
         save(tmp_path, number, done=done)
     assert checkpoints.all_from(str(tmp_path)) == [0, 2, 10]
@@ -96,7 +96,7 @@ def test_a_folder_that_does_not_exist_has_no_passes(tmp_path: Path) -> None:
     assert checkpoints.all_from(nowhere) == []
 
 
-def test_a_folder_that_cannot_be_read_is_said_and_not_taken_for_empty(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_reported_and_not_taken_for_empty(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("no folder")
     for look in (checkpoints.newest, checkpoints.incomplete, checkpoints.all_from):
         with pytest.raises(Failure, match=f"cannot read {tmp_path}/output") as caught:
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_read_is_said_and_not_taken_for_empty(tmp_path: 
 
 
 @pytest.mark.parametrize("error", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ELOOP])
-def test_a_pass_that_cannot_be_looked_at_is_not_taken_for_half_written(
+def test_a_pass_that_cannot_be_read_is_not_taken_for_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     made = save(tmp_path, 4)
@@ -164,7 +164,7 @@ def test_nothing_is_made_where_nothing_is_set_aside(tmp_path: Path) -> None:
     assert not (tmp_path / "aside").exists()
 
 
-def test_a_move_that_is_refused_is_said_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_that_is_refused_is_reported_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(source: str, target: str) -> None:
         raise OSError(30, "Read-only file system")
 

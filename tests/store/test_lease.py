@@ -1,4 +1,4 @@
-"""One gang at a time trains into an output folder: who has the lease, who waits for it, and who has lost it."""
+"""One gang at a time trains into an output folder: which has the lease, which waits for it, and which has lost it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SILENCE = 0.8
 
 
 class Hub:
-    """One that wants the folder."""
+    """A hub that wants the folder."""
 
     def __init__(self, leases: LeaseFiles, me: LeaseOwner, patience: float = 30.0) -> None:
         self.lost: list[Cause] = []
@@ -64,11 +64,11 @@ async def waiting(hub: Hub) -> AsyncIterator[asyncio.Task[bool]]:
 
 
 @in_loop
-async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: LeaseFiles) -> None:
+async def test_the_second_gang_waits_until_all_of_the_first_has_ended(leases: LeaseFiles) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
     assert await first.acquire()
     async with waiting(second) as task:
-        await asyncio.sleep(2 * ONE.ends_within)  # the first one speaks
+        await asyncio.sleep(2 * ONE.ends_within)  # the first one renews
         assert not task.done()
         assert not first.lost
         await first.lease.stop_renewing()
@@ -77,7 +77,9 @@ async def test_who_comes_second_waits_until_all_of_the_first_has_ended(leases: L
 
 
 @in_loop
-async def test_of_several_that_come_at_once_one_has_it(leases: LeaseFiles, caplog: pytest.LogCaptureFixture) -> None:
+async def test_of_several_that_come_at_once_one_gets_the_lease(
+    leases: LeaseFiles, caplog: pytest.LogCaptureFixture
+) -> None:
     hubs = [Hub(leases, replace(ONE, gang=f"gang-{number}", uid=f"uid-{number}")) for number in range(5)]
     tasks = [asyncio.create_task(hub.acquire()) for hub in hubs]
     await until(lambda: len(caplog.messages) == 4, "that the others wait")
@@ -87,7 +89,7 @@ async def test_of_several_that_come_at_once_one_has_it(leases: LeaseFiles, caplo
 
 
 @in_loop
-async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(leases: LeaseFiles) -> None:
+async def test_a_silent_gang_counts_as_gone_when_it_must_have_ended(leases: LeaseFiles) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
     await first.acquire()
     await first.lease.stop_renewing()
@@ -98,7 +100,7 @@ async def test_a_gang_that_says_nothing_counts_as_gone_when_it_must_have_ended(l
 
 
 @in_loop
-async def test_a_last_word_of_long_ago_is_waited_for_no_longer_than_to_see_that_no_other_follows(
+async def test_an_old_lease_is_only_watched_until_it_is_clear_that_it_is_not_renewed(
     leases: LeaseFiles, tmp_path: Path
 ) -> None:
     leases.take(0, replace(ONE, ends_within=600))
@@ -109,10 +111,10 @@ async def test_a_last_word_of_long_ago_is_waited_for_no_longer_than_to_see_that_
 
 
 @in_loop
-async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_speaks(
+async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_renews(
     leases: LeaseFiles, tmp_path: Path
 ) -> None:
-    """Where the nodes' own clocks set the times of files."""
+    """Where the clocks of the nodes set the times of files."""
     leases.take(0, ONE)
     path = tmp_path / ".launcher/.leases/0"
     async with waiting(Hub(leases, OTHER)) as task:
@@ -123,7 +125,9 @@ async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_spe
 
 
 @in_loop
-async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases: LeaseFiles, tmp_path: Path) -> None:
+async def test_a_renewal_from_the_future_is_timed_by_the_waiting_gangs_clock(
+    leases: LeaseFiles, tmp_path: Path
+) -> None:
     leases.take(0, ONE)
     os.utime(tmp_path / ".launcher/.leases/0", (time.time() + 7000,) * 2)
     async with waiting(Hub(leases, OTHER)) as task:
@@ -131,7 +135,7 @@ async def test_a_last_word_from_the_future_is_waited_for_by_the_own_clock(leases
 
 
 @in_loop
-async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(
+async def test_the_next_container_of_the_same_pod_does_not_wait(
     leases: LeaseFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     await Hub(leases, ONE).acquire()
@@ -141,7 +145,7 @@ async def test_the_container_after_this_one_in_the_same_pod_does_not_wait(
 
 
 @in_loop
-async def test_whoever_finds_another_in_its_place_has_lost_it(leases: LeaseFiles) -> None:
+async def test_a_hub_that_finds_a_later_lease_has_lost_its_own(leases: LeaseFiles) -> None:
     first = Hub(leases, ONE)
     await first.acquire()
     leases.take(1, OTHER)
@@ -151,8 +155,8 @@ async def test_whoever_finds_another_in_its_place_has_lost_it(leases: LeaseFiles
 
 
 @in_loop
-async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: LeaseFiles) -> None:
-    """A member that had lost its hub, by a connection that was reset, while that lived on."""
+async def test_a_gang_whose_lease_was_released_by_mistake_ends(leases: LeaseFiles) -> None:
+    """By a member that had lost its hub by a reset connection, while the hub lived on."""
     first = Hub(leases, ONE)
     await first.acquire()
     leases.release(ONE.gang, 2)
@@ -161,7 +165,7 @@ async def test_a_gang_whose_end_somebody_has_told_by_mistake_ends(leases: LeaseF
 
 
 @in_loop
-async def test_who_must_still_run_for_a_while_is_waited_for_that_long(leases: LeaseFiles) -> None:
+async def test_a_gang_that_still_runs_for_a_while_is_waited_for_that_long(leases: LeaseFiles) -> None:
     leases.take(0, replace(ONE, ends_within=600))
     leases.release(ONE.gang, 1.0)
     begun = time.monotonic()
@@ -183,7 +187,7 @@ async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for
 
 
 @in_loop
-async def test_a_lease_that_comes_when_nobody_waits_for_it_any_more_is_ended_with_the_gang(leases: LeaseFiles) -> None:
+async def test_a_lease_that_comes_after_its_hub_was_cancelled_is_released_with_the_gang(leases: LeaseFiles) -> None:
     class Slow(LeaseFiles):
         def take(self, number: int, me: LeaseOwner) -> bool:
             time.sleep(0.5)
@@ -222,7 +226,7 @@ async def test_a_volume_that_keeps_no_times_by_themselves_is_written_to(
 
 @pytest.mark.parametrize("failing", ["hangs", "fails", "cannot start"])
 @in_loop
-async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases: LeaseFiles, failing: str) -> None:
+async def test_a_hub_that_cannot_renew_has_lost_its_lease_after_the_silence(leases: LeaseFiles, failing: str) -> None:
     class Away(LeaseFiles):
         def renew(self, number: int, me: LeaseOwner) -> bool:
             if failing == "hangs":
@@ -243,7 +247,7 @@ async def test_who_cannot_say_that_it_lives_has_lost_it_after_the_silence(leases
 
 
 @in_loop
-async def test_the_silence_counts_from_the_last_word(leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_silence_counts_from_the_last_renewal(leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Hub(leases, ONE)
     await first.acquire()
     await asyncio.sleep(1.5 * SILENCE)
@@ -271,7 +275,7 @@ async def test_a_volume_that_refuses_to_write_is_there_all_the_same(
 
 
 @in_loop
-async def test_a_lease_that_somebody_removed_is_taken_again(leases: LeaseFiles, tmp_path: Path) -> None:
+async def test_a_lease_that_was_removed_is_taken_again(leases: LeaseFiles, tmp_path: Path) -> None:
     first = Hub(leases, ONE)
     await first.acquire()
     path = tmp_path / ".launcher/.leases/0"
@@ -282,7 +286,7 @@ async def test_a_lease_that_somebody_removed_is_taken_again(leases: LeaseFiles, 
 
 
 @in_loop
-async def test_who_waits_too_long_says_for_whom_and_what_to_do(leases: LeaseFiles) -> None:
+async def test_a_gang_that_waits_too_long_names_the_other_one_and_what_to_do(leases: LeaseFiles) -> None:
     await Hub(leases, ONE).acquire()
     for job, advice in (("job", "submitted twice"), ("job-2", "a name of its own")):
         with pytest.raises(Failure, match=advice) as failure:
@@ -305,7 +309,7 @@ def test_a_lease_that_a_network_volume_does_not_list_yet_counts(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"gang": 1}', b"\0\0\0", b"\xff\xfe"])
-def test_a_lease_that_cannot_be_read_is_somebodys(leases: LeaseFiles, tmp_path: Path, content: bytes) -> None:
+def test_a_lease_that_cannot_be_read_has_an_unknown_holder(leases: LeaseFiles, tmp_path: Path, content: bytes) -> None:
     assert leases.take(0, ONE)
     (tmp_path / ".launcher/.leases/0").write_bytes(content)
     lease = leases.latest()
