@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 4
+E2E_JOBS ?= 4
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NEWEST_PYTHON_2.6.2 := 12
@@ -42,7 +43,7 @@ test-paddle: $(INSTALLED) $(VENV)-paddle-2.6.2/.installed $(VENV)-paddle-3.3.1/.
 
 # On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)
-	E2E_TABLE=$(TABLE) $(BIN)/python -m pytest tests/e2e
+	E2E_TABLE=$(TABLE) $(BIN)/python -m pytest tests/e2e -n $(E2E_JOBS) --maxschedchunk 1
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

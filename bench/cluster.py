@@ -15,6 +15,7 @@ from bench.jobs import now
 from tests.e2e.cluster import Json
 
 SERVICE = "paddle"
+ENDLESS = ("--num_passes=100000",)
 _NEEDED = {
     "KUBECONFIG": "the configuration of a cluster",
     "E2E_IMAGE": "an image of tests/e2e/Dockerfile that all of its nodes have",

@@ -21,11 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.cluster import Events, batch, core, demand, found_by_name, service, slices, told_of_itself
+from bench.cluster import ENDLESS, Events, batch, core, demand, found_by_name, service, slices, told_of_itself
 from bench.jobs import now, until_quiet
 from bench.processes import Ends, Process, Watch, listening
 from tests.e2e.cluster import SIZE, Cluster, Json, namespace, until
-from tests.e2e.training import SLOW, Training
+from tests.e2e.training import Training
 from tests.support.jobs import fresh, make_volume
 
 RUNS = 10
@@ -113,7 +113,7 @@ def measure(cluster: Cluster, training: Training, way: str, how: str) -> tuple[T
         pods = Events(story.pod, core().list_namespaced_pod, cluster.namespace)
         names = Events(story.slice, slices().list_namespaced_endpoint_slice, cluster.namespace)
         mode = "Indexed" if way == "dns" else "NonIndexed"
-        training.submit(*SLOW, mode=mode, change=CHANGES[way], STANDIN_BATCH_SECONDS="0.05").until_training()
+        training.submit(*ENDLESS, mode=mode, change=CHANGES[way], STANDIN_BATCH_SECONDS="0.05").until_training()
         start = _start(story, watch.of(story.addressed))
         alive = [one for one in watch.of(story.addressed) if one.ended is None]
         end = ENDS[how](cluster, training, story, alive)

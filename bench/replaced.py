@@ -9,13 +9,13 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from bench.cluster import demand, told_of_itself
+from bench.cluster import ENDLESS, demand, told_of_itself
 from bench.jobs import now, shown, until_quiet
 from bench.pods import delete
 from bench.processes import Process, Watch
 from tests.e2e.cluster import SIZE, Json, namespace, until
 from tests.e2e.pods import delete_pod
-from tests.e2e.training import SLOW, Training
+from tests.e2e.training import Training
 from tests.support.jobs import fresh, make_volume
 
 RUNS = 5
@@ -42,7 +42,7 @@ def main() -> None:
 def measure(training: Training, rank: int) -> float:
     with Watch(lambda processes: None) as watch:
         training.submit(
-            *SLOW, mode="Indexed", change=replaceable, LAUNCHER_MAX_RESTARTS="3", STANDIN_BATCH_SECONDS="0.05"
+            *ENDLESS, mode="Indexed", change=replaceable, LAUNCHER_MAX_RESTARTS="3", STANDIN_BATCH_SECONDS="0.05"
         )
         before = training.until_training()
         begin = now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from kubernetes import client, config
 
 Json = dict[str, Any]
 
@@ -25,6 +28,12 @@ def kubectl(*arguments: str, given: Json | None = None) -> str:
     return done.stdout
 
 
+@functools.cache
+def api() -> Any:
+    """For what is polled: one open connection, since each kubectl process takes 50 ms of CPU."""
+    return config.new_client_from_config()
+
+
 class Cluster:
     """One fresh namespace, where service account `member` may read pods, and `nobody` may not."""
 
@@ -36,8 +45,16 @@ class Cluster:
         kubectl("-n", self.namespace, "create", "-f", "-", given={"kind": "List", "apiVersion": "v1", "items": objects})
 
     def pods(self, label: str) -> list[Json]:
-        found: Json = json.loads(kubectl("-n", self.namespace, "get", "pods", "-l", label, "-o", "json"))
-        return list(found["items"])
+        found = client.CoreV1Api(api()).list_namespaced_pod(
+            self.namespace, label_selector=label, _preload_content=False
+        )
+        return list(json.loads(found.data)["items"])
+
+    def pod(self, name: str) -> Json:
+        found: Json = json.loads(
+            client.CoreV1Api(api()).read_namespaced_pod(name, self.namespace, _preload_content=False).data
+        )
+        return found
 
     def results(self, label: str, count: int = SIZE) -> list[tuple[Json, Json]]:
         """The pods with what they printed, once all that are wanted have printed it."""
@@ -54,25 +71,20 @@ class Cluster:
         return found
 
     def log(self, pod: str) -> str:
-        done = subprocess.run(
-            ["kubectl", "-n", self.namespace, "logs", pod], capture_output=True, text=True, timeout=60
-        )
-        return done.stdout  # empty as long as there is no container
+        """Empty as long as there is no container."""
+        try:
+            found = client.CoreV1Api(api()).read_namespaced_pod_log(pod, self.namespace, _preload_content=False)
+        except client.ApiException:
+            return ""
+        return str(found.data, errors="replace")
 
     def exit_code(self, pod: str) -> int:
-        def code() -> Any:
-            return kubectl(
-                "-n",
-                self.namespace,
-                "get",
-                "pod",
-                pod,
-                "-o",
-                "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}",
-            )
+        def ended() -> Any:
+            (container,) = self.pod(pod)["status"].get("containerStatuses") or [{}]
+            return container.get("state", {}).get("terminated")
 
-        until(code)
-        return int(code())
+        until(ended, lambda: self.log(pod))
+        return int(ended()["exitCode"])
 
     def template(self, label: str, account: str = "member", **variables: Any) -> Json:
         """A pod template that runs the probe."""
@@ -81,7 +93,7 @@ class Cluster:
             "SIZE": SIZE,
             "NAMESPACE": self.namespace,
             "SELECTOR": f"app={label}",
-            "TIMEOUT": 90,
+            "TIMEOUT": 200,
         } | variables
         return {
             "metadata": {"labels": {"app": label}},
@@ -119,8 +131,9 @@ class Cluster:
 
     def conditions(self, job: str) -> dict[str, str]:
         """What Kubernetes says of a Job, with its reason."""
-        found = self.get("job", job)["status"].get("conditions", [])
-        return {given["type"]: given.get("reason", "") for given in found if given["status"] == "True"}
+        found = client.BatchV1Api(api()).read_namespaced_job(job, self.namespace, _preload_content=False)
+        conditions = json.loads(found.data)["status"].get("conditions", [])
+        return {given["type"]: given.get("reason", "") for given in conditions if given["status"] == "True"}
 
     def until_complete(self, job: str) -> None:
         self._until_over(job)
@@ -140,7 +153,7 @@ class Cluster:
         return "\n".join(self.log(pod["metadata"]["name"])[-3000:] for pod in self.pods(label))
 
 
-def until(holds: Callable[[], object], shown: Callable[[], object] = str, within: float = 90) -> None:
+def until(holds: Callable[[], object], shown: Callable[[], object] = str, within: float = 240) -> None:
     deadline = time.monotonic() + within
     while not holds():
         assert time.monotonic() < deadline, shown()

@@ -5,16 +5,43 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e import table
+from tests.e2e import sharing, table
 from tests.e2e.cluster import Cluster, kubectl, namespace
 from tests.e2e.manifests import apply, claimed, pod_security
-from tests.e2e.training import Training
+from tests.e2e.pods import keep_objects, release_objects
+from tests.e2e.seats import Seat, nodes
+from tests.e2e.training import Change, Training
 from tests.support.jobs import make_volume
+
+_HERE = Path(__file__).parent
+_BEGAN = time.monotonic()
+_TIMEOUT = 600  # seconds for a test that names none: several of them share the machine
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in sharing.MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that run alone last, so that no other test waits for them."""
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    for item in items:
+        if _HERE in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_TIMEOUT))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Wait for the test's turn before its clock starts."""
+    with sharing.turn(item):
+        return (yield)
 
 
 @pytest.fixture
@@ -37,7 +64,7 @@ def training(cluster: Cluster, tmp_path: Path) -> Training:
 def volume(tmp_path: Path) -> Iterator[Path]:
     """A volume that pods of any user can write to, with shards for a job that is still to be named."""
     made = make_volume(tmp_path, lines=300)
-    subprocess.run(["chmod", "-R", "a+rwX", tmp_path, *tmp_path.parents[:2]], check=True)
+    subprocess.run(["chmod", "-R", "a+rwX", made], check=True)
     yield made
     shutil.rmtree(made, ignore_errors=True)
 
@@ -51,10 +78,36 @@ def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
     kubectl("delete", "pv", cluster.namespace, "--wait=false")
 
 
+@pytest.fixture
+def volcano() -> None:
+    """Skip where there is no Volcano, unless E2E_VOLCANO=1 says that there must be."""
+    command = ["kubectl", "get", "queues.scheduling.volcano.sh", "default"]
+    if subprocess.run(command, capture_output=True, timeout=60).returncode:
+        assert not os.environ.get("E2E_VOLCANO"), "E2E_VOLCANO is set, but this cluster has no Volcano"
+        pytest.skip("this cluster has no Volcano")
+
+
+@pytest.fixture
+def seat(cluster: Cluster) -> Iterator[Seat]:
+    """A resource of this test only. Each node offers one, as nodes with one GPU do."""
+    made = Seat(f"example.test/{cluster.namespace}")
+    made.offer(1, *nodes())
+    yield made
+    made.offer(None, *nodes())
+
+
+@pytest.fixture
+def kept(cluster: Cluster) -> Iterator[Change]:
+    """A change of a Job that keeps the objects of pods that are gone, so that the launcher can still read them."""
+    yield keep_objects
+    release_objects(cluster)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table of cases; also into the file that E2E_TABLE names."""
     found = table.rows(terminalreporter.stats)
     for case, result, seconds in found:
         terminalreporter.write_line(f"{result:8} {seconds:6.1f} s  {case}")
     if found and os.environ.get("E2E_TABLE"):
-        Path(os.environ["E2E_TABLE"]).write_text(table.page(found))
+        workers = getattr(terminalreporter.config.option, "numprocesses", None) or 1
+        Path(os.environ["E2E_TABLE"]).write_text(table.page(found, time.monotonic() - _BEGAN, workers))

@@ -6,12 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.support.paths import K8S
 
 QUICK_START = K8S.parent / "examples" / "quick_start"
+IMAGE_PYTHON = "python3.11"  # of the pods' image; compiled packages fit no other
 
 
 def apply(cluster: Cluster, *objects: Json) -> None:
@@ -53,6 +55,17 @@ def claimed(folder: Path, namespace: str) -> tuple[Json, Json]:
         {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": shared | source},
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "paddle"}, "spec": shared | wanted},
     )
+
+
+def packages_of(variable: str) -> Path:
+    """The folder that the variable names, where there is one that the pods can use."""
+    packages = Path(os.environ.get(variable, ""))
+    if packages == Path():
+        pytest.skip(f"{variable} is not set: it names the site-packages folder of a Python that has Paddle")
+    if packages.parent.name != IMAGE_PYTHON:
+        pytest.skip(f"{variable}: {packages} is of another Python than the pods' {IMAGE_PYTHON}")
+    assert (packages / "paddle").is_dir(), f"{variable}: no Paddle in {packages}"
+    return packages
 
 
 def passes(job: Path) -> int:

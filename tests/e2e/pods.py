@@ -70,6 +70,18 @@ def kill(cluster: Cluster, pod: str, *what: str) -> None:
     until(lambda: subprocess.run(command, capture_output=True, timeout=60).returncode == 0)
 
 
+def keep_objects(job: Json) -> None:
+    """Keep the objects of pods that are gone until `release_objects`: a busy launcher reads them late."""
+    job["spec"]["template"].setdefault("metadata", {})["finalizers"] = ["example.test/kept"]
+
+
+def release_objects(cluster: Cluster) -> None:
+    """Delete the Jobs, which would create new pods, and let Kubernetes delete the objects of the old ones."""
+    kubectl("-n", cluster.namespace, "delete", "jobs", "--all", "--cascade=orphan")
+    for pod in cluster.pods(""):
+        kubectl("-n", cluster.namespace, "patch", "pod", name_of(pod), "-p", '{"metadata": {"finalizers": null}}')
+
+
 def told_at_start(training: Training, job: Json) -> None:
     """Let each container read variables from the volume when it starts, so that they can differ from pod to pod."""
     (container,) = job["spec"]["template"]["spec"]["containers"]

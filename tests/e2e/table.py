@@ -26,7 +26,7 @@ def rows(stats: Mapping[str, Iterable[object]]) -> list[tuple[str, str, float]]:
     return [(_in_words(case), result, seconds[case]) for case, result in sorted(results.items())]
 
 
-def page(found: list[tuple[str, str, float]]) -> str:
+def page(found: list[tuple[str, str, float]], took: float, workers: int) -> str:
     """The table as a page of the docs."""
     version = json.loads(kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
     nodes = len(json.loads(kubectl("get", "nodes", "-o", "json"))["items"])
@@ -35,7 +35,8 @@ def page(found: list[tuple[str, str, float]]) -> str:
         "# Results of the end-to-end tests",
         "",
         f"Run on {time.strftime('%Y-%m-%d')} by `make e2e TABLE=docs/e2e.md`: Kubernetes {version}, {nodes} nodes, "
-        f"{len(found)} cases in {total:.0f} s, one after another, each in a namespace of its own.",
+        f"{len(found)} cases in {took:.0f} s, "
+        f"{workers} at a time ({total:.0f} s one after another), each in a namespace of its own.",
         "",
         "| case | result | seconds |",
         "|---|---|---|",

@@ -47,8 +47,8 @@ def test_ranks_follow_addresses_as_numbers_and_not_as_text(training: Training) -
 def any_node(cluster: Cluster) -> str:
     """One that pods are scheduled to."""
     cluster.create(cluster.bare("anywhere", placeholder()))
-    until(lambda: cluster.get("pod", "anywhere")["spec"].get("nodeName"))
-    return str(cluster.get("pod", "anywhere")["spec"]["nodeName"])
+    until(lambda: cluster.pod("anywhere")["spec"].get("nodeName"))
+    return str(cluster.pod("anywhere")["spec"]["nodeName"])
 
 
 def take_addresses(cluster: Cluster, node: str, enough: Callable[[str], bool]) -> None:

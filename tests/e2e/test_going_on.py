@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.cluster import SIZE, Json, until
+from tests.e2e.cluster import SIZE, Json
 from tests.e2e.pods import delete_pod, end_of, evict, kill, name_of, uids
-from tests.e2e.training import Training
-
-PASSES = 5
+from tests.e2e.training import PASSES, Change, Training
 
 
-def submit(training: Training, mode: str) -> None:
+def submit(training: Training, mode: str, change: Change = lambda job: None) -> None:
     def replaced(job: Json) -> None:
         job["spec"]["backoffLimit"] = SIZE
+        change(job)
 
-    passes = f"--num_passes={PASSES}"
-    training.submit(passes, mode=mode, change=replaced, LAUNCHER_MAX_RESTARTS="3", STANDIN_BATCH_SECONDS="0.15")
-
-
-def until_saved(training: Training, number: int) -> list[Json]:
-    until(lambda: (training.output / f"pass-{number:05d}" / "done").exists(), training.logs)
-    return training.status()
+    training.submit(f"--num_passes={PASSES}", mode=mode, change=replaced, hold_before=2, LAUNCHER_MAX_RESTARTS="3")
 
 
-def went_on(training: Training, *kinds: str) -> None:
-    """It is complete, with all its passes, after generations that ended by these kinds of causes."""
-    training.until_complete()
-    assert training.exits() == [0] * SIZE
-    assert training.passes_done() == PASSES
-    *ended, last = training.job_file()["generations"]
-    assert [one["first_cause"]["kind"] for one in ended] == list(kinds)
-    assert last["after_pass"] >= 1
+def goes_on(training: Training, kind: str) -> None:
+    """The job is complete after one failure, of this kind."""
+    training.until_failed_once()
+    training.let_go()
+    training.until_complete_after(kind)
 
 
 def test_a_trainer_that_is_killed_costs_no_pod(training: Training) -> None:
     submit(training, "NonIndexed")
-    before = until_saved(training, 1)
+    before = training.until_saved(1)
     pods = uids(training.pods())
     kill(training.cluster, before[1]["pod"], "-9", "-f", "standin.paddle_trainer")
-    went_on(training, "trainer")
+    goes_on(training, "trainer")
     assert uids(training.pods()) == pods
     assert not any(pod["status"]["containerStatuses"][0]["restartCount"] for pod in training.pods())
 
@@ -48,9 +38,9 @@ def test_a_trainer_that_is_killed_costs_no_pod(training: Training) -> None:
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 def test_a_pod_that_is_deleted_is_replaced_and_the_others_stay(training: Training, mode: str, gone: int) -> None:
     submit(training, mode)
-    before = until_saved(training, 1)
+    before = training.until_saved(1)
     delete_pod(training, before[gone]["pod"])
-    went_on(training, "stopped")
+    goes_on(training, "stopped")
     after = training.status()
     others = [rank for rank in range(SIZE) if rank != gone]
     assert [after[rank]["uid"] for rank in others] == [before[rank]["uid"] for rank in others], "they kept their ranks"
@@ -58,11 +48,12 @@ def test_a_pod_that_is_deleted_is_replaced_and_the_others_stay(training: Trainin
     assert all(end_of(pod)["exitCode"] == 0 for pod in training.pods()), [name_of(pod) for pod in training.pods()]
 
 
-def test_an_evicted_pod_is_named_as_evicted_and_replaced(training: Training) -> None:
-    submit(training, "Indexed")
-    before = until_saved(training, 1)
+@pytest.mark.alone  # the launcher asks Kubernetes for 3 s at most
+def test_an_evicted_pod_is_named_as_evicted_and_replaced(training: Training, kept: Change) -> None:
+    submit(training, "Indexed", kept)
+    before = training.until_saved(1)
     evict(training, before[1]["pod"])
-    went_on(training, "stopped")
+    goes_on(training, "stopped")
     cause = training.job_file()["generations"][0]["first_cause"]
     assert cause["rank"] == 1
     assert "was told to stop (SIGTERM); Kubernetes says: EvictionByEvictionAPI" in cause["what"]

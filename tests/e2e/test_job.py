@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import psutil
+import pytest
 
 from tests.e2e.cluster import SIZE, kubectl, until
-from tests.e2e.training import SLOW, Training
+from tests.e2e.training import Training
 
 
 def test_the_job_of_the_seeds_trains_and_completes(training: Training) -> None:
@@ -19,7 +20,7 @@ def test_the_job_of_the_seeds_trains_and_completes(training: Training) -> None:
 
 
 def test_a_killed_trainer_is_told_by_every_pod_and_fails_the_job(training: Training) -> None:
-    members = training.submit(*SLOW, STANDIN_BATCH_SECONDS="0.05").until_training()
+    members = training.submit(hold_before=1).until_training()
     kill = ["pkill", "-9", "-f", "standin.paddle_trainer"]
     kubectl("-n", training.cluster.namespace, "exec", members[1]["pod"], "--", *kill)
     ended = training.until_ended()
@@ -46,15 +47,16 @@ def test_the_job_waits_for_a_pod_that_comes_late_and_says_so(training: Training)
 
 
 def test_deleting_the_job_takes_no_grace_period(training: Training) -> None:
-    training.submit(*SLOW, STANDIN_BATCH_SECONDS="0.05").until_training()
+    training.submit(hold_before=1).until_training()
     kubectl("-n", training.cluster.namespace, "delete", "job", training.name, "--cascade=foreground", "--wait=false")
     until(lambda: not training.pods())
     assert {member["exit_code"] for member in training.until_ended()} <= {143, 69}
     assert {member["phase"] for member in training.status()} <= {"stopped", "failed"}
 
 
+@pytest.mark.alone  # the launcher asks Kubernetes for 3 s at most
 def test_a_lost_launcher_is_named_with_what_kubernetes_knows_of_its_pod(training: Training) -> None:
-    members = training.submit(*SLOW, STANDIN_BATCH_SECONDS="0.05").until_training()
+    members = training.submit(hold_before=1).until_training()
     lost = members[2]["pod"]
     for process in psutil.process_iter():  # the nodes are this machine: nobody in a pod can kill process 1
         if _is_launcher_of(process, lost):

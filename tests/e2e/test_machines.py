@@ -1,4 +1,4 @@
-"""A node without power, and an API server that is away: what only whoever runs the cluster's machines can bring about.
+"""A node without power, and an API server that does not answer.
 
 CLUSTER is the command that powers nodes off and on again.
 """
@@ -6,22 +6,25 @@ CLUSTER is the command that powers nodes off and on again.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
 import pytest
 
-from tests.e2e.cluster import SIZE, Json, until
-from tests.e2e.training import SLOW, Training, ignore_consequences
+from tests.e2e.cluster import SIZE, Json, kubectl, until
+from tests.e2e.pods import scale
+from tests.e2e.training import Training, ignore_consequences
 
-pytestmark = pytest.mark.skipif(
-    "CLUSTER" not in os.environ, reason="CLUSTER must name the command that powers nodes off and on again"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        "CLUSTER" not in os.environ, reason="CLUSTER must name the command that powers nodes off and on again"
+    ),
+]
 
-OUTAGE = 30.0  # seconds
 SILENCE = 60.0  # seconds until a member that says nothing counts as lost; Kubernetes needs 40 to miss its node
 
 
@@ -43,20 +46,28 @@ def _machine(*command: str) -> None:
 
 
 @contextmanager
+def cordoned(node: str) -> Iterator[None]:
+    """No pod is scheduled to this node."""
+    kubectl("cordon", node)
+    try:
+        yield
+    finally:
+        kubectl("uncordon", node)
+
+
+@contextmanager
 def api_server_stopped() -> Iterator[None]:
-    """For as long as an outage takes: connections are made, and nothing answers."""
+    """Connections are made, and nothing answers."""
     (server,) = (process for process in psutil.process_iter() if process.name() == "kube-apiserver")
-    since = time.monotonic()
     server.suspend()
     try:
         yield
-        until(lambda: time.monotonic() > since + OUTAGE)
     finally:
         server.resume()
 
 
 def on_nodes_of_their_own(job: Json) -> None:
-    """And with a policy by which only the one who stands for the lost counts: no other's end fails the Job."""
+    """One pod per node, and a policy by which only the pod that stands for the lost one counts."""
     ignore_consequences(job)
     same = {"matchLabels": {"job-name": job["metadata"]["name"]}}
     apart = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": same}]
@@ -64,58 +75,82 @@ def on_nodes_of_their_own(job: Json) -> None:
     job["spec"]["template"]["spec"]["affinity"] = affinity
 
 
-@pytest.mark.timeout(2 * SILENCE + 180)
-@pytest.mark.parametrize("lost", [2, 0], ids=["a member", "the hub"])
-def test_a_node_without_power_is_named_and_ends_the_others(training: Training, lost: int) -> None:
-    training.submit(
-        *SLOW, mode="Indexed", change=on_nodes_of_their_own, LAUNCHER_SILENCE=str(SILENCE), STANDIN_BATCH_SECONDS="0.05"
-    )
-    pod = training.until_training()[lost]["pod"]
-    node = training.cluster.get("pod", pod)["spec"]["nodeName"]
-    others = [rank for rank in range(SIZE) if rank != lost]
+def only_index_0_at_first(job: Json) -> None:
+    on_nodes_of_their_own(job)
+    job["spec"]["parallelism"] = 1
 
-    def ended() -> list[int]:
-        return [code for rank in others if (code := training.status()[rank].get("exit_code")) is not None]
+
+def nodes_by_rank(training: Training) -> list[str]:
+    pods = [member["pod"] for member in training.until_training()]
+    return [training.cluster.pod(pod)["spec"]["nodeName"] for pod in pods]
+
+
+@pytest.mark.timeout(2 * SILENCE + 300)
+def test_a_node_without_power_is_named_and_ends_the_others(training: Training) -> None:
+    """One job loses its hub to it, another one a member that is not its hub."""
+    other = Training(training.cluster, "another-job", training.volume)
+    shutil.copytree(training.volume / training.name, training.volume / other.name)
+    silence = {"LAUNCHER_SILENCE": str(SILENCE)}
+    training.submit(mode="Indexed", change=on_nodes_of_their_own, hold_before=1, **silence)
+    node = nodes_by_rank(training)[0]
+    with cordoned(node):
+        other.submit(mode="Indexed", change=only_index_0_at_first, hold_before=1, **silence)
+        until(lambda: [pod for pod in other.pods() if pod["spec"].get("nodeName")], other.pods)
+    scale(other, SIZE)
+    lost = {training: 0, other: nodes_by_rank(other).index(node)}
+    assert lost[other] != 0
+    before = {job: job.status() for job in lost}
 
     with powered_off(node):
-        until(lambda: len(ended()) == len(others), training.status, 2 * SILENCE)
-        assert ended() == [76, 69]
-        for rank in others:
-            cause = training.status()[rank]["first_cause"]
-            assert (cause["kind"], cause["rank"], cause["pod"]) == ("lost", lost, pod)
-            assert "was lost without a word" in cause["what"]
-        asked = training.status()[others[0]]
-        assert f"Kubernetes says: its node {node} does not answer" in asked["first_cause"]["what"]
-        # It has failed, which Kubernetes makes final once the lost pod is known to have ended.
-        until(lambda: "FailureTarget" in training.cluster.conditions(training.name), training.pods)
-    assert training.until_failed() == "BackoffLimitExceeded"
+        for job, rank in lost.items():
+            assert_lost(job, before[job][rank], node)
+    for job in lost:
+        assert job.until_failed() == "BackoffLimitExceeded"
+
+
+def assert_lost(job: Training, lost: Json, node: str) -> None:
+    """The other members have ended and name the lost one, and Kubernetes has failed the Job."""
+    others = [rank for rank in range(SIZE) if rank != lost["rank"]]
+
+    def ended() -> list[int]:
+        return [code for rank in others if (code := job.status()[rank].get("exit_code")) is not None]
+
+    until(lambda: len(ended()) == len(others), job.status, 2 * SILENCE)
+    assert ended() == [76, 69]
+    for rank in others:
+        cause = job.status()[rank]["first_cause"]
+        assert (cause["kind"], cause["rank"], cause["pod"]) == ("lost", lost["rank"], lost["pod"])
+        assert "was lost without a word" in cause["what"]
+    asked = job.status()[others[0]]
+    assert f"Kubernetes says: its node {node} does not answer" in asked["first_cause"]["what"]
+    # It has failed, which Kubernetes makes final once the lost pod is known to have ended.
+    until(lambda: "FailureTarget" in job.cluster.conditions(job.name), job.pods)
 
 
 def test_launchers_wait_for_an_api_server_that_is_away_and_say_so(training: Training) -> None:
     def wait_for_the_word(job: Json) -> None:
         (container,) = job["spec"]["template"]["spec"]["containers"]
-        waits = 'until [ -e /home/jobpath/go ]; do sleep 0.1; done; exec "$@"'
+        waits = 'until [ -e /home/jobpath/go ]; do sleep 0.1; done; exec "$@" 2>/home/jobpath/said-$HOSTNAME'
         container["command"] = ["sh", "-c", waits, "sh", *container["command"]]
+
+    def all_say(words: str) -> bool:
+        return [words in path.read_text() for path in training.volume.glob("said-*")] == [True] * SIZE
 
     training.submit("--num_passes=2", change=wait_for_the_word)
     until(lambda: [pod["status"]["phase"] for pod in training.pods()] == ["Running"] * SIZE, training.pods)
     with api_server_stopped():
         (training.volume / "go").touch()
-    assert not training.status()[0]
-    assert training.exits() == [0, 0, 0], training.logs()
+        until(lambda: all_say("waiting for peers: the API server has not answered yet"))
+        until(lambda: all_say("waiting for peers: the API server https://"))  # with what went wrong
+        assert not any(training.status())
     training.until_complete()
-    for pod in training.pods():
-        log = training.cluster.log(pod["metadata"]["name"])
-        assert "waiting for peers: the API server has not answered yet" in log
-        assert "waiting for peers: the API server https://" in log  # with what went wrong, once that is known
+    assert training.exits() == [0, 0, 0]
 
 
 def test_an_api_server_that_is_away_does_not_disturb_a_training(training: Training) -> None:
-    training.submit("--num_passes=50", STANDIN_BATCH_SECONDS="0.2").until_training()
-    before = training.passes_done()
+    training.submit("--num_passes=20", hold_before=1, STANDIN_BATCH_SECONDS="0.05").until_training()
     with api_server_stopped():
-        pass
-    assert training.passes_done() > before
+        training.let_go()
+        until(lambda: training.passes_done() == 20)
     training.until_complete()
-    assert training.passes_done() == 50
     assert training.exits() == [0, 0, 0]

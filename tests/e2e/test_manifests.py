@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +59,7 @@ def test_the_data_job_of_seed_001_makes_shards_on_the_volume(cluster: Cluster, t
     ]  # fmt: skip
 
 
+@pytest.mark.node_ports
 def test_the_manifests_of_seed_004_shard_and_train_with_ports_of_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
     apply(cluster, seed("data-004.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path))
     cluster.until_complete("paddle-data")
@@ -81,7 +81,11 @@ def test_our_jobs_train_as_a_user_without_rights(cluster: Cluster, claim: Path, 
     assert {path.stat().st_uid for path in (claim / job / "output").glob("node_*/status.json")} == {10001}
 
 
-@pytest.mark.parametrize("options", [("shm", "network-policy"), ("host-network", "host-ports")], ids="+".join)
+@pytest.mark.parametrize(
+    "options",
+    [("shm", "network-policy"), pytest.param(("host-network", "host-ports"), marks=pytest.mark.node_ports)],
+    ids="+".join,
+)
 def test_our_jobs_train_with_options(cluster: Cluster, claim: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     (claim / "quick-start").rename(claim / "paddle-cluster-job")
     if "host-network" in options:
@@ -174,9 +178,7 @@ def test_where_the_workers_job_fails_for_good_so_does_the_servers(cluster: Clust
     (claim / "paddle-ps" / "1").rename(claim / "paddle-ps" / "one")
     apply(cluster, *made)
     assert cluster.until_failed("paddle-worker") == "PodFailurePolicy"
-    began = time.monotonic()
     assert cluster.until_failed("paddle-ps") == "PodFailurePolicy"
-    assert time.monotonic() - began < 30
     ended = [pod["status"].get("containerStatuses", [{}])[0] for pod in cluster.pods("job-name=paddle-ps")]
     assert 71 in [each.get("state", {}).get("terminated", {}).get("exitCode") for each in ended]
 

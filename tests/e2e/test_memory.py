@@ -12,10 +12,11 @@ import pytest
 
 from launcher.store.status import describe
 from tests.e2e.cluster import SIZE, Json, until
-from tests.e2e.test_going_on import PASSES, until_saved, went_on
-from tests.e2e.training import Training
+from tests.e2e.training import PASSES, Training
 
-LIMIT = {"cpu": "1", "memory": "256Mi"}
+pytestmark = pytest.mark.alone  # the launcher asks Kubernetes for 3 s at most
+
+LIMIT = {"cpu": "500m", "memory": "256Mi"}
 LAUNCHER_FIRST = "echo 1000 > /proc/1/oom_score_adj"
 TAKE_ALL = "exec python3 -c \"b'x' * (1 << 30)\""
 
@@ -49,15 +50,16 @@ def test_a_launcher_that_is_out_of_memory_is_named_as_such_and_waited_for(
         template["restartPolicy"] = policy
         template["containers"][0]["resources"] = {"limits": LIMIT, "requests": LIMIT}  # of all processes the same score
 
-    variables = {"LAUNCHER_MAX_RESTARTS": "3", "STANDIN_BATCH_SECONDS": "0.3"}
-    training.submit(f"--num_passes={PASSES}", mode="Indexed", change=limited, **variables)
-    before = until_saved(training, 1)
+    flags = f"--num_passes={PASSES}"
+    training.submit(flags, mode="Indexed", change=limited, hold_before=2, LAUNCHER_MAX_RESTARTS="3")
+    before = training.until_saved(1)
     run_out_of_memory(training, before[gone]["pod"])
     until(lambda: first_end(training, before[gone]["uid"]), training.pods)
     end = first_end(training, before[gone]["uid"])
     assert (end["reason"], end["exitCode"]) == ("OOMKilled", 137)
 
-    went_on(training, "lost")
+    training.let_go()
+    training.until_complete_after("lost")
     after = training.status()
     assert [after[rank]["uid"] == before[rank]["uid"] for rank in range(SIZE)] == [
         rank != gone or policy == "OnFailure" for rank in range(SIZE)

@@ -5,17 +5,15 @@ E2E_PADDLE_2 and E2E_PADDLE_3 name the site-packages folders that have Paddle 2.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import SIZE, Cluster, Json
-from tests.e2e.manifests import QUICK_START, apply, passes, pod_security, rendered
+from tests.e2e.manifests import QUICK_START, apply, packages_of, passes, pod_security, rendered
 from tests.wheels.outcome import PASSES, accuracy, assert_seen
 
-IMAGE_PYTHON = "python3.11"  # of the pods' image; compiled packages fit no other
 # What a model of one shard of three is right about: 63 of 100 of the data image's reviews. Of none: 50.
 OF_ALL_SHARDS = 0.75
 
@@ -61,17 +59,6 @@ def with_paddle(cluster: Cluster, name: str, variable: str, *words: str) -> list
         python = container["args"].index("python")
         container["args"][python : python + 1] = ["env", "PYTHONPATH=/packages", "python3", *words]
     return objects
-
-
-def packages_of(variable: str) -> Path:
-    """The folder that the variable names, where there is one that the pods can use."""
-    packages = Path(os.environ.get(variable, ""))
-    if packages == Path():
-        pytest.skip(f"{variable} is not set: it names the site-packages folder of a Python that has Paddle")
-    if packages.parent.name != IMAGE_PYTHON:
-        pytest.skip(f"{variable}: {packages} is of another Python than the pods' {IMAGE_PYTHON}")
-    assert (packages / "paddle").is_dir(), f"{variable}: no Paddle in {packages}"
-    return packages
 
 
 def assert_trained(job: Path) -> None:

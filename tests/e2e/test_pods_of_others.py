@@ -6,6 +6,7 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,8 @@ from tests.e2e.pods import (
     told_at_start,
     uids,
 )
-from tests.e2e.test_going_on import until_saved
-from tests.e2e.training import SLOW, Training
+from tests.e2e.training import Training
 
-_STUCK = "STANDIN_BATCH_SECONDS=600\n"  # trainers begin and get nowhere
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -36,7 +35,7 @@ def members(training: Training) -> set[str]:
     return {member["uid"] for member in training.job_file()["members"]}
 
 
-def until_stuck(training: Training) -> list[Json]:
+def until_held(training: Training) -> list[Json]:
     until(lambda: [member.get("phase") for member in training.status()] == ["training"] * SIZE, training.logs)
     return training.status()
 
@@ -63,9 +62,9 @@ def test_a_failed_attempt_is_followed_by_a_whole_new_one(training: Training) -> 
         job["spec"]["backoffLimit"] = SIZE
         told_at_start(training, job)
 
-    tell(training, _STUCK)
+    tell(training, f"STANDIN_GATES={training.hold(0)}\n")
     training.submit("--num_passes=3", change=allow_one_more)
-    before = until_stuck(training)
+    before = until_held(training)
     failed = training.pods()
     kill(training.cluster, before[1]["pod"], "-9", "-f", "standin.paddle_trainer")
     tell(training, "")
@@ -88,13 +87,13 @@ def test_a_failed_attempt_is_followed_by_a_whole_new_one(training: Training) -> 
 def test_a_pod_that_is_being_replaced_does_not_count(training: Training, discovery: str, index: int) -> None:
     def change(job: Json) -> None:
         job["spec"].update(parallelism=index + 1, backoffLimit=SIZE)
-        job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 110
+        job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 130
         told_at_start(training, job)
         if discovery == "dns":
             find_by_name(training, job)
 
     tell(training, f"if [ $JOB_COMPLETION_INDEX = {index} ]; then STANDIN_DEAF=1; fi")
-    training.submit("--num_passes=2", mode="Indexed", change=change, LAUNCHER_STOP_GRACE="100")
+    training.submit("--num_passes=2", mode="Indexed", change=change, LAUNCHER_STOP_GRACE="120")
     until(lambda: f"{index + 1} of 3 have joined" in training.logs(), training.logs)
     (old,) = of_index(training, index)
     tell(training, "")
@@ -138,7 +137,7 @@ def from_field(variable: str, path: str) -> Json:
 def test_two_jobs_of_a_namespace_train_each_with_its_own(training: Training, selector: str) -> None:
     other = Training(training.cluster, "another-job", training.volume)
     shutil.copytree(training.volume / training.name, training.volume / other.name)
-    told = {"LAUNCHER_SELECTOR": selector} if selector else {}
+    told: dict[str, Any] = {"LAUNCHER_SELECTOR": selector} if selector else {}
 
     def label(job: Json) -> None:
         job["spec"]["template"]["metadata"] = {"labels": {"app": "paddle"}}
@@ -161,12 +160,12 @@ def test_a_job_deleted_while_training_and_created_again_begins_once_nothing_of_t
     training: Training,
 ) -> None:
     def slow_to_end(job: Json) -> None:
-        job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 110
+        job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 130
         told_at_start(training, job)
 
-    tell(training, "STANDIN_BATCH_SECONDS=0.1\nSTANDIN_DEAF=1\n")
-    training.submit(*SLOW, change=slow_to_end, LAUNCHER_STOP_GRACE="100")
-    before = until_saved(training, 1)
+    tell(training, f"STANDIN_GATES={training.hold(2)}\nSTANDIN_DEAF=1\n")
+    training.submit(change=slow_to_end, LAUNCHER_STOP_GRACE="120")
+    before = training.until_saved(1)
     old, old_identity = training.pods(), identity(training)
     delete_job(training)
     tell(training, "")

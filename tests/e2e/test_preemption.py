@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
 from launcher.store.status import describe
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
-from tests.e2e.pods import kill, name_of
-from tests.e2e.test_going_on import PASSES, until_saved, went_on
-from tests.e2e.training import Training, ignore_consequences
+from tests.e2e.pods import kill
+from tests.e2e.seats import Seat
+from tests.e2e.training import PASSES, Change, Training, ignore_consequences
 
 PREEMPTOR = "more-important"
 REASON = "Kubernetes says: PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod"
-
-
-@pytest.fixture
-def seat(cluster: Cluster) -> Iterator[str]:
-    """A resource that nobody else asks for, one a node: there each node has room for one pod, as those with one GPU."""
-    resource = f"example.test/{cluster.namespace}"
-    offer(resource, "1")
-    try:
-        yield resource
-    finally:
-        offer(resource, None)
-
-
-def offer(resource: str, count: str | None) -> None:
-    """So many on every node from now on; None: there is no such resource any more."""
-    status = {"status": {"capacity": {resource: count}, "allocatable": {resource: count}}}
-    for node in json.loads(kubectl("get", "nodes", "-o", "json"))["items"]:
-        patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
-        kubectl("patch", "node", name_of(node), *patch)
 
 
 @pytest.fixture
@@ -45,35 +25,36 @@ def priority(cluster: Cluster) -> Iterator[str]:
     kubectl("delete", "priorityclass", cluster.namespace)
 
 
-def preempt(cluster: Cluster, pod: str, seat: str, priority: str) -> None:
+def preempt(cluster: Cluster, pod: str, seat: Seat, priority: str) -> None:
     """Let a more important one fit only where this pod is, and not beside it. It is there when this returns."""
-    sleep = {"name": "sleep", "image": cluster.image, "command": ["sleep", "600"], "resources": {"limits": {seat: "1"}}}
+    sleep = {"name": "sleep", "image": cluster.image, "command": ["sleep", "600"], "resources": seat.taken()}
     spec = {
         "priorityClassName": priority,
-        "nodeSelector": {"kubernetes.io/hostname": cluster.get("pod", pod)["spec"]["nodeName"]},
+        "nodeSelector": {"kubernetes.io/hostname": cluster.pod(pod)["spec"]["nodeName"]},
         "terminationGracePeriodSeconds": 1,
         "containers": [sleep],
     }
     cluster.create(cluster.bare(PREEMPTOR, {"metadata": {}, "spec": spec}))
-    until(lambda: cluster.get("pod", PREEMPTOR)["status"]["phase"] == "Running")
+    until(lambda: cluster.pod(PREEMPTOR)["status"]["phase"] == "Running")
 
 
 @pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another one"])
 def test_a_preempted_pod_is_named_as_such_and_waited_for_until_it_fits_again(
-    training: Training, seat: str, priority: str, gone: int
+    training: Training, seat: Seat, priority: str, kept: Change, gone: int
 ) -> None:
     def takes_a_seat(job: Json) -> None:
         ignore_consequences(job)
-        job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {seat: "1"}}
+        kept(job)
+        job["spec"]["template"]["spec"]["containers"][0]["resources"] = seat.taken()
 
-    variables = {"LAUNCHER_MAX_RESTARTS": "1", "STANDIN_BATCH_SECONDS": "0.3"}
-    training.submit(f"--num_passes={PASSES}", mode="Indexed", change=takes_a_seat, **variables)
-    before = until_saved(training, 1)
+    flags = f"--num_passes={PASSES}"
+    training.submit(flags, mode="Indexed", change=takes_a_seat, hold_before=2, LAUNCHER_MAX_RESTARTS="1")
+    before = training.until_saved(1)
     preempted = before[gone]["pod"]
     others = [rank for rank in range(SIZE) if rank != gone]
     preempt(training.cluster, preempted, seat, priority)
 
-    waits = ("is Pending: Unschedulable: 0/", f"Insufficient {seat}")
+    waits = ("is Pending: Unschedulable: 0/", f"Insufficient {seat.name}")
     pods = [before[rank]["pod"] for rank in others]
     until(lambda: all(part in training.cluster.log(pod) for pod in pods for part in waits), training.logs)
     while_waiting = training.status()
@@ -85,7 +66,8 @@ def test_a_preempted_pod_is_named_as_such_and_waited_for_until_it_fits_again(
     # It has not cost the one restart that the job has: that is still there for a trainer.
     until(lambda: [member.get("generation") for member in training.status()] == [1] * SIZE, training.logs)
     kill(training.cluster, before[2]["pod"], "-9", "-f", "standin.paddle_trainer")
-    went_on(training, "stopped", "trainer")
+    training.let_go()
+    training.until_complete_after("stopped", "trainer")
     after = training.status()
     assert [after[rank]["uid"] for rank in others] == [before[rank]["uid"] for rank in others]
     assert after[gone]["uid"] != before[gone]["uid"]

@@ -15,9 +15,7 @@ import yaml
 
 from launcher.job.from_yaml import RenderOptions
 from tests.e2e.cluster import Cluster, Json, kubectl
-from tests.e2e.manifests import apply, pod_security
-from tests.e2e.test_paddle import packages_of
-from tests.e2e.test_volcano import volcano_is_there
+from tests.e2e.manifests import apply, packages_of, pod_security
 from tests.support.rendering import EXAMPLES, SERVERS_AND_TRAINERS, example, jobs, of_kind, pod_spec, render_text
 from tests.wheels.outcome import PROGRAMS
 
@@ -71,8 +69,8 @@ def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Clust
         assert f"trainer {number} reached 2" in said
 
 
+@pytest.mark.usefixtures("volcano")
 def test_the_fourth_example_is_scheduled_by_volcano(cluster: Cluster) -> None:
-    volcano_is_there()
     objects = render_text(text_of(cluster, "volcano.yaml"), options(WAYS[1], "python3", "-c", SERVERS_AND_TRAINERS))
     apply(cluster, *of_kind(objects, "PodGroup"))
     assert "trainer 1 reached 2" in complete(cluster, objects)

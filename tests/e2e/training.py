@@ -12,7 +12,8 @@ import yaml
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
 from tests.support.paths import K8S
 
-SLOW = ("--num_passes=100000",)
+PASSES = 5
+_IN_PODS = "/home/jobpath"
 Change = Callable[[Json], None]
 
 
@@ -25,13 +26,37 @@ class Training:
         self.volume = volume
         self.output = volume / name / "output"
 
-    def submit(self, *flags: str, mode: str = "NonIndexed", change: Change | None = None, **variables: str) -> Training:
-        """Create the Job, after `change` has had its will of the object."""
+    def submit(
+        self,
+        *flags: str,
+        mode: str = "NonIndexed",
+        change: Change | None = None,
+        hold_before: int | None = None,
+        **variables: str,
+    ) -> Training:
+        """Create the Job, after `change` has edited the object.
+
+        Trainers wait before the pass `hold_before`, counted from 0, until `let_go`.
+        """
+        if hold_before is not None:
+            variables |= {"STANDIN_GATES": self.hold(hold_before)}
         job = self.cluster.job(self.name, self._template(flags, variables), mode)
         if change is not None:
             change(job)
         self.cluster.create(job)
         return self
+
+    def hold(self, number: int) -> str:
+        """Close the gate before this pass, and return the value of STANDIN_GATES in the pods."""
+        gates = self.volume / self.name / "gates"
+        gates.mkdir(exist_ok=True)
+        (gates / f"pass-{number}").touch()
+        return f"{_IN_PODS}/{self.name}/gates"
+
+    def let_go(self) -> None:
+        """Open the gate at which trainers wait."""
+        for gate in (self.volume / self.name / "gates").iterdir():
+            gate.unlink()
 
     def status(self) -> list[Json]:
         """What the volume says of each member."""
@@ -49,6 +74,10 @@ class Training:
             return all(log.exists() and b"Batch=" in log.read_bytes() for log in logs)
 
         until(all_train, self.logs)
+        return self.status()
+
+    def until_saved(self, number: int) -> list[Json]:
+        until(lambda: (self.output / f"pass-{number:05d}" / "done").exists(), self.logs)
         return self.status()
 
     def until_ended(self) -> list[Json]:
@@ -69,6 +98,19 @@ class Training:
         """Complete for Kubernetes, and with a model on the volume."""
         self.cluster.until_complete(self.name)
         assert self.passes_done()
+
+    def until_failed_once(self) -> None:
+        """Wait until the volume has the cause that ended the first generation."""
+        until(lambda: self.job_file()["generations"][0].get("first_cause"), self.logs)
+
+    def until_complete_after(self, *kinds: str) -> None:
+        """Complete with all PASSES, after generations that ended by causes of these kinds."""
+        self.until_complete()
+        assert self.exits() == [0] * SIZE
+        assert self.passes_done() == PASSES
+        *ended, last = self.job_file()["generations"]
+        assert [one["first_cause"]["kind"] for one in ended] == list(kinds)
+        assert last["after_pass"] >= 1
 
     def execute(self, rank: int, *command: str) -> None:
         """Run a command in the pod of this rank."""
@@ -108,7 +150,7 @@ class Training:
     def _template(self, flags: tuple[str, ...], variables: dict[str, str]) -> Json:
         environment = {
             "JOB_NAME": self.name,
-            "JOB_PATH": "/home/jobpath",
+            "JOB_PATH": _IN_PODS,
             "JOB_NAMESPACE": self.cluster.namespace,
             "TRAIN_CONFIG_DIR": "quick_start",
             "CONF_PADDLE_NIC": "eth0",
@@ -124,7 +166,7 @@ class Training:
             "image": self.cluster.image,
             "command": ["paddle-launcher", "run", "--config=trainer_config.lr.py", "--log_period=1", *flags],
             "env": [{"name": key, "value": value} for key, value in (environment | variables).items()],
-            "volumeMounts": [{"name": "jobpath", "mountPath": "/home/jobpath"}],
+            "volumeMounts": [{"name": "jobpath", "mountPath": _IN_PODS}],
         }
         return {
             "spec": {

@@ -1,0 +1,31 @@
+"""A resource that only the pods of one test ask for, so that no other test fills the nodes."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.cluster import Json, kubectl
+
+
+class Seat:
+    """An extended resource."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def offer(self, count: int | None, *names: str) -> None:
+        """Set how many each of these nodes has. With None the nodes do not know the resource."""
+        quantity = None if count is None else str(count)
+        status = {"status": {"capacity": {self.name: quantity}, "allocatable": {self.name: quantity}}}
+        for node in names:
+            patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
+            kubectl("patch", "node", node, *patch)
+
+    def taken(self) -> Json:
+        """The resources of a container that takes one."""
+        return {"limits": {self.name: "1"}}
+
+
+def nodes() -> list[str]:
+    found: list[Json] = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
+    return [node["metadata"]["name"] for node in found]
