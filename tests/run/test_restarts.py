@@ -200,6 +200,13 @@ def test_joining_again_is_no_restart_and_has_no_pause(cause: Cause) -> None:
     assert job.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
+def test_a_server_that_dies_in_the_pause_before_the_next_generation_is_restarted_with_it(job: Job) -> None:
+    job.begin()
+    job.judge(FAILED)
+    assert job.policy.look_back(False, job.now) is None
+    assert job.judge(cause_of(CauseKind.PSERVER)) == (cause_of(CauseKind.PSERVER), Verdict.RESTART)
+
+
 # ---- after which pause -----------------------------------------------------------------------------------------------
 
 
