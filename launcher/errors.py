@@ -1,4 +1,4 @@
-"""What can go wrong, in the user's terms: an exit code, and a message that says what happened, where, what to do."""
+"""Exit codes, and the exception whose message tells the user what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Exit(IntEnum):
     STOPPED = 143
 
 
-FOR_GOOD = frozenset({Exit.USAGE, Exit.NO_INPUT, Exit.GIVEN_UP, Exit.DENIED, Exit.CONFIG})  # no new attempt mends it
+FOR_GOOD = frozenset({Exit.USAGE, Exit.NO_INPUT, Exit.GIVEN_UP, Exit.DENIED, Exit.CONFIG})  # no retry helps
 
 
 class Failure(Exception):
-    """Ends what this launcher does, with an exit code and a message for the user: never shown as a traceback."""
+    """End the command with an exit code and a message for the user. Never shown as a traceback."""
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Failure(Exception):
 
 
 class ConfigProblems(Failure):
-    """Everything that is wrong with the environment, a line each."""
+    """Everything that is wrong with the environment, one line per problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(Exit.CONFIG, "\n".join(problems))

@@ -1,4 +1,4 @@
-"""The words of the project as data: frozen, and known to every room."""
+"""The data types that all rooms share. All of them are frozen."""
 
 from __future__ import annotations
 
@@ -12,58 +12,63 @@ OTHER_ROLE = {TRAINER: PSERVER, PSERVER: TRAINER}
 
 @dataclass(frozen=True)
 class Shape:
-    """How many members a job has: those that train, and those that only serve. Trainers have the first ranks."""
+    """How many members a job has: trainers, which have the first ranks, and members that only serve."""
 
     trainers: int
-    pservers: int = 0  # 0: there are no roles, each member does both
+    pservers: int = 0  # 0: no roles, each member trains and serves
 
     @property
     def size(self) -> int:
-        """All members."""
+        """The number of all members."""
         return self.trainers + self.pservers
 
     def count(self, role: str) -> int:
-        """The members of one role."""
+        """Return the number of members of one role."""
         return self.pservers if role == PSERVER else self.trainers
 
     def rank(self, role: str, number: int) -> int:
-        """The rank in the gang of a member with this number within its role."""
+        """Return the rank in the gang of the member with this number within its role."""
         return self.trainers + number if role == PSERVER else number
 
     def role(self, rank: int) -> str:
-        """What the member with this rank does."""
+        """Return the role of the member with this rank."""
         if not self.pservers:
             return BOTH
         return TRAINER if rank < self.trainers else PSERVER
 
     def number(self, rank: int) -> int:
-        """The member's number within its role."""
+        """Return the number of this rank within its role."""
         return rank if rank < self.trainers or not self.pservers else rank - self.trainers
 
     def name(self, rank: int) -> str:
-        """The member with this rank, for people."""
+        """Return the name of the member with this rank, as users read it."""
         return member_name(self.role(rank), self.number(rank))
 
     def names(self, ranks: Sequence[int]) -> str:
-        """Several members: `rank 1, 2`, or `trainer 1, pserver 0`."""
+        """Return the names of several members: `rank 1, 2`, or `trainer 1, pserver 0`."""
         if not self.pservers:
             return member_name(BOTH, ", ".join(map(str, ranks)))
         return ", ".join(map(self.name, ranks))
 
 
 def member_name(role: str, number: object) -> str:
-    """`rank 1` where all do the same, else `trainer 1` or `pserver 0`."""
+    """Return `rank 1` in a job without roles, else `trainer 1` or `pserver 0`."""
     return f"{'rank' if role == BOTH else role} {number}"
 
 
 def member_folder(role: str, number: object) -> str:
-    """Where the member's logs and status go, below the job's output."""
+    """Return the folder for the member's logs and status, below the job's output."""
     return f"{'pserver' if role == PSERVER else 'node'}_{number}"
 
 
 @dataclass(frozen=True)
 class Member:
-    """One pod and its launcher. `address` is for gang and sorting, `training_address` is what Paddle is told."""
+    """One pod and its launcher.
+
+    address: used by the gang, and to sort members
+    training_address: used by Paddle
+    controller: the identity of what controls the pod, where each role has its own
+    """
 
     pod: str
     uid: str
@@ -71,8 +76,8 @@ class Member:
     training_address: str
     rank: int | None = None
     role: str = BOTH
-    trainers: int = 1  # that it runs
-    controller: str = ""  # where each role has one of its own: its identity
+    trainers: int = 1  # how many of them it runs
+    controller: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,9 +89,11 @@ class Roster:
 
 @dataclass(frozen=True)
 class Peers:
-    """What finding peers gives: enough to join. `hub` is where the hub listens, or None when this member is the hub.
+    """What a finder returns: enough to join.
 
-    `identity` is the job's, as far as the way of finding knows it; `rank` is the own number where pods have numbers.
+    hub: the address of the hub, or None if this member is the hub
+    identity: the job's, if the finder knows it
+    rank: this member's, if its pod has a number
     """
 
     me: Member
@@ -97,23 +104,23 @@ class Peers:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a plan. It serves once all its `ports` listen; `tries` are for deaths before that."""
+    """One process of a plan. It serves once it listens on all `ports`, and gets `tries` starts until then."""
 
     role: str  # "pserver" or "trainer"
     argv: tuple[str, ...]
     env: Mapping[str, str]  # the whole environment of the process
     cwd: str
     log: str  # file name in the member's folder on the volume
-    echo: bool = False  # its lines also go to the launcher's standard output
+    echo: bool = False  # copy its lines to the launcher's standard output
     ports: tuple[int, ...] = ()
     tries: int = 1
-    pass_mark: bytes = b""  # the bytes before a pass number in its log, at the end of each pass
-    may_finish: bool = False  # a server that may end with 0 by itself, shortly before all have trained
+    pass_mark: bytes = b""  # the bytes before the pass number in the line that ends a pass
+    may_finish: bool = False  # a server that may end with 0, shortly before all members have trained
 
 
 @dataclass(frozen=True)
 class Start:
-    """A start of the job's processes, the same for all members. `resume`: the last whole pass; None: there is none."""
+    """The start of a generation, the same for all members. `resume`: the newest complete pass, or None."""
 
     generation: int
     resume: int | None
@@ -124,20 +131,20 @@ FIRST = Start(0, None)
 
 @dataclass(frozen=True)
 class Saves:
-    """Where trainers save their passes, as far as every member sees it: a further generation goes on from there."""
+    """Where trainers save their passes, in a folder that every member sees: the next generation resumes from there."""
 
     folder: str
     first: int = 0  # the number of the first pass
-    wanted: int | None = None  # how many passes there are to be; None: only the program knows
+    wanted: int | None = None  # the number of passes in all; None: only the program knows
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The processes that one member runs: servers first, trainers once the whole gang serves.
+    """The processes that one member runs: servers first, trainers once all members serve.
 
-    shows_passes: whatever its trainers do, they log the end of each pass
-    early: its servers need no roster, and start before there is one; else they wait for it and for what is copied
-    leads: its first trainer starts before all others, which wait until its `ports` listen
+    shows_passes: the trainers log the end of each pass
+    early: the servers need no roster and start before there is one; otherwise they wait for it and for the copies
+    leads: the first trainer starts before all others, which wait until it listens on its `ports`
     """
 
     servers: tuple[Process, ...]
@@ -182,7 +189,9 @@ class CauseKind(str, Enum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a job ended before it was complete. The first one is the job's; `rank` None means nobody in particular.
+    """Why an attempt ended. The first cause is the job's.
+
+    rank: the member at fault; None: no single one is
 
     code: the dead child's own exit code (128 + n for signal n), or the exit code that the launcher found
     """
@@ -193,13 +202,13 @@ class Cause:
     what: str  # one sentence: what happened, where, and what to do if something can be done
     code: int
     tail: tuple[str, ...] = field(default=())  # last lines of the dead child's log
-    final: bool = False  # the job is given up: nobody should try again
-    silent: bool = False  # of a lost one: nothing was heard of it, so that it may still be there, beyond a cut
+    final: bool = False  # the job is given up: no new pod should try again
+    silent: bool = False  # a lost member that only fell silent: it may still run, cut off from the network
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it ended here: the exit code of this launcher, and the first cause unless the job is complete."""
+    """How this launcher ends: its exit code, and the first cause unless the job is complete."""
 
     code: int
     cause: Cause | None
@@ -207,15 +216,15 @@ class Outcome:
 
     @property
     def job_code(self) -> int:
-        """The exit code of the job: that of the first cause, whoever's it was."""
+        """The exit code of the job: that of the first cause."""
         return int(self.cause.code if self.cause else self.code)
 
 
 def describe_cause(cause: Cause, shape: Shape) -> str:
-    """In a sentence: whose it was, and what happened."""
+    """Return a sentence: the member at fault, and what happened."""
     return f"{'' if cause.rank is None else name_and_pod(shape.name(cause.rank), cause.pod)}{cause.what}"
 
 
 def name_and_pod(name: str, pod: object) -> str:
-    """The beginning of a sentence about a cause that is somebody's in particular."""
+    """Return the beginning of a sentence about a cause that one member is at fault for."""
     return f"{name} ({pod}): "

@@ -187,7 +187,7 @@ def test_a_paddle_2_or_3_program_is_told_where_to_resume(restarting: Job) -> Non
         """
 import os, pathlib, sys
 told, save = os.environ["LAUNCHER_RESUME_DIR"], pathlib.Path(os.environ["LAUNCHER_SAVE_DIR"])
-print("generation", os.environ["LAUNCHER_GENERATION"], "goes on after", told or "nothing", flush=True)
+print("generation", os.environ["LAUNCHER_GENERATION"], "resumes after", told or "nothing", flush=True)
 if os.environ["PADDLE_TRAINER_ID"] == "0" and not told:
     folder = save / "pass-00000"
     folder.mkdir()
@@ -202,7 +202,7 @@ if not told:
     assert job.codes() == [0, 0, 0], job.stderr()
     for rank in range(3):
         told = re.findall(r"^generation .*$", log(job, rank), re.MULTILINE)
-        assert told[-1] == f"generation {len(history(job)) - 1} goes on after {job.output}/pass-00000"
+        assert told[-1] == f"generation {len(history(job)) - 1} resumes after {job.output}/pass-00000"
 
 
 def test_the_output_of_a_server_that_died_before_the_gang_was_complete_is_in_its_log(restarting: Job) -> None:

@@ -156,7 +156,7 @@ def test_a_member_whose_configuration_is_mended_removes_its_mark(job: RolesJob) 
 def test_a_volume_that_does_not_answer_does_not_hold_up_a_member_with_a_wrong_configuration(job: RolesJob) -> None:
     signs = job.output / ".launcher" / "failed" / "job-1"
     signs.mkdir(parents=True)
-    os.mkfifo(signs / "since")  # whoever opens it waits for ever
+    os.mkfifo(signs / "since")  # opening it blocks for ever
     job.start(PSERVER, flags=command(job, SERVE), CONF_PADDLE_NIC="none")
     assert job.code(PSERVER) == 78
     assert "CONF_PADDLE_NIC" in job.termination(PSERVER)

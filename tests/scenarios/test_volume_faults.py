@@ -87,7 +87,7 @@ def test_a_volume_that_fills_up_while_training_is_named_and_does_not_stop_the_jo
     until(lambda: "train.log" in tiny_job.stderr(1), 30, "the full volume is named")
     size = (tiny_job.output / "node_1" / "train.log").stat().st_size
     filler.unlink()
-    until(lambda: (tiny_job.output / "node_1" / "train.log").stat().st_size > size, 30, "the log goes on")
+    until(lambda: (tiny_job.output / "node_1" / "train.log").stat().st_size > size, 30, "the log grows again")
     tiny_job.launchers[1].terminate()
     assert tiny_job.codes() == [69, 143, 69], tiny_job.stderr()
 

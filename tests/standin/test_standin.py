@@ -346,7 +346,7 @@ def test_a_model_without_one_of_the_shards_is_plainly_worse(job3: Job, dataset: 
     assert whole > partial + 0.08
 
 
-def test_uneven_data_is_fine_and_nobody_ends_early(job: Job) -> None:
+def test_uneven_data_is_fine_and_no_trainer_ends_early(job: Job) -> None:
     job.place(1, (job.work(1) / "data/train.txt").read_text().splitlines(keepends=True)[:60])
     servers = job.pservers()
     trainers = [job.trainer(node, "--num_passes=2") for node in range(2)]
@@ -399,12 +399,12 @@ def silent(job: Job, processes: list[subprocess.Popen[Any]], seconds: float = 0.
     )
 
 
-def test_everybody_waits_for_a_missing_trainer(job3: Job) -> None:
-    everybody = job3.pservers() + [job3.trainer(0), job3.trainer(1)]
-    assert eventually(lambda: all("127.0.1.3:7165" in job3.log(trainer) for trainer in everybody[3:]))
-    assert eventually(lambda: all(job3.log(server).count("worker started") == 4 for server in everybody[:3]))
-    assert eventually(lambda: all(job3.log(server).count("setParameter") == 2 for server in everybody[:3]))
-    assert silent(job3, everybody)
+def test_all_wait_for_a_missing_trainer(job3: Job) -> None:
+    processes = job3.pservers() + [job3.trainer(0), job3.trainer(1)]
+    assert eventually(lambda: all("127.0.1.3:7165" in job3.log(trainer) for trainer in processes[3:]))
+    assert eventually(lambda: all(job3.log(server).count("worker started") == 4 for server in processes[:3]))
+    assert eventually(lambda: all(job3.log(server).count("setParameter") == 2 for server in processes[:3]))
+    assert silent(job3, processes)
 
 
 def test_two_trainers_with_one_id_crash_every_process(job3: Job) -> None:
@@ -426,7 +426,7 @@ def test_another_order_of_pservers_crashes_every_process(job: Job) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_trainer_can_leave_everybody_hanging(job: Job, number: signal.Signals) -> None:
+def test_a_killed_trainer_can_leave_all_hanging(job: Job, number: signal.Signals) -> None:
     servers, trainers = job.pservers(), held_trainers(job)
     os.killpg(trainers[1].pid, number)
     job.release(GATE)

@@ -1,4 +1,4 @@
-"""A whole job in a test: a volume with shards, and N launchers with an address each that run the stand-in."""
+"""A whole job in a test: a volume with shards, and N launchers with one address each that run the stand-in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
 
 
 def until(condition: Callable[[], Any], within: float = 30, what: str = "") -> Any:
-    """What the condition gives once it gives anything; AssertionError when it never does."""
+    """Return the value of the condition once it is true. Fails the test if it never is."""
     deadline = time.monotonic() + within
     while True:
         if value := condition():
@@ -35,7 +35,7 @@ def until(condition: Callable[[], Any], within: float = 30, what: str = "") -> A
 
 
 def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
-    """A volume as the data job leaves it: shards and configuration of one job."""
+    """Make a volume with the shards and the configuration of one job, as the data job does."""
     source, volume = folder / "source", folder / "volume"
     subprocess.run([sys.executable, MAKE_DATA, source, f"--examples={lines}", "--seed=1"], check=True, stdout=-3)
     sharding = [
@@ -55,7 +55,7 @@ def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
 
 
 class Job:
-    """The launchers of one job. Not started until told; each may get variables of its own."""
+    """The launchers of one job. `start` starts them, with more variables if needed."""
 
     def __init__(self, nodes: Nodes, volume: Path | None, folder: Path, size: int = 3, **environment: str) -> None:
         self.nodes = nodes
@@ -69,7 +69,7 @@ class Job:
         self.gates = folder / "gates"
 
     def variables(self, rank: int) -> dict[str, str]:
-        """What the member is told, the work directory made."""
+        """Return the variables of one member, and make its work directory."""
         workdir = self.folder / f"work-{rank}"
         workdir.mkdir(exist_ok=True)
         (self.folder / f"termination-{rank}").touch()
@@ -95,7 +95,7 @@ class Job:
         return told | self.environment
 
     def start(self, *ranks: int, flags: tuple[str, ...] = FLAGS, **more: str) -> Job:
-        """Start these members, all when none is named."""
+        """Start these members, all if none is named."""
         for rank in ranks or range(self.size):
             out, errors = (self.folder / f"{name}-{rank}" for name in ("stdout", "stderr"))
             with out.open("ab") as stdout, errors.open("ab") as stderr:
@@ -126,11 +126,11 @@ class Job:
         return self
 
     def codes(self, within: float = 30) -> list[int]:
-        """The exit codes in rank order, once all have ended."""
+        """Return the exit codes in rank order, once all have ended."""
         return [self.code(rank, within) for rank in sorted(self.launchers)]
 
     def code(self, rank: int, within: float = 30) -> int:
-        """One member's exit code, as a shell shows it."""
+        """Return one member's exit code, as a shell shows it."""
         try:
             status = self.launchers[rank].wait(within)
         except subprocess.TimeoutExpired:
@@ -138,7 +138,7 @@ class Job:
         return status if status >= 0 else 128 - status
 
     def stderr(self, rank: int | None = None) -> str:
-        """What one launcher, or all, said."""
+        """Return the standard error of one launcher, or of all."""
         ranks = range(self.size) if rank is None else [rank]
         return "".join(
             (self.folder / f"stderr-{r}").read_text() for r in ranks if (self.folder / f"stderr-{r}").exists()
@@ -148,7 +148,7 @@ class Job:
         return (self.folder / f"termination-{rank}").read_text()
 
     def status(self, rank: int) -> dict[str, Any]:
-        """The member's status file, empty while there is none."""
+        """Return the member's status file: empty while there is none."""
         try:
             content: dict[str, Any] = json.loads((self.output / f"node_{rank}" / "status.json").read_text())
         except FileNotFoundError:
@@ -156,7 +156,7 @@ class Job:
         return content
 
     def find(self, rank: int, program: str) -> psutil.Process | None:
-        """A process below a launcher whose program this is, such as paddle_trainer."""
+        """Return the process below a launcher that runs this program, such as paddle_trainer."""
         try:
             below = psutil.Process(self.launchers[rank].pid).children(recursive=True)
             return next((p for p in below if any(word.endswith(program) for word in p.cmdline()[:3])), None)
@@ -164,12 +164,12 @@ class Job:
             return None
 
     def process(self, rank: int, program: str) -> psutil.Process:
-        """The same, once it is there."""
+        """Wait for such a process, and return it."""
         found: psutil.Process = until(lambda: self.find(rank, program), what=f"{program} of rank {rank}")
         return found
 
     def until_training(self, within: float = 30) -> Job:
-        """Every member's trainer has logged a batch."""
+        """Wait until the trainer of every member has logged a batch."""
         for rank in range(self.size):
             log = self.output / f"node_{rank}" / "train.log"
             until(partial(_has, log, b"Batch="), within, f"training\n{self.stderr()}")
@@ -179,12 +179,12 @@ class Job:
         self.process(rank, program).send_signal(number)
 
     def nothing_left(self) -> bool:
-        """Whether no process of the job lives any more, waiting a moment for it."""
+        """Wait until no process of the job lives any more."""
         until(lambda: not self.nodes.inside(), 10, f"left running: {self.nodes.inside()}")
         return True
 
     def passes(self) -> list[str]:
-        """The complete pass folders."""
+        """Return the names of the complete pass folders."""
         return sorted(folder.parent.name for folder in self.output.glob("pass-*/done"))
 
 
@@ -193,5 +193,5 @@ def _has(file: Path, words: bytes) -> bool:
 
 
 def fresh(volume: Path, folder: Path) -> Path:
-    """A copy of a volume, to be written to."""
+    """Return a copy of a volume, to be written to."""
     return Path(shutil.copytree(volume, folder / "volume"))
