@@ -28,7 +28,7 @@ FOR_GOOD = frozenset({Exit.USAGE, Exit.NO_INPUT, Exit.GIVEN_UP, Exit.DENIED, Exi
 
 
 class Failure(Exception):
-    """End the command with an exit code and a message for the user. Never shown as a traceback."""
+    """Ends the command with an exit code and a message for the user. It is never shown as a traceback."""
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)

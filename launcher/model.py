@@ -1,4 +1,4 @@
-"""The data types that all rooms share. All of them are frozen."""
+"""The data types that all rooms share: frozen dataclasses and enums."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OTHER_ROLE = {TRAINER: PSERVER, PSERVER: TRAINER}
 
 @dataclass(frozen=True)
 class Shape:
-    """How many members a job has: trainers, which have the first ranks, and members that only serve."""
+    """How many members a job has. Trainers have the first ranks, members that only serve have the ranks after them."""
 
     trainers: int
-    pservers: int = 0  # 0: no roles, each member trains and serves
+    pservers: int = 0  # 0: the job has no roles, and each member trains and serves
 
     @property
     def size(self) -> int:
-        """The number of all members."""
+        """The number of members, over both roles."""
         return self.trainers + self.pservers
 
     def count(self, role: str) -> int:
@@ -27,7 +27,7 @@ class Shape:
         return self.pservers if role == PSERVER else self.trainers
 
     def rank(self, role: str, number: int) -> int:
-        """Return the rank in the gang of the member with this number within its role."""
+        """Return the rank of the member with this number. Numbers are counted from 0 within each role."""
         return self.trainers + number if role == PSERVER else number
 
     def role(self, rank: int) -> str:
@@ -37,7 +37,7 @@ class Shape:
         return TRAINER if rank < self.trainers else PSERVER
 
     def number(self, rank: int) -> int:
-        """Return the number of this rank within its role."""
+        """Return the number, within its role, of the member with this rank. Numbers are counted from 0."""
         return rank if rank < self.trainers or not self.pservers else rank - self.trainers
 
     def name(self, rank: int) -> str:
@@ -67,7 +67,7 @@ class Member:
 
     address: used by the gang, and to sort members
     training_address: used by Paddle
-    controller: the identity of what controls the pod, where each role has its own
+    controller: the identity of the object that controls the pod, if each role has its own controller; else empty
     """
 
     pod: str
@@ -76,7 +76,7 @@ class Member:
     training_address: str
     rank: int | None = None
     role: str = BOTH
-    trainers: int = 1  # how many of them it runs
+    trainers: int = 1  # how many trainer processes it runs
     controller: str = ""
 
 
@@ -89,11 +89,11 @@ class Roster:
 
 @dataclass(frozen=True)
 class Peers:
-    """What a finder returns: enough to join.
+    """What a finder returns. It is enough to join the gang.
 
     hub: the address of the hub, or None if this member is the hub
-    identity: the job's, if the finder knows it
-    rank: this member's, if its pod has a number
+    identity: the identity of the job, or None if the finder does not know it
+    rank: the rank of this member, or None if its pod has no number
     """
 
     me: Member
@@ -104,7 +104,11 @@ class Peers:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a plan. It serves once it listens on all `ports`, and gets `tries` starts until then."""
+    """One process of a plan.
+
+    The process serves as soon as it listens on all `ports`. If it ends before that, it is started again: up to `tries`
+    starts in all.
+    """
 
     role: str  # "pserver" or "trainer"
     argv: tuple[str, ...]
@@ -115,12 +119,16 @@ class Process:
     ports: tuple[int, ...] = ()
     tries: int = 1
     pass_mark: bytes = b""  # the bytes before the pass number in the line that ends a pass
-    may_finish: bool = False  # a server that may end with 0, shortly before all members have trained
+    may_finish: bool = False  # a server that may end with 0 shortly before all members have finished training
 
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a generation, the same for all members. `resume`: the newest complete pass, or None."""
+    """Where a generation starts. It is the same for all members.
+
+    generation: the number of the generation, counted from 0
+    resume: the number of the newest complete pass, or None to start from the beginning
+    """
 
     generation: int
     resume: int | None
@@ -131,20 +139,21 @@ FIRST = Start(0, None)
 
 @dataclass(frozen=True)
 class Saves:
-    """Where trainers save their passes, in a folder that every member sees: the next generation resumes from there."""
+    """Where trainers save their passes. Every member sees this folder, and the next generation resumes from it."""
 
     folder: str
     first: int = 0  # the number of the first pass
-    wanted: int | None = None  # the number of passes in all; None: only the program knows
+    wanted: int | None = None  # the total number of passes; None: only the training program knows it
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The processes that one member runs: servers first, trainers once all members serve.
+    """The processes that one member runs. Servers start first. Trainers start once the servers of all members listen.
 
     shows_passes: the trainers log the end of each pass
-    early: the servers need no roster and start before there is one; otherwise they wait for it and for the copies
-    leads: the first trainer starts before all others, which wait until it listens on its `ports`
+    early: the servers need no roster, so they start before the join. Else they start once this member has the roster
+        and has copied its files.
+    leads: the first trainer starts before all other trainers of the job, which wait until it listens on its `ports`
     """
 
     servers: tuple[Process, ...]
@@ -189,11 +198,10 @@ class CauseKind(str, Enum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an attempt ended. The first cause is the job's.
+    """Why an attempt ended. The first cause is reported as the cause of the job.
 
-    rank: the member at fault; None: no single one is
-
-    code: the dead child's own exit code (128 + n for signal n), or the exit code that the launcher found
+    rank: the rank of the member at fault, or None if no single member is at fault
+    code: the exit code of the dead process (128 + n for signal n); for any other cause, a code of the launcher
     """
 
     kind: CauseKind
@@ -202,8 +210,8 @@ class Cause:
     what: str  # one sentence: what happened, where, and what to do if something can be done
     code: int
     tail: tuple[str, ...] = field(default=())  # last lines of the dead child's log
-    final: bool = False  # the job is given up: no new pod should try again
-    silent: bool = False  # a lost member that only fell silent: it may still run, cut off from the network
+    final: bool = False  # the job is given up: a new pod must not try again
+    silent: bool = False  # the lost member was only silent: it may still run behind a network cut
 
 
 @dataclass(frozen=True)
@@ -216,15 +224,15 @@ class Outcome:
 
     @property
     def job_code(self) -> int:
-        """The exit code of the job: that of the first cause."""
+        """The exit code of the job: the code of the first cause, or the launcher's code if there is no cause."""
         return int(self.cause.code if self.cause else self.code)
 
 
 def describe_cause(cause: Cause, shape: Shape) -> str:
-    """Return a sentence: the member at fault, and what happened."""
+    """Return a sentence that says what happened, after the name of the member at fault, if there is one."""
     return f"{'' if cause.rank is None else name_and_pod(shape.name(cause.rank), cause.pod)}{cause.what}"
 
 
 def name_and_pod(name: str, pod: object) -> str:
-    """Return the beginning of a sentence about a cause that one member is at fault for."""
+    """Return the beginning of a sentence about one member, such as `rank 1 (<pod>): `."""
     return f"{name} ({pod}): "
