@@ -1,4 +1,4 @@
-"""One TCP connection of the gang: lines in, lines out, and the timer that keeps connections alive."""
+"""One TCP connection of the gang, which sends and receives lines, and the heartbeat of all connections."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Callable, Iterable
 
 from launcher.gang.protocol import ALIVE, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
 
-MISSED_BEATS = 2  # a peer that was not heard for so many heartbeats counts as cut off
+MISSED_BEATS = 2  # a peer counts as cut off if nothing arrives for so many heartbeat intervals
 MALFORMED = "malformed"
 TOO_LONG = "a line too long"
-# The heartbeat alone decides when a connection is dead, so the kernel must not give up before it.
-# From Linux 6.15 on the kernel can be told to retransmit every 2 s. Without that it doubles its pauses, and may need
-# twice the length of a network cut to recover a connection. This is why a member opens a second connection.
+# The heartbeat alone decides when a connection is dead, so the kernel must not end the connection earlier.
+# From Linux 6.15 on, the kernel can be set to retransmit every 2 s. An older kernel doubles the pause after each
+# retransmission, so a connection may recover only after twice the length of a network cut. This is why a member opens
+# a second connection.
 TCP_RTO_MAX_MS = 44
 _TCP_OPTIONS = ((socket.TCP_USER_TIMEOUT, 24 * 3600 * 1000), (TCP_RTO_MAX_MS, 2000))
-_GRACE_BEATS = 2  # time to read what has arrived after this process was stopped; the others may have given up already
+_GRACE_BEATS = 2  # after a stop of this process: heartbeat intervals to read what arrived, before a peer is silent
 _ALIVE = ALIVE.rstrip(b"\n")
 
 
 class Connection(asyncio.Protocol):
-    """Call `on_message` with each message and `on_ended` once.
+    """Call `on_message` with each received message, and `on_ended` once, at the end.
 
-    Both callbacks are replaced when the connection gets another owner.
+    A new owner of the connection replaces both callbacks.
     """
 
     def __init__(
@@ -38,8 +39,8 @@ class Connection(asyncio.Protocol):
         self.line_limit = UNKNOWN_PEER_LIMIT
         self.peer = "an unknown address"
         self.heard_at = time.monotonic()
-        self.reason = ""  # why this side has ended it; empty if the peer or the network did
-        self.timed_out = False  # this side has ended it because nothing was heard
+        self.reason = ""  # why this side has ended the connection; empty if the peer or the network did
+        self.timed_out = False  # this side has ended the connection because nothing arrived
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_opened = on_opened
         self._transport: asyncio.Transport | None = None
@@ -79,17 +80,17 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def send(self, line: bytes) -> None:
-        """Queue a line. It is dropped if the connection has ended."""
+        """Queue a line. The line is dropped if the connection has ended."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(line)
 
     def close(self) -> None:
-        """End the connection once everything is written."""
+        """Write all queued lines, then end the connection."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """End the connection at once and drop what is not written yet."""
+        """End the connection at once, and drop the lines that are not written yet."""
         if self._transport is not None:
             self.reason = self.reason or reason
             self._transport.abort()
@@ -99,26 +100,29 @@ class Connection(asyncio.Protocol):
         return time.monotonic() - self.heard_at
 
     def is_cut_off(self, every: float) -> bool:
-        """Return whether the peer has missed so many heartbeats that it may be gone."""
+        """Return whether nothing has arrived for MISSED_BEATS heartbeat intervals of `every` seconds."""
         return self.unheard_for() > MISSED_BEATS * every
 
     def time_out_if_cut_off(self, every: float) -> bool:
-        """End the connection if the peer is cut off. Return whether it was."""
+        """End the connection if the peer is cut off. Return whether the peer was cut off."""
         if cut_off := self.is_cut_off(every):
             self.time_out(round(self.unheard_for()))
         return cut_off
 
     def time_out(self, seconds: float) -> None:
-        """End the connection because nothing was heard for so many seconds."""
+        """End the connection because nothing has arrived for `seconds`."""
         self.timed_out = True
         self.abort(f"nothing was heard for {seconds:g} s")
 
     def half_close(self) -> None:
-        """Write everything, then read on until the peer ends it. Closing with unread data would send a reset."""
+        """Write all queued lines, close the sending side, and continue to read until the peer ends the connection.
+
+        A full close with unread data would send a reset, and the peer could lose the last lines.
+        """
         if self._transport is not None and not self._transport.is_closing():
             try:
                 self._transport.write_eof()
-            except OSError:  # a reset that the event loop has not seen yet
+            except OSError:  # the peer has reset the connection, and the event loop does not know yet
                 self.abort("reset")
 
     def _line(self, line: bytes) -> None:
@@ -144,7 +148,7 @@ def _set_tcp_options(connected: socket.socket | None) -> None:
 
 
 async def close_gracefully(connections: Iterable[Connection], within: float) -> None:
-    """End connections so that everything sent arrives, if the peers read it in time."""
+    """Half-close all connections, so that every sent line arrives. After `within` seconds, abort the others."""
     open_ones = [connection for connection in connections if not connection.ended.done()]
     for connection in open_ones:
         connection.half_close()
@@ -155,10 +159,11 @@ async def close_gracefully(connections: Iterable[Connection], within: float) -> 
 
 
 class Heartbeat:
-    """Send heartbeats on all connections, and end those on which nothing was heard for `silence` seconds.
+    """Send a heartbeat on each connection. End a connection on which nothing has arrived for `silence` seconds.
 
-    line: returns what to send at a beat
-    on_cut_off: called at each beat with each connection whose peer is cut off
+    every: seconds between two heartbeats
+    line: returns the line to send as the heartbeat
+    on_cut_off: called at each heartbeat with each connection whose peer is cut off
     """
 
     def __init__(

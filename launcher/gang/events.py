@@ -1,4 +1,4 @@
-"""What callers of `Gang` use besides it: its settings, its events, and its exceptions."""
+"""The settings, events and exceptions of `Gang`, for its callers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 from launcher.model import Cause, Member, Shape, Start
 
-PROGRESS_REPORTS = 4  # at most, per member, within the stall timeout
+PROGRESS_REPORTS = 4  # the most that one member sends within the stall timeout
 
 
 @dataclass(frozen=True)
@@ -16,27 +16,27 @@ class GangSettings:
 
     size: int
     port: int
-    listen: tuple[str, ...] | None = None  # addresses; None: all of them, IPv4 and IPv6
+    listen: tuple[str, ...] | None = None  # addresses; None: all addresses of this machine, IPv4 and IPv6
     heartbeat_every: float = 5.0
-    silence: float = 120.0  # after which a connection is dead; Paddle survives a network cut of a minute
+    silence: float = 120.0  # without input, a connection is then dead; Paddle survives a network cut of a minute
     hello_within: float = 5.0  # from a new connection to its hello
-    reach_within: float = 5.0  # for the hub to answer, before a join fails
+    reach_within: float = 5.0  # a join fails if the hub does not answer within this time
     reconnect_within: float = 1.0  # after the end of a connection, before the peer counts as lost
     reports_within: float = 0.3  # from the first report of a failure to the choice of the first cause
-    verdict_within: float = 1.5  # before a member stops by its own report; must exceed reports + reconnect
-    leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no limit if a signal told it to stop
+    verdict_within: float = 1.5  # then a member stops without a verdict; above reports_within + reconnect_within
+    leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no limit if a signal stopped the culprit
     grace: float = 0.0  # for processes to end after a signal told the launcher to stop
-    silence_skew: float = 15.0  # by which one side of a network cut may notice the silence later than the other
-    complete_within: float = 5.0  # for the mark of completion
-    restart_within: float = 20.0  # for all processes of an attempt to end; else the gang stops
-    stall: float = 0.0  # without a line of any trainer, after which the job is stalled; 0: never
+    silence_skew: float = 15.0  # how much later one side of a network cut may notice the silence than the other
+    complete_within: float = 5.0  # to write the mark of completion
+    restart_within: float = 20.0  # for all processes of an attempt to end; the gang stops if one has not ended
+    stall: float = 0.0  # the job is stalled if no trainer prints a line for so long; 0: no limit
     evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
-    rejoins: bool = False  # whether the other members form a new gang after the loss of one
-    pservers: int = 0  # the last ranks, which only serve; 0: each member does both
+    rejoins: bool = False  # whether the other members form a new gang after one member is lost
+    pservers: int = 0  # how many members only serve, with the last ranks; 0: each member trains and serves
 
     @property
     def ends_within(self) -> float:
-        """For a member lost by silence to notice it, and to end its processes."""
+        """Seconds, after a silence, in which a member that is cut off notices the silence and ends its processes."""
         return self.silence_skew + self.grace
 
     @property
@@ -61,7 +61,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Begin:
-    """All processes of the previous attempt have ended: start the servers of this one."""
+    """All processes of the previous attempt have ended: start the servers of this attempt."""
 
     attempt: int
     start: Start
@@ -71,13 +71,13 @@ class Begin:
 class Restart:
     """The previous attempt has failed by `cause`: end all processes, report `ended`, and wait for Begin."""
 
-    attempt: int  # the next one
+    attempt: int  # the number of the next attempt
     cause: Cause
 
 
 @dataclass(frozen=True)
 class Lead:
-    """On the hub only: every member has staged, so a trainer that must be the first may start."""
+    """On the hub only: every member has staged, so the trainer that must start first may start."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class CollectEvidence:
 class Finish:
     """The job is complete, or this gang is over and its members may leave.
 
-    After a Stop it means that the culprit has left: the member whose failure is the cause. After a Stop with `rejoin`
-    it means that no process of this gang can still run.
+    After a Stop, Finish means that the culprit (the member whose failure is the cause) has left, or has had its time to
+    leave. After a Stop with `rejoin`, Finish means that no process of this gang can still run.
     """
 
 
@@ -105,8 +105,8 @@ class Finish:
 class Stop:
     """The job has failed or was stopped. `cause` is the first cause, and the same for all members.
 
-    With `rejoin` only this gang is over: its members end their processes and join a new one. A member does not if a
-    signal told it to stop, or if `cause` is its own and no restart can help.
+    With `rejoin` only this gang is over: its members end their processes and join a new gang. Two kinds of members do
+    not join again: a member that a signal told to stop, and the member at fault if no restart can help.
     """
 
     cause: Cause
@@ -144,7 +144,7 @@ class AlreadyComplete(Exception):
 
 
 class JoinFailed(Exception):
-    """This hub is not, or no longer, the one to join: find the peers again, then join again."""
+    """This hub cannot be joined, or is not the hub any more: find the peers again, then join again."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -153,7 +153,7 @@ class JoinFailed(Exception):
 
 @dataclass(frozen=True)
 class MissingMembers:
-    """How many members have joined. `ranks` has the first missing ones; it is empty if members have no numbers."""
+    """How many of `size` members have joined. `ranks`: the first missing ranks; empty if members have no numbers."""
 
     joined: int
     size: int

@@ -1,4 +1,4 @@
-"""Name the first of several failures. Processes that lose a peer die within milliseconds of it."""
+"""Choose the first cause among several failures. A process that loses a peer dies within milliseconds after it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TRAINER_SURVIVORS = (134, 139)
 
 
 def first_cause(reports: Iterable[tuple[float, Cause]]) -> tuple[float, Cause]:
-    """Return the oldest report, as (time of death, cause), once each death has its survivor penalty added."""
+    """Return the oldest report, as (time of death, cause). Its survivor penalty is first added to each time."""
     return min(reports, key=lambda report: report[0] + survivor_penalty(report[1]))
 
 
 def survivor_penalty(cause: Cause) -> float:
-    """Return the seconds by which a death must be older than an independent one to count as the first cause.
+    """Return by how many seconds a death must be older than an independent death to count as the first cause.
 
-    It is 0 unless the exit code is one with which processes die when they lose a peer:
-    - 141 (SIGPIPE): any process that writes to a dead peer. It is never the first cause: its penalty is the highest.
-    - 134 (SIGABRT): a pserver or a trainer. A trainer's is higher, since the abort of a pserver kills all trainers.
-    - 139 (SIGSEGV): a trainer. No pserver was ever seen to die of a lost peer in this way.
+    The penalty is 0, except for these exit codes of processes that lose a peer:
+    - 141 (SIGPIPE): any process that writes to a dead peer. Such a death follows another one: the highest penalty.
+    - 134 (SIGABRT): a pserver or a trainer. Higher for a trainer, since the abort of a pserver kills all trainers.
+    - 139 (SIGSEGV): a trainer. A pserver was never seen to die in this way because of a lost peer.
     """
     if not cause.kind.is_child:
         return 0.0

@@ -1,4 +1,4 @@
-"""`Gang`: the part of one launcher in its gang, as the hub or as a member."""
+"""`Gang`: what one launcher does in its gang, as the hub or as a member."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _CLOSE_WITHIN = 0.9
 
 
 class Gang:
-    """Listen first, then join, then report what happens here. `on_event` gets what follows for all members.
+    """Call `listen`, then `join`, then report what happens on this member. `on_event` gets the decisions of the hub.
 
     The event loop delivers each event in a callback of its own, perhaps before `join` has returned. Each attempt has
     these events, at most once each: Begin; Lead, on the hub only; Train; CollectEvidence; Restart, which begins the
     next attempt. The gang ends with Finish, with Stop and later Finish, or with HubLost.
 
-    After a Stop the member whose rank is `cause.rank` reports stopped and leaves. All others wait for Finish, which
-    comes when it has left. If the cause's kind is "stopped" that member may use its whole grace period, so the caller
-    must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes when no process can
-    still run.
+    After a Stop the culprit, whose rank is `cause.rank`, reports stopped and leaves. All other members wait for Finish,
+    which comes when the culprit has left. If the kind of the cause is "stopped", the culprit may use its whole grace
+    period, so the caller must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes
+    when no process of the gang can still run.
 
-    These are called on the hub only:
-    complete: write the mark of completion; called once, when all have trained
-    judge: return the first cause of an attempt, as all members are to be told it, and the verdict. It must not block.
-    prepare: return what Begin is to say; called before each attempt with the cause of the attempt before it. Raises
+    The hub alone calls these:
+    complete: writes the mark of completion; called once, when all members have finished training
+    judge: takes the first cause of an attempt; returns the cause to send to all members, and the verdict. Never blocks.
+    prepare: takes the cause that ended the previous attempt, or None; returns the start of the next attempt. Raises
         StartRefused or AlreadyComplete.
     """
 
@@ -79,11 +79,11 @@ class Gang:
         self._missing: MissingMembers | None = None
         self._roster: Roster | None = None
         self._rank = 0
-        self.identity = ""  # once the gang is complete
+        self.identity = ""  # of the gang, once it is complete
         self._attempt = 0
-        # Reports about this attempt, or about any (None). A message is made when it is sent, since ages grow.
+        # Reports about the current attempt, or about no single one (None). Made when sent, since messages have ages.
         self._reported: list[tuple[int | None, Callable[[], Message]]] = []
-        self._progress: Callable[[], Message] | None = None  # the latest
+        self._progress: Callable[[], Message] | None = None  # the latest progress report
         self._trained = False
         self._failures: list[tuple[float, Cause]] = []
         self._delivered: set[type[Event]] = set()
@@ -95,7 +95,7 @@ class Gang:
     # ---- joining -------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Listen before it is known which launcher is the hub. Raise Failure (CONFIG) if the port is taken."""
+        """Listen on the gang port, before it is known which launcher is the hub. Raise Failure if the port is taken."""
         if self._settings.size > 1:
             self._listener.open()
 
@@ -114,8 +114,8 @@ class Gang:
     ) -> tuple[Roster, int]:
         """Return the complete roster and this member's rank. `hub` is the hub's host and port; None: this launcher.
 
-        Raise JoinFailed if the hub refuses this member, cannot be reached, or turns out not to be this launcher. The
-        caller then finds the peers again and joins again.
+        Raise JoinFailed if the hub refuses this member or cannot be reached, or if this launcher turns out not to be
+        the hub. The caller must then find the peers again and join again.
         """
         await asyncio.sleep(max(self._next_try - time.monotonic(), 0))
         self._next_try = time.monotonic() + pause()
@@ -165,13 +165,13 @@ class Gang:
         return welcome.roster, welcome.rank, welcome.gang
 
     def missing(self) -> MissingMembers | None:
-        """Return which members the hub is waiting for, or was when a join failed. None if that is not known here."""
+        """Return which members are missing, now or when the last join failed. None if this launcher does not know."""
         if self._hub:
             return self._hub.missing()
         return (self._link.missing if self._link else None) or self._missing
 
     def joined_pods(self) -> list[str]:
-        """Return the pods that have joined, if this launcher is the hub."""
+        """Return the pods that have joined. The list is empty if this launcher is not the hub."""
         return self._hub.joined_pods() if self._hub else []
 
     def _on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
@@ -191,27 +191,30 @@ class Gang:
         self._report(lambda: messages.of_attempt("serving", attempt), attempt)
 
     def report_progress(self, attempt: int, printed_at: float, line: str) -> None:
-        """Report the last line of a trainer, printed at `printed_at` of time.monotonic()."""
+        """Report the last line of a trainer, and when the trainer printed it (time.monotonic())."""
         self._reported = [(of, make) for of, make in self._reported if make is not self._progress]
         self._progress = lambda: messages.progress(attempt, time.monotonic() - printed_at, line)
         self._report(self._progress, attempt)
 
     def report_collected(self, attempt: int, processes: int, written: bool) -> None:
-        """Report evidence about so many processes, and whether it could be written down."""
+        """Report for how many processes evidence was collected, and whether the evidence could be written to a file."""
         self._report(lambda: messages.collected(attempt, processes, written), attempt)
 
     def report_trained(self, attempt: int = 0) -> None:
-        """Report that every trainer of this member has ended with 0."""
+        """Report that every trainer of this member has ended with exit code 0."""
         if attempt == self._attempt:
             self._trained = True
             self._report(lambda: messages.of_attempt("trained", attempt), attempt)
 
     def report_ended(self, attempt: int) -> None:
-        """Report, after a restart, that no process of an attempt before this one is left here."""
+        """Report, after a Restart, that all processes of earlier attempts have ended on this member."""
         self._report(lambda: messages.of_attempt("ended", attempt), attempt)
 
     def report_failed(self, cause: Cause, died_at: float, attempt: int | None = None) -> None:
-        """Report a failure at `died_at` of time.monotonic(). It ends one attempt, or whichever is current (None)."""
+        """Report a failure that happened at `died_at` (time.monotonic()) in this attempt, or in the current one (None).
+
+        A failure of an attempt that is over is ignored.
+        """
         if attempt in (None, self._attempt):
             self._failures.append((died_at, cause))
             self._report(lambda: self._failed(cause, died_at), attempt)
@@ -225,7 +228,7 @@ class Gang:
         return messages.failed(self._attempt, cause, time.monotonic() - died_at)
 
     def _report(self, make: Callable[[], Message], attempt: int | None = None) -> None:
-        """Send a message, now or after the join, unless it is about an attempt that is over."""
+        """Send a report now, or after the join. Drop a report about an attempt that is over."""
         if attempt not in (None, self._attempt):
             return
         self._reported.append((attempt, make))
@@ -233,7 +236,7 @@ class Gang:
             self._send(make())
 
     def _repeat_reports(self) -> None:
-        """Repeat all reports after a welcome. The hub ignores repetitions."""
+        """Send all reports again after a welcome. The hub ignores a report that it has received before."""
         for _, make in list(self._reported):
             self._send(make())
         self._await_verdict()
@@ -270,7 +273,7 @@ class Gang:
                 raise Malformed("unknown word")
 
     def _restart(self, restart: Restart) -> None:
-        """Forget the reports of the attempt before, except for failures that no restart can mend."""
+        """Enter the next attempt. Drop all reports about the one before, except failures that no restart can repair."""
         if restart.attempt <= self._attempt or self._is_over:
             return
         self._attempt = restart.attempt
@@ -299,16 +302,16 @@ class Gang:
         self._finished.set()
 
     def _stop_without_verdict(self) -> None:
-        """Stop by this member's own report, since no verdict has come in time."""
+        """Stop because of this member's own failure, since the hub has sent no verdict in time."""
         cause = first_cause(self._failures)[1]
         if survivor_penalty(cause) and self._link and self._link.time_out_if_cut_off():
-            return  # the process died as those do that lose a peer, and the hub is gone
+            return  # the process has died because it lost a peer: the hub, which is given up now
         self._stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind.restartable))
 
     def _on_hub_lost(self, reason: str, ended_at: float, silent: bool) -> None:
         run_time = self._settings.ends_within if silent and self._settings.rejoins else 0.0
         if self._is_over:
-            if self._finish_timer is None:  # otherwise the hub has sent finish before it left
+            if self._finish_timer is None:  # else the hub has sent finish before it left, and the timer runs
                 self._finish(run_time)
             return
         assert self._roster is not None
@@ -347,24 +350,24 @@ class Gang:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     async def wait_finished(self) -> None:
-        """Return when the gang is finished: with Finish, or after HubLost when no process can still run."""
+        """Wait until Finish is delivered or, after HubLost, until no process of the gang can still run."""
         await self._finished.wait()
 
     async def wait_others_ended(self) -> None:
-        """On the hub, after a stop: return when no other member that is heard has processes left."""
+        """On the hub, after a stop: wait until every other member that the hub still hears has ended its processes."""
         while self._hub is not None and self._hub.others_are_ending():
             self._hub.others_have_ended.clear()
             try:
                 await wait_within(self._hub.others_have_ended.wait(), self._settings.heartbeat_every)
             except asyncio.TimeoutError:
-                continue  # a member may have been cut off since
+                continue  # a member that was cut off meanwhile is not waited for
 
     def remaining_run_time(self) -> float:
-        """Return for how many seconds, at most, processes of this gang can still run after a finish or a stop."""
+        """After a finish or a stop, return for how many seconds at most a process of this gang can still run."""
         return FAILURE_END_WITHIN if self._hub is None else self._hub.remaining_run_time()
 
     async def close(self) -> None:
-        """Send what is still due, wait for its arrival, and close all sockets. Takes about a second at most."""
+        """Send the last messages, wait until they have arrived, and close all sockets. Takes at most about a second."""
         if self._closed:
             return
         self._closed = True

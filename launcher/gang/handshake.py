@@ -1,4 +1,4 @@
-"""The messages of the handshake, and their proofs. `protocol.py` explains them; each `read_` raises Malformed."""
+"""The messages of the handshake, and their proofs. Each `read_` function raises Malformed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from launcher.model import Member, Roster, Shape
 
 @dataclass(frozen=True)
 class Hello:
-    """The introduction of a member. `gang` is set if it returns to a gang."""
+    """The first message of a member. `gang`: the gang to which the member returns, or None."""
 
     job: str
     shape: Shape
@@ -86,13 +86,13 @@ def hello(credentials: Credentials, shape: Shape, gang: str | None, hub_nonce: s
 
 
 def hello_version(message: Message) -> object:
-    """Return the version of a hello, which may be of any version."""
+    """Return the protocol version of a hello. The hello may be of another version of the protocol."""
     expect(message, "hello")
     return message.get("version")
 
 
 def read_hello(message: Message) -> Hello:
-    """Read a hello of this version. Its answer is not verified."""
+    """Read a hello of this version of the protocol, without verifying its answer."""
     expect(message, "hello")
     member = Member(
         pod=text(message, "pod"),
@@ -143,7 +143,7 @@ def read_waiting(message: Message) -> MissingMembers:
 
 
 class Welcomes:
-    """The welcomes of one gang. The roster, which is their long part, is encoded and digested once."""
+    """Encode the welcomes of one gang. The roster is long, so it is encoded and hashed only once."""
 
     def __init__(self, gang: str, roster: Roster) -> None:
         self._gang = gang
@@ -159,7 +159,7 @@ class Welcomes:
 
 
 def read_welcome(message: Message) -> Welcome:
-    """Read a welcome. Its proof is not verified."""
+    """Read a welcome, without verifying its proof."""
     expect(message, "welcome")
     rows = message.get("roster")
     if not isinstance(rows, str) or not rows.isascii():
@@ -199,7 +199,7 @@ def _row(member: Member) -> list[object]:
 
 @lru_cache(maxsize=1)
 def _read_roster(rows: str) -> Roster:
-    """Cached, since each reconnect brings the same roster again."""
+    """Read a roster. The result is cached, since every reconnect receives the same roster again."""
     try:
         members = json.loads(rows)
     except (ValueError, RecursionError) as error:

@@ -25,7 +25,7 @@ from launcher.model import Cause, CauseKind, Roster, Shape, Start
 
 log = logging.getLogger(__name__)
 
-FAILURE_END_WITHIN = 2.0  # seconds in which processes end after a failure, when they need not save anything
+FAILURE_END_WITHIN = 2.0  # seconds in which processes end after a failure, if they need not save anything
 
 
 @dataclass(eq=False)
@@ -34,8 +34,8 @@ class AttemptState:
 
     number: int
     previous_cause: Cause | None = None  # why the attempt before it failed; None for the first one
-    said: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # ranks by word
-    reports: list[tuple[float, Cause]] = field(default_factory=list)  # of failures, with the times of death
+    said: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # by message: who sent it
+    reports: list[tuple[float, Cause]] = field(default_factory=list)  # failures, with their times of death
     preparing: asyncio.Task[None] | None = None
     start: Start | None = None
     leading: bool = False
@@ -43,9 +43,9 @@ class AttemptState:
 
 
 class Hub:
-    """Collect the members until the roster is complete, then lead the gang.
+    """Collect the members until the roster is complete, then decide for the gang.
 
-    tell_own_member: gets the messages of the hub to its own member
+    tell_own_member: called with each message of the hub to its own member, which has no connection
     For the other arguments see `Gang`.
     """
 
@@ -73,25 +73,28 @@ class Hub:
 
         self._seats: list[Seat] = []  # in rank order, once the roster is complete
         self._by_incarnation: dict[str, Seat] = {}
-        self.gang = ""  # its identity, once the roster is complete
+        self.gang = ""  # the identity of the gang, once the roster is complete
         self._welcomes: handshake.Welcomes | None = None
         self._staged: set[int] = set()
         self._attempt = AttemptState(0)
         self._stall = StallDetector(settings, self._broadcast, lambda cause: self._report(time.monotonic(), cause))
-        self._collecting: asyncio.TimerHandle | None = None  # reports of failures
+        self._collecting: asyncio.TimerHandle | None = None  # set while reports of failures are collected
         self._completing: asyncio.Task[None] | None = None
-        self._cause: Cause | None = None  # of the stop
-        self._rejoin = False  # after the stop
+        self._cause: Cause | None = None  # why the gang was stopped
+        self._rejoin = False  # whether the members join a new gang after the stop
         self._stopped_at = 0.0
         self._finished = False
         self._finish_timer: asyncio.TimerHandle | None = None
-        self.others_have_ended = asyncio.Event()  # after the stop: no member that is heard has processes left
+        self.others_have_ended = asyncio.Event()  # after the stop: every member that is heard has ended its processes
         self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
 
     async def wait_complete(self) -> Roster:
-        """Return the complete roster. Raise JoinFailed if a member has a lower address and must be the hub."""
+        """Wait until the roster is complete, and return it.
+
+        Raise JoinFailed if a member with a lower address tries to join: that member must be the hub.
+        """
         if seats := self._roll_call.complete():
             self._begin(seats)
         await self._roll_call.full
@@ -104,7 +107,7 @@ class Hub:
         return [seat.member.pod for seat in self._roll_call.seats]
 
     def on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
-        """Verify the hello on a new connection and take the connection over. Raise Refusal."""
+        """Verify the hello on a new connection, and take the connection over. Raise Refusal if it is not accepted."""
         hello = self._verified(hub_nonce, message)
         if self._seats:
             self._reconnect(connection, hub_nonce, hello)
@@ -145,14 +148,14 @@ class Hub:
             self._begin(seats)
 
     def _attach(self, seat: Seat, connection: Connection, hub_nonce: str, hello: Hello) -> None:
-        """Take a connection as the one of this member."""
+        """Use this connection for the member, in place of an earlier one."""
         seat.connection, seat.hub_nonce, seat.member_nonce = connection, hub_nonce, hello.nonce
         connection.line_limit = protocol.KNOWN_PEER_LIMIT
         connection.on_message = partial(self._on_message, seat)
         connection.on_ended = partial(self._on_ended, seat)
 
     def _begin(self, seats: list[Seat]) -> None:
-        """All members have joined: welcome them and prepare the first attempt."""
+        """Welcome all members, and prepare the first attempt. Assumes that all members have joined."""
         self._seats = seats
         self._by_incarnation = {seat.incarnation: seat for seat in seats}
         self.gang = os.urandom(8).hex()
@@ -200,7 +203,7 @@ class Hub:
         if self._cause:
             self._after_leaving(seat)
             return
-        if connection.reason:  # nothing was heard, or the message was malformed: it will not reconnect
+        if connection.reason:  # nothing was heard, or a message was malformed: the member will not reconnect
             self._lose(seat, seat.ended_at, connection.reason, silent=connection.timed_out)
             return
         within = self._settings.reconnect_within
@@ -220,10 +223,10 @@ class Hub:
         for message in self._current_state():
             connection.send(protocol.encode(message))
         if self._attempt.reports and not self._cause:
-            self._collect_reports()  # what it repeats now may be the first cause
+            self._collect_reports()  # the member repeats its reports now: one may be the first cause
 
     def _current_state(self) -> list[Message]:
-        """Return the messages that a member needs to be in step with the gang."""
+        """Return the messages that tell a reconnected member the state of the gang."""
         attempt = self._attempt
         state = [
             attempt.previous_cause and messages.restart(attempt.number, attempt.previous_cause),
@@ -255,7 +258,7 @@ class Hub:
         return self._roll_call.own
 
     def handle(self, seat: Seat, message: Message) -> None:
-        """Handle a message of a member. It may be a repetition."""
+        """Handle a message of a member. The hub may have received the same message before."""
         match message["word"]:
             case "staged":
                 self._staged.add(seat.rank)
@@ -273,7 +276,7 @@ class Hub:
             case "failed":
                 cause, age = messages.read_failed(message)
                 seat.told_to_stop = seat.told_to_stop or cause.kind is CauseKind.STOPPED
-                if cause.rank is None and cause.kind is CauseKind.STOPPED:  # sent before its welcome arrived
+                if cause.rank is None and cause.kind is CauseKind.STOPPED:  # sent before the welcome
                     cause = replace(cause, rank=seat.rank)
                 if messages.read_attempt(message) == self._attempt.number:
                     self._report(time.monotonic() - age, cause)
@@ -282,7 +285,7 @@ class Hub:
         self._advance()
 
     def _advance(self) -> None:
-        """Take the steps of the attempt that were waiting for all members. Each is taken once."""
+        """Take each step for which all members are ready: prepare, lead, train, complete. Take a step only once."""
         attempt = self._attempt
         if attempt.reports or self._cause:
             return
@@ -316,7 +319,7 @@ class Hub:
         self._attempt.preparing = asyncio.get_running_loop().create_task(self._prepare_and_begin(self._attempt))
 
     async def _prepare_and_begin(self, attempt: AttemptState) -> None:
-        """Begin an attempt once it is prepared. No process of an earlier one is left."""
+        """Prepare an attempt, then begin it. Assumes that all processes of earlier attempts have ended."""
         try:
             start = await self._prepare(attempt.previous_cause)
         except StartRefused as refused:
@@ -339,7 +342,7 @@ class Hub:
             self._stop(cause)
 
     def _restart(self, cause: Cause) -> None:
-        """Let all members end their processes. The next attempt begins when they have."""
+        """Tell all members to end their processes. The next attempt begins once all processes have ended."""
         if self._attempt.preparing is not None:
             self._attempt.preparing.cancel()
         attempt = self._attempt = AttemptState(self._attempt.number + 1, cause)
@@ -357,11 +360,11 @@ class Hub:
             return
         loop = asyncio.get_running_loop()
         missing = [seat for seat in self._seats if seat.rank not in attempt.said["ended"]]
-        # A member that is cut off has not heard of the restart. It reconnects or is lost.
+        # A member that is cut off has not received the restart. It reconnects, or it counts as lost after the silence.
         if missing and all(seat.is_cut_off(self._settings) for seat in missing):
             loop.call_later(self._settings.heartbeat_every, self._stop_unless_ended, attempt, True)
             return
-        if were_cut_off:  # it has heard of the restart only now, and has as long as the others had
+        if were_cut_off:  # a member has received the restart only now: it gets as much time as the other members had
             loop.call_later(self._settings.restart_within, self._stop_unless_ended, attempt)
             return
         names, within = self._settings.shape.names([seat.rank for seat in missing]), self._settings.restart_within
@@ -371,7 +374,7 @@ class Hub:
     # ---- completion ----------------------------------------------------------------------------------------------
 
     async def _mark_and_finish(self) -> None:
-        """Write the mark of completion, then finish. All have trained, so failures are ignored meanwhile."""
+        """Write the mark of completion, then finish. Failures meanwhile are ignored: the training is complete."""
         marking = asyncio.ensure_future(self._complete())
         marking.add_done_callback(self._after_marking)
         await asyncio.wait([marking], timeout=self._settings.complete_within)
@@ -413,15 +416,15 @@ class Hub:
         self._decide()
 
     def _decide(self) -> None:
-        """Name the first cause and act on it, unless a member may turn out to be lost since before it."""
+        """Choose the first cause and act on it. Wait if a member that may be lost disconnected before the cause."""
         if self._cause or not self._attempt.reports or self._collecting:
             return
         died_at, cause = first_cause(self._attempt.reports)
         if survivor_penalty(cause) and self._time_out_cut_off_members():
-            return  # each of them is reported as lost at once
+            return  # each member that was cut off is reported as lost at once
         latest = died_at + survivor_penalty(cause)
         if any(seat.ended_at is not None and not seat.lost and seat.ended_at <= latest for seat in self._seats):
-            return  # it reconnects or is lost within a second
+            return  # the member reconnects or is lost within a second: then the hub decides again
         cause, verdict = self._judged(cause)
         if verdict is Verdict.RESTART and any(seat.lost for seat in self._seats):
             self._stop(cause, rejoin=self._settings.rejoins)
@@ -431,9 +434,10 @@ class Hub:
             self._stop(cause, rejoin=verdict is Verdict.REJOIN)
 
     def _time_out_cut_off_members(self) -> bool:
-        """Return whether there were any.
+        """End the connections to all members that are cut off. Return whether there were any.
 
-        A process has died as those do that lose a peer. Gloo waits 30 s for a lost peer, which is less than `silence`.
+        Called when a process has died as processes do that lose a peer. Gloo waits only 30 s for a lost peer, which is
+        less than `silence`, so the cut-off member may be the first cause.
         """
         connections = [seat.connection for seat in self._seats if seat.connection]
         every = self._settings.heartbeat_every
@@ -462,12 +466,12 @@ class Hub:
             return cause, Verdict.STOP
 
     def _culprit(self) -> Seat | None:
-        """Return the seat of the member whose failure is the first cause, if it is that of a member."""
+        """Return the seat of the member whose failure is the first cause. None if the cause names no member."""
         rank = self._cause.rank if self._cause else None
         return self._seats[rank] if rank is not None and rank < len(self._seats) else None
 
     def _after_leaving(self, seat: Seat) -> None:
-        """After the stop: a member has said stopped, or its connection has ended."""
+        """After the stop: check what a member's end allows. It has sent stopped, or its connection has ended."""
         if self._cause is None:
             return
         if not self.others_are_ending():
@@ -478,7 +482,7 @@ class Hub:
             self._finish()
 
     def _report_early_leaver(self, seat: Seat) -> None:
-        """Report a member as lost that stops without having heard a verdict. It takes part in no further attempt."""
+        """Report a member as lost if it stops before the hub sends a verdict: it takes part in no further attempt."""
         if self._cause or self._finished or self._completing:
             return
         seat.lost = True
@@ -486,7 +490,7 @@ class Hub:
         self._report(time.monotonic(), Cause(CauseKind.LOST, seat.rank, seat.member.pod, what, Exit.PEER_LOST))
 
     def _finish_when_all_have_ended(self) -> None:
-        """Finish when no process can run any more. Members that cannot be reached end theirs within a known time."""
+        """Finish once no process of the gang can run any more. Unreachable members end theirs within a known time."""
         if self._finish_timer:
             self._finish_timer.cancel()
         left = self._remaining_run_time(self._seats)
@@ -496,11 +500,11 @@ class Hub:
             self._finish()
 
     def others_are_ending(self) -> bool:
-        """Return whether other members that are heard still have processes."""
+        """Return whether another member that the hub still hears has not ended its processes yet."""
         return any(seat.is_ending(self._settings) for seat in self._seats)
 
     def remaining_run_time(self) -> float:
-        """Return for how many seconds, at most, processes of the gang can still run after a finish or a stop."""
+        """After a finish or a stop, return for how many seconds at most a process of the gang can still run."""
         ending = 0.0
         if self._cause and self.others_are_ending():
             orderly = self._cause.kind is CauseKind.STOPPED or any(
@@ -517,14 +521,14 @@ class Hub:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def dissolve(self, reason: str) -> None:
-        """Refuse all that have joined: this launcher is not the hub."""
+        """Refuse all members that have joined, since this launcher is not the hub any more."""
         self._heartbeat.stop()
         for connection in self._connections():
             connection.send(protocol.encode(handshake.refusal(reason)))
             connection.close()
 
     async def close(self, within: float) -> None:
-        """Send the verdict if it is still due, then end all connections once everything has arrived."""
+        """Decide on the reports that are not decided yet, then end all connections once every message has arrived."""
         self._heartbeat.stop()
         self._stall.stop()
         if self._attempt.preparing is not None:

@@ -1,4 +1,4 @@
-"""The connection of a member to its hub: join, wait for the welcome, reconnect when it ends or is cut off."""
+"""The connection of a member to its hub: join, wait for the welcome, reconnect if the connection ends or is cut off."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingM
 from launcher.gang.handshake import Welcome
 from launcher.gang.protocol import Malformed, Message
 
-_ANSWER_WITHIN = 2.0  # for a connection, and for each answer, while joining
+_ANSWER_WITHIN = 2.0  # seconds, while joining: to connect, and for each answer
 _RECONNECT_PAUSE = 0.05
-_SECOND_CONNECTION = 0.8  # of the time between two heartbeats, so that each heartbeat can try again
+_SECOND_CONNECTION = 0.8  # of a heartbeat interval, to connect in: the next heartbeat can then try again
 
 _Inbox = asyncio.Queue[Message | None]  # None: the connection has ended
 _Target = tuple[int, Any]  # address family and socket address
@@ -40,8 +40,8 @@ class Link:
 
     on_message: gets the messages of the hub after the welcome
     on_reconnected: called after each further welcome
-    on_lost: called when the hub is lost for good: why, when, and whether nothing was heard
-    parting_messages: returns what the hub must know if the join is cancelled
+    on_lost: called when the hub is lost for good, with the reason, the time, and whether nothing was heard
+    parting_messages: returns the messages to send to the hub if the join is cancelled
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Link:
         self._on_reconnected = on_reconnected
         self._on_lost = on_lost
         self._parting_messages = parting_messages
-        self._dialled: _Target | None = None  # of the latest connection
-        self._target: _Target | None = None  # of this gang's hub
+        self._dialled: _Target | None = None  # the address of the latest connection
+        self._target: _Target | None = None  # the address of this gang's hub
         self._reached_at = time.monotonic()
         self._gang: str | None = None
-        self._pending: Connection | None = None  # before its welcome
-        self._connection: Connection | None = None  # after its welcome
+        self._pending: Connection | None = None  # a connection before its welcome
+        self._connection: Connection | None = None  # the connection in use, after its welcome
         self._ended_at: float | None = None  # when the connection ended; None while there is one
-        self._unheard: Connection | None = None  # the one on which the hub hears nothing
-        self._unheard_since = self._unheard_at = -math.inf  # when the hub said so: for the first time of late, and last
+        self._unheard: Connection | None = None  # the connection on which the hub hears nothing
+        self._unheard_since = self._unheard_at = -math.inf  # when the hub sent unheard: first in this series, last
         self._reconnecting: asyncio.Task[None] | None = None
         self._over = False
         self._heartbeat = Heartbeat(
@@ -105,7 +105,7 @@ class Link:
         return host_port(*self._hub)
 
     async def _handshake(self, connect_within: float, answer_within: float) -> Welcome:
-        """Connect, send a hello, wait until the roster is complete, and use the connection from then on."""
+        """Connect, send a hello, wait for the welcome, and then use this connection. Return the welcome."""
         inbox: _Inbox = asyncio.Queue()
         try:
             connection = await self._connect(inbox, connect_within)
@@ -119,7 +119,7 @@ class Link:
             try:
                 welcome = await self._await_welcome(connection, inbox, answer_within)
             except asyncio.CancelledError:
-                for message in self._parting_messages():  # the welcome may be on its way: others then miss this member
+                for message in self._parting_messages():  # the welcome may be on its way: the hub must learn of the end
                     connection.send(protocol.encode(message))
                 await close_gracefully([connection], connect_within / 4)
                 raise
@@ -151,7 +151,7 @@ class Link:
         return handshake.read_welcome(message)
 
     async def _connect(self, inbox: _Inbox, within: float) -> Connection:
-        """Try each address for a part of the time, since a dropped SYN is not answered."""
+        """Connect to the first address that answers. Each one has a part of the time: a dropped SYN gets no answer."""
         targets = [self._target] if self._target else await wait_within(self._resolve(), within)
         failure: Exception = OSError("no address")
         for target in targets:
@@ -179,7 +179,7 @@ class Link:
         return connection
 
     def _make_pending(self, inbox: _Inbox) -> Connection:
-        """Keep the connection from its first moment, so that it can be ended whatever interrupts the handshake."""
+        """Keep the connection from its first moment, so that it can be ended if anything interrupts the handshake."""
         self._pending = Connection(lambda _, message: inbox.put_nowait(message), lambda _: inbox.put_nowait(None))
         return self._pending
 
@@ -187,12 +187,12 @@ class Link:
         host, port = self._hub
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        except socket.gaierror:  # a name
+        except socket.gaierror:  # a host name, not an address
             found = await run_in_thread(_look_up, host, port)
         return [(family, address) for family, _, _, _, address in found]
 
     def _use(self, connection: Connection, inbox: _Inbox) -> None:
-        """Replace the connection before. Messages go to `on_message`, first those that have come after the welcome."""
+        """Use this connection in place of the earlier one. Handle the messages that arrived after the welcome first."""
         before, self._connection = self._connection, connection
         if before is not None:
             before.abort("replaced")
@@ -213,16 +213,16 @@ class Link:
     # ---- after the welcome ---------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Send a message. It is dropped without a connection, since all is repeated after a reconnect."""
+        """Send a message. Without a connection it is dropped, since all reports are repeated after a reconnect."""
         if self._connection is not None:
             self._connection.send(protocol.encode(message))
 
     def time_out_if_cut_off(self) -> bool:
-        """Give the hub up if it is cut off; `on_lost` is then called. Return whether it was."""
+        """Return whether the hub is cut off. If so, end the connection, and call `on_lost` soon."""
         return self._connection is not None and self._connection.time_out_if_cut_off(self._settings.heartbeat_every)
 
     def leave(self) -> None:
-        """Expect nothing more of the hub: do not reconnect."""
+        """Do not reconnect from now on: this member needs nothing more from the hub."""
         self._over = True
 
     def _handle(self, connection: Connection, message: Message) -> None:
@@ -234,9 +234,9 @@ class Link:
             self._on_message(message)
 
     def _on_unheard(self, connection: Connection) -> None:
-        """Treat the connection as cut off if the hub says so at two heartbeats.
+        """Treat the connection as cut off if the hub sends unheard at two heartbeats in a row.
 
-        Once is not enough: the network may have just come back, and the heartbeats of this member are on their way.
+        One unheard is not enough: if the network has just come back, heartbeats of this member may be on their way.
         """
         now, every = time.monotonic(), self._settings.heartbeat_every
         if now - self._unheard_at > 2 * every:
@@ -256,7 +256,7 @@ class Link:
         self._connection = None
         ended_at = self._ended_at = connection.heard_at if connection.timed_out else time.monotonic()
         loop = asyncio.get_running_loop()
-        if connection.reason:  # nothing was heard, or the message was malformed: do not reconnect
+        if connection.reason:  # nothing was heard, or a message was malformed: do not reconnect
             if self._reconnecting is not None:
                 self._reconnecting.cancel()
             loop.call_soon(self._on_lost, connection.reason, ended_at, connection.timed_out)
@@ -264,16 +264,20 @@ class Link:
             self._reconnecting = loop.create_task(self._reconnect(ended_at, self._reconnecting))
 
     def _on_cut_off(self, connection: Connection) -> None:
-        """Open a second connection. It works as soon as the network does; the first one may need much longer."""
+        """Open a second connection to the hub, unless this member is reconnecting already.
+
+        After a network cut a new connection works at once. The kernel may need much longer to recover the first one.
+        """
         is_idle = self._reconnecting is None or self._reconnecting.done()
         if connection is self._connection and not self._over and is_idle:
             self._reconnecting = asyncio.get_running_loop().create_task(self._open_second())
 
     async def _open_second(self) -> None:
-        """Keep the first connection until the welcome on the second one. No other answer makes the hub lost.
+        """Open a second connection. The first one is kept until the welcome arrives on the second one.
 
-        Once connected, wait for the answer until the silence timeout. So a hub that is only stopped gets one more
-        connection, and not one at each heartbeat. And a hub that has read the hello may have replaced the first one.
+        If the second connection fails, the hub does not count as lost. Once it is connected, wait for the answer as
+        long as the silence timeout, for two reasons. A hub that is only stopped gets one more connection, not one at
+        each heartbeat. And a hub that has read the hello may have replaced the first connection already.
         """
         try:
             await self._handshake(_SECOND_CONNECTION * self._settings.heartbeat_every, self._settings.silence)
@@ -285,7 +289,7 @@ class Link:
         within = self._settings.reconnect_within
         reason = f"its connection ended and it could not be reached again within {within:g} s"
         until = time.monotonic() + within
-        if opening_second is not None:  # the hub may have ended the first connection for the second one
+        if opening_second is not None:  # the hub may have replaced the first connection by the second one
             await self._finish_second(opening_second, within / 2)
         while self._ended_at == ended_at and not self._over and (left := until - time.monotonic()) > 0:
             try:
@@ -326,7 +330,7 @@ class Link:
         self._pending = self._connection = None
 
     async def close(self, within: float) -> None:
-        """Wait for a reconnect that is under way, so that all reports arrive, then end the connection gracefully."""
+        """Wait for a reconnect that has begun, so that all reports arrive, then end the connection gracefully."""
         if self._reconnecting is not None:
             await asyncio.wait([self._reconnecting], timeout=within / 2)
         self._over = True

@@ -34,7 +34,9 @@ OnHello = Callable[[Connection, str, Message], None]
 class Refusal(Exception):
     """A hello is refused.
 
-    `reason` is counted, and not if it is empty. `text` is sent to the other side, which asks here again if `retry`.
+    reason: under which the refusal is counted; a refusal with an empty reason is not counted
+    text: sent to the other side
+    retry: the other side asks this launcher again
     """
 
     def __init__(self, reason: str, text: str, *, retry: bool = False) -> None:
@@ -45,7 +47,7 @@ class Refusal(Exception):
 
 
 class RefusalLog:
-    """Count refusals by reason. Log the first of each reason at once, and the number of further ones every 30 s."""
+    """Count refusals by reason. Log the first refusal of each reason at once, and every 30 s how many more came."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -61,7 +63,7 @@ class RefusalLog:
             self._timer = asyncio.get_running_loop().call_later(_LOG_EVERY, self._log)
 
     def close(self) -> None:
-        """Log what is not logged yet."""
+        """Log the refusals that are not logged yet."""
         if self._timer is not None:
             self._timer.cancel()
             self._log()
@@ -75,10 +77,10 @@ class RefusalLog:
 
 
 class Listener:
-    """Send a challenge on each connection, and call `on_hello` with it, its nonce and its first message.
+    """Send a challenge on each new connection. Call `on_hello` with the connection, the nonce and the first message.
 
-    `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited: a new
-    one drops the oldest, so that idle connections cannot keep members out.
+    `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited: above
+    the limit, a new connection drops the oldest one, so that idle connections cannot keep members out.
     """
 
     def __init__(self, settings: GangSettings, on_hello: OnHello, refusals: RefusalLog) -> None:
@@ -152,7 +154,7 @@ class Listener:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._free_descriptor(listening)
-                return  # otherwise the other side has ended the connection already
+                return  # after any other error: the other side has ended the connection already
             accepted.setblocking(False)
             task = loop.create_task(self._connect(accepted))
             self._accepting.add(task)
@@ -165,7 +167,7 @@ class Listener:
                 lambda: Connection(self._on_message, self._on_ended, self._on_opened), accepted
             )
         except OSError:
-            accepted.close()  # the other side has ended it already
+            accepted.close()  # the other side has ended the connection already
 
     def _free_descriptor(self, listening: socket.socket) -> None:
         """Drop the oldest connection without a hello, and accept again once the event loop has closed it."""
@@ -214,7 +216,7 @@ class Listener:
         connection.abort(reason)
 
     def _schedule_timeout(self) -> None:
-        """Keep one timer, for the oldest connection."""
+        """Run one timer, for the oldest connection without a hello."""
         if self._timer is None and self._pending:
             _, deadline = next(iter(self._pending.values()))
             self._timer = asyncio.get_running_loop().call_at(deadline, self._drop_overdue)

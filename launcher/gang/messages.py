@@ -110,7 +110,7 @@ def _cause_fields(cause: Cause) -> Message:
 
 
 def _last_lines(tail: tuple[str, ...]) -> list[str]:
-    """Return the last lines that fit, since the hub sends them to every member."""
+    """Return as many of the last lines as fit into 8 KiB. There is a limit since the hub sends them to every member."""
     kept: list[str] = []
     room = _TAIL_LIMIT
     for line in reversed(tail):
@@ -138,7 +138,7 @@ def _read_cause(message: Message) -> Cause:
 
 
 def _read_kind(name: str) -> CauseKind:
-    """Read a kind that only a later version knows as LAUNCHER: neither a restart nor another gang follows from it."""
+    """Return the kind. A kind that only a later version knows becomes LAUNCHER, which leads to no restart or rejoin."""
     try:
         return CauseKind(name)
     except ValueError:

@@ -7,9 +7,10 @@ Roles
     member, keeps one TCP connection to the hub. The hub decides; members report, and do not talk to each other.
 
 Lines
-    A message is one line: a JSON object in UTF-8, ended by a line feed. Its "word" is the name of the message, and the
-    other fields depend on it. Fields that are not listed here are ignored. A line that is not such an object, an
-    unknown word, or a field of a wrong type ends the connection, and the sender counts as lost.
+    A message is one line: a JSON object in UTF-8, ended by a line feed. The field "word" is the name of the message,
+    and the other fields depend on the name. The receiver ignores fields that are not listed here. It ends the
+    connection if a line is not such an object, has an unknown word, or has a field of a wrong type. The sender then
+    counts as lost.
     Types, unless stated otherwise: numbers are integers from 0 to 2^31 - 1. Times are in seconds, integer or not, below
     10^9. Texts are printable and have at most 1024 characters.
     A line has at most 64 KiB before the hub has accepted the hello, and at most 16 MiB afterwards.
@@ -23,9 +24,9 @@ A whole run
        | <---------------------- welcome |
        | <------------------------ begin |    attempt 0
        | staged, serving --------------> |
-       | <------------------------ train |    all members have said staged and serving
+       | <------------------------ train |    all members have sent staged and serving
        | progress, trained ------------> |
-       | <----------------------- finish |    all members have said trained
+       | <----------------------- finish |    all members have sent trained
 
     A failure in an attempt leads to a restart, or to a stop:
        | failed -----------------------> |            | failed -----------------------> |
@@ -34,23 +35,24 @@ A whole run
        | <------------------------ begin |            | <----------------------- finish |
 
 Handshake
-    challenge   hub     version, nonce. The first line on every connection, sent by the side that was connected to.
+    challenge   hub     version, nonce. The first line on every connection, sent by the launcher that accepted it.
     hello       member  version, job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training,
                         runs, controller, nonce, answer. See "Hello".
-    again       hub     reason, retry. The hello is refused, and the connection ends. With `retry` true the member asks
-                        the same hub again, since this launcher does not know yet whether it is the hub. Otherwise it
-                        looks for its peers again.
-    waiting     hub     joined, size, ranks. The hello is accepted, and the roster is not complete: so many members of
-                        `size` have joined, and `ranks` are the first 20 missing ones. `ranks` is empty if members have
-                        no numbers. Sent at once, then at every heartbeat in place of alive.
+    again       hub     reason, retry. The hello is refused, and the connection ends. With `retry` true the member sends
+                        its hello to the same launcher again, since that launcher may not know yet that it is the hub.
+                        With `retry` false the member looks for its peers again.
+    waiting     hub     joined, size, ranks. The hello is accepted, but the roster is not complete: `joined` of `size`
+                        members have joined. `ranks` are the first 20 missing ranks; it is empty if members have no
+                        numbers. Sent at once, then at every heartbeat in place of alive.
     welcome     hub     gang, turn, rank, proof, roster. All members have joined. `gang` is the identity of this gang,
-                        new and random. `rank` is the rank of the receiver. `roster` is a text of any length, so that
-                        all take the same digest of it: JSON in ASCII, a list in rank order of [pod, uid, address,
-                        training address or null if it is the same, role, number of trainers, controller].
-    A launcher that is not the hub answers a hello with again. A connection without a hello within 5 s is ended.
+                        new and random. `rank` is the rank of the receiver. `roster` is a text of any length, which
+                        contains JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if
+                        it equals the address, role, number of trainers, controller]. It is sent as a text so that both
+                        sides compute the same digest of it.
+    A launcher that is not the hub answers a hello with again. A connection without a hello is ended after 5 s.
 
 Hello
-    version               6. `version` has this place in hello and challenge in every version of the protocol.
+    version               6. In every version of the protocol, hello and challenge have a field `version`.
     job                   the identity of the job
     trainers, pservers    how many members of each role the job has; `pservers` is 0 if each member does both
     gang                  null, or the gang to which the member returns
@@ -58,11 +60,11 @@ Hello
     role                  "both", "trainer" or "pserver"
     rank                  the number of this member, or null if members have no numbers
     pod, uid              the name and the uid of the pod
-    address, training     its address for the gang, and the one for Paddle
+    address, training     the address of the member for the gang, and its address for Paddle
     runs                  how many trainers this member runs
-    controller            what controls the pod. It is empty unless each role has its own controller and no identity was
-                          configured. Then all members of a role must have the same one, and the controllers of the
-                          roster together are the identity of the job.
+    controller            the identity of the object that controls the pod, or empty. It is set only if each role has
+                          its own controller and no identity of the job was configured. Then all members of a role must
+                          have the same controller, and the controllers of both roles are the identity of the job.
     nonce, answer         the nonce of the member, and its proof
 
 Proofs
@@ -70,46 +72,50 @@ Proofs
     a JSON list without spaces, in ASCII:
     answer      ["hello", nonce of the hub, nonce of the member, {the fields version to controller, in this order}]
     proof       ["welcome", nonce of the hub, nonce of the member, gang, turn, rank, SHA-256 of the roster text in hex]
-    Both nonces are new for each connection, so nothing can be replayed. A job without a secret uses an empty key, which
-    prevents mistakes but no attack.
+    Both nonces are new for each connection, so a recorded message cannot be replayed. A job without a secret uses an
+    empty key, which protects against mistakes but not against attacks.
 
 At work, from the hub
     begin       turn, generation, resume. Start the servers that do not run yet. `generation` counts the attempts of all
-                gangs of the job. `resume` is the last pass that need not be trained again, or null.
+                gangs of the job, from 0. `resume` is the newest complete pass, or null to start from the beginning.
     train       turn, stall. Start the trainers. If no trainer of the job prints anything for `stall` seconds, the job
-                is stalled. 0 means that there is no limit, and that no progress is to be reported.
-    collect     turn. No trainer has printed anything for `stall` seconds. Write down what all processes do, then say
+                is stalled. If `stall` is 0, there is no limit, and members send no progress.
+    collect     turn. No trainer has printed anything for `stall` seconds. Write down what all processes do, then send
                 collected.
-    restart     turn, cause. The attempt before `turn` has failed. End all processes, then say ended.
-    stop        cause, again. The job has failed or was stopped by `cause`, which never changes: end all processes, then
-                say stopped. With `again` true only this gang is over, and its members join a new gang after the finish.
-                A member does not if a signal told it to stop, or if `cause` is its own and no restart can help.
-    finish      after. The job is complete. After a stop: the member of its cause has left, and the others may leave.
-                After a stop with `again`: in `after` seconds no process of this gang runs any more. `after` is 0
-                otherwise.
-    unheard     The hub has not heard this member for two heartbeats. Sent at every heartbeat until it hears it again.
+    restart     turn, cause. The attempt before `turn` has failed. End all processes, then send ended.
+    stop        cause, again. The job has failed or was stopped by `cause`, which never changes. End all processes, then
+                send stopped. With `again` true only this gang is over, and its members join a new gang after finish.
+                Two kinds of members do not join again: a member that a signal told to stop, and the member at fault if
+                no restart can help.
+    finish      after. Without a stop: the job is complete. After a stop: the member at fault has left, so the other
+                members may leave. After a stop with `again` true: no process of this gang runs any more after `after`
+                seconds. In all other cases `after` is 0.
+    unheard     The hub has not heard this member for two heartbeats. Sent at every heartbeat until the hub hears the
+                member again.
 
 At work, from a member
-    staged      Configuration and shard are in the work directory. Said once for all attempts.
+    staged      Configuration and shard are in the work directory. Sent once, for all attempts.
     serving     turn. All servers of the member listen.
     progress    turn, age, line. A trainer printed `line` (at most 200 characters) `age` seconds ago. At most four times
                 within `stall` seconds.
-    collected   turn, processes, written. The evidence covers so many processes; `written` is false if it could not be
-                written down.
-    trained     turn. All trainers of the member have ended with exit code 0.
+    collected   turn, processes, written. The evidence covers `processes` processes. `written` is false if the evidence
+                could not be written to a file.
+    trained     turn. All trainers of the member have ended with exit code 0. A member without trainers sends trained as
+                soon as the training begins.
     ended       turn. After restart: all processes of the attempts before `turn` have ended.
-    failed      turn, cause, age. Something has failed here `age` seconds before this was sent. The hub waits 0.3 s for
-                the reports of others, since the oldest failure is the cause. It is also the last message of a member
-                that gives up before its welcome; the rank in its cause is then null.
-    stopped     After stop: all processes of the member have ended, and it is leaving.
+    failed      turn, cause, age. Something failed on this member `age` seconds before this message was sent. The hub
+                waits 0.3 s for the reports of other members, since the oldest failure is the cause. A member that gives
+                up before its welcome sends failed as its last message; the rank in the cause is then null.
+    stopped     After stop: all processes of the member have ended, and the member leaves.
 
     A cause is an object: kind, pod and what are strings, code is an integer, rank is an integer or null, tail is a list
     of strings (the last lines of a log, at most 8 KiB), final and silent are booleans. `launcher.model.Cause` explains
     them.
 
 Attempts
-    A gang starts the processes of the job in attempts: 0, and one more after each restart. `turn` is the number of the
-    attempt. A message of another attempt than the current one is ignored by either side.
+    A gang starts the processes of the job in attempts, which are counted from 0. Each restart begins the next attempt.
+    `turn` is the number of the attempt. Both sides ignore a message about another
+    attempt than the current one, except a restart, which has the number of the next attempt.
 
 Heartbeats
     Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which nothing arrives for
@@ -118,10 +124,12 @@ Heartbeats
 Reconnecting
     After the welcome, a member whose connection has ended connects again within 1 s. Its hello has the same incarnation
     and the identity of its gang. The hub answers with welcome, and then with the state of the gang: restart, begin,
-    train, collect, stop and finish, each only if it was said. The member repeats staged, and all that it has said in
-    this attempt. A message that is received twice counts once. A member that does not return within 1 s is lost.
-    A member that has heard nothing for two heartbeats, or receives unheard in two of them, opens a second connection in
-    the same way while the first one still exists. With the welcome the second connection replaces the first.
+    train, collect, stop and finish, each only if it applies to the current attempt. The member repeats staged, and all
+    its reports about the current attempt. A message that is received twice counts once. A member that does not return
+    within 1 s is lost.
+    A member opens a second connection in the same way if it has heard nothing for two heartbeats, or if it receives
+    unheard at two heartbeats in a row. The first connection still exists then. The welcome on the second connection
+    replaces the first one.
 """
 
 from __future__ import annotations
@@ -138,7 +146,7 @@ Message = dict[str, Any]
 
 
 class Malformed(Exception):
-    """A line or a message is not of this protocol."""
+    """A line or a message does not follow this protocol."""
 
 
 def canonical(value: object) -> bytes:
@@ -152,7 +160,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """Return the message on a line. Raise Malformed if there is none."""
+    """Return the message on a line. Raise Malformed if the line has none."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -174,7 +182,7 @@ def expect(message: Message, word: str) -> None:
 
 
 def text(message: Message, name: str) -> str:
-    """Return a printable text, since it may be written to a log."""
+    """Return a field that is a text. The text must be printable, since it may be written to a log."""
     value = message.get(name)
     if not isinstance(value, str) or len(value) > _TEXT_LIMIT or not value.isprintable():
         raise Malformed(name)

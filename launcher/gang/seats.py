@@ -1,4 +1,4 @@
-"""What the hub knows of each member, and which member gets which place until the roster is complete."""
+"""What the hub knows about each member, and which rank each member gets when all have joined."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISSING_SHOWN = 20
 class Seat:
     """A place in the gang, and the member that holds it.
 
-    The hub's own seat has no connection, since the hub and its own member call each other.
+    The hub's own seat has no connection, since the hub and its own member are in one process.
     """
 
     member: Member
@@ -31,10 +31,10 @@ class Seat:
     connection: Connection | None = None
     hub_nonce: str = ""
     member_nonce: str = ""
-    told_to_stop: bool = False  # by a signal: its processes may use the whole grace period
+    told_to_stop: bool = False  # a signal told it to stop: its processes may use the whole grace period
     stopped: bool = False  # its processes have ended, and it is leaving
     ended_at: float | None = None  # when its connection ended; None while it is connected
-    timed_out: bool = False  # nothing was heard: it may still run on the other side of a network cut
+    timed_out: bool = False  # its connection ended by silence: it may still run behind a network cut
     lost: bool = False
 
     @property
@@ -51,17 +51,17 @@ class Seat:
         return not self.stopped and (self.timed_out or self.is_cut_off(settings))
 
     def is_ending(self, settings: GangSettings) -> bool:
-        """Return whether the member is heard, and has not yet said that its processes have ended. False for the hub."""
+        """Return whether the member is still heard, but has not reported stopped. False for the hub's own member."""
         return not self.stopped and self.connection is not None and not self.is_cut_off(settings)
 
     def remaining_run_time(self, settings: GangSettings) -> float:
-        """Return for how many seconds, at most, processes of this member can still run. The gang is over."""
+        """Return for how many seconds at most a process of this member can still run. Assumes that the gang is over."""
         if self.stopped:
             return 0.0
         if self.ended_at is not None and not self.timed_out:
-            end = self.ended_at + settings.reconnect_within  # it is dead, unless it reconnects
+            end = self.ended_at + settings.reconnect_within  # dead, unless it reconnects
         else:
-            # It stopped hearing the hub when the hub stopped hearing it, and then gives the hub up, too.
+            # The member and the hub stopped hearing each other at the same time. So the member gives the hub up, too.
             heard_at = self.ended_at if self.connection is None else self.connection.heard_at
             end = (heard_at or time.monotonic()) + settings.silence + settings.ends_within
         return max(0.0, end - time.monotonic())
@@ -70,7 +70,7 @@ class Seat:
 class RollCall:
     """Assign seats to members until all have joined.
 
-    `full` gets all seats in rank order, or JoinFailed if this launcher is not the hub.
+    full: gets all seats in rank order, or JoinFailed if this launcher turns out not to be the hub
     """
 
     def __init__(self, credentials: Credentials, settings: GangSettings) -> None:
@@ -85,14 +85,17 @@ class RollCall:
 
     @property
     def seats(self) -> Collection[Seat]:
-        """The seats of those who have joined."""
+        """The seats of all members that have joined."""
         return self._held.values()
 
     def missing(self) -> MissingMembers:
         return MissingMembers(len(self._held), self._settings.size, tuple(islice(self._missing, _MISSING_SHOWN)))
 
     def admit(self, hello: Hello) -> Seat:
-        """Return the seat of a member. It replaces an earlier instance of its pod. Raise Refusal."""
+        """Assign a seat to a member, and return the seat. Raise Refusal if the member may not join.
+
+        A restarted launcher takes the seat that the earlier launcher of the same pod had.
+        """
         member = hello.member
         if hello.gang is not None:
             raise Refusal("another gang", "the gang that this member was in is gone")
@@ -117,7 +120,7 @@ class RollCall:
                 self._missing = dict.fromkeys(sorted([*self._missing, seat.member.rank]))
 
     def complete(self) -> list[Seat] | None:
-        """Assign the ranks and return all seats, once, when all have joined. Otherwise return None."""
+        """If all members have joined, assign the ranks and return all seats. Else, and in later calls, return None."""
         if len(self._held) < self._settings.size or self.full.done():
             return None
         seats = sorted(self._held.values(), key=lambda seat: _order(seat.member))
@@ -154,7 +157,10 @@ class RollCall:
             raise Refusal("a lower address", f"{reason}, than this launcher: it is the hub")
 
     def _refuse_other_controllers(self, member: Member) -> None:
-        """Refuse pods of an older job of the other role. They may still exist, and even have this job's secret."""
+        """Refuse a pod whose role has joined with another controller: one of the two belongs to an older job.
+
+        Pods of an older job may still exist, and may even have this job's secret.
+        """
         if not self._settings.pservers:
             return
         for seat in self._held.values():
@@ -168,7 +174,7 @@ class RollCall:
                 )
 
     def _is_role_full(self, member: Member) -> bool:
-        """Return False without roles: the roster is then complete as soon as the gang is full."""
+        """Return whether all seats of the role are taken. False without roles: the gang is then complete anyway."""
         if not self._settings.pservers:
             return False
         others = [seat.member for seat in self._held.values() if seat.member.address != member.address]
@@ -180,7 +186,7 @@ def _key(member: Member) -> int | str:
 
 
 def _order(member: Member) -> tuple[bool, int, int]:
-    """Sort by rank if members have numbers, otherwise trainers first and then by address."""
+    """Return the sort key: the rank if members have numbers, else trainers first, then by address."""
     if member.rank is not None:
         return False, 0, member.rank
     try:
@@ -190,5 +196,8 @@ def _order(member: Member) -> tuple[bool, int, int]:
 
 
 def _same_pod(one: Member, other: Member) -> bool:
-    """A restarted container: its predecessor is dead, even if a stalled volume keeps its sockets open."""
+    """Return whether both are launchers of one pod. If so, its container was restarted, and the earlier one is dead.
+
+    A stalled volume may keep the sockets of a dead launcher open.
+    """
     return one.uid != "" and one.uid == other.uid

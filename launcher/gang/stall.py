@@ -17,10 +17,10 @@ _MAX_NAMED = 8
 
 
 class StallDetector:
-    """Watch one attempt after the other.
+    """Watch one attempt at a time.
 
     broadcast: sends a message to all members
-    on_stalled: gets the cause once all members have collected evidence, or its time limit is over
+    on_stalled: called with the cause, once all members have collected evidence or the time for evidence is over
     """
 
     def __init__(
@@ -29,15 +29,15 @@ class StallDetector:
         self._settings = settings
         self._broadcast = broadcast
         self._on_stalled = on_stalled
-        self._attempt: int | None = None  # the one that is watched
+        self._attempt: int | None = None  # the attempt that is watched
         self._printed_at = 0.0
-        self._last: tuple[int, str] | None = None  # rank and line
-        self._quiet_for: float | None = None  # set while evidence is collected
+        self._last: tuple[int, str] | None = None  # the last printed line, after the rank of its member
+        self._quiet_for: float | None = None  # seconds without a line; set while evidence is collected
         self._evidence: dict[int, tuple[int, bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, attempt: int) -> None:
-        """Start to watch: all trainers of this attempt may start."""
+        """Start to watch an attempt. Called when all trainers of the attempt may start."""
         self.stop()
         if self._settings.stall:
             self._attempt, self._printed_at = attempt, time.monotonic()
@@ -45,7 +45,7 @@ class StallDetector:
             self._check()
 
     def stop(self) -> None:
-        """Stop watching: all have trained, or the attempt has failed otherwise."""
+        """Stop watching. Called when all members have finished training, or when the attempt is over for any reason."""
         self._attempt = None
         if self._timer is not None:
             self._timer.cancel()
@@ -65,15 +65,16 @@ class StallDetector:
             self._report()
 
     def current_message(self) -> Message | None:
-        """Return what a member that reconnects has to hear, if anything."""
+        """Return the message about a stall that a reconnected member needs, or None."""
         if self._attempt is None or self._quiet_for is None:
             return None
         return messages.of_attempt("collect", self._attempt)
 
     def _check(self, *, again: bool = False) -> None:
-        """Check twice before the evidence is collected.
+        """Collect evidence if two checks in a row find that the attempt is stalled.
 
-        Members report lines late, and after a stop of this process their reports may not be read yet.
+        One check is not enough: members report lines late, and after a stop of this process their reports may not be
+        read yet.
         """
         left = self._printed_at + self._settings.stall - time.monotonic()
         if left > 0:
@@ -107,7 +108,7 @@ class StallDetector:
         return f"the last line was of {self._settings.shape.name(rank)}: {line!r}"
 
     def _describe_processes(self) -> str:
-        """Say which members have how many processes, with a limited number of names."""
+        """Return how many processes each member has. The text names only a limited number of members."""
         shape, alike = self._settings.shape, defaultdict[str, list[int]](list)
         for rank in range(self._settings.size):
             alike[self._describe_evidence(rank)].append(rank)
