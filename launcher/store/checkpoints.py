@@ -1,7 +1,7 @@
-"""The passes that a job has saved: folders `pass-00000`, `pass-00001`, ... A pass counts once its folder has `done`.
+"""The passes that a job has saved: folders `pass-00000`, `pass-00001`, ... A pass is complete once `done` is in it.
 
-Paddle v0 saves like this. A Paddle 2.x or 3.x program does if it follows docs/resume.md. Everything here blocks as long
-as the volume does: call it off the loop.
+Paddle v0 saves passes in this way. A program for Paddle 2.x or 3.x does so if it follows docs/resume.md. Everything
+here blocks as long as the volume does: call it off the loop.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _HEADER = struct.Struct("<iIQ")
 
 
 def newest(save_dir: str, first: int = 0) -> int | None:
-    """Return the newest complete pass from `first` on, or None."""
+    """Return the number of the newest complete pass that is not below `first`, or None."""
     return next((number for number in reversed(all_from(save_dir, first)) if is_complete(save_dir, number)), None)
 
 
 def is_complete(save_dir: str, number: int) -> bool:
-    """Return whether a pass has its `done`, and all files that were saved before it."""
+    """Return whether the folder of a pass has the file `done`, and no other file in it is cut short."""
     place = pass_folder(save_dir, number)
     try:
         return files.exists(os.path.join(place, "done")) and not _is_cut_short(place)
@@ -33,12 +33,12 @@ def is_complete(save_dir: str, number: int) -> bool:
 
 
 def incomplete(save_dir: str, first: int = 0) -> list[int]:
-    """Return the passes from `first` on that an attempt has begun to save, but not completed."""
+    """Return the numbers, from `first` on, of the passes that were saved only in part."""
     return [number for number in all_from(save_dir, first) if not is_complete(save_dir, number)]
 
 
 def all_from(save_dir: str, first: int = 0) -> list[int]:
-    """Return every pass from `first` on, complete or not."""
+    """Return the numbers of all passes from `first` on, complete or not."""
     return [number for number in _passes(save_dir) if number >= first]
 
 
@@ -59,10 +59,11 @@ def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
 
 
 def _is_cut_short(place: str) -> bool:
-    """Return whether a power loss cut files short: Paddle v0 does not sync them before it writes `done`.
+    """Return whether a power loss cut files short: Paddle v0 does not sync its files before it writes `done`.
 
-    A parameter file of v0 has a header: the format (0), the bytes per value, the number of values. Other files may have
-    any content. They may be empty, unless all files are, or the pass has parameters of v0.
+    A parameter file of v0 has a header: the format (0), the bytes per value, the number of values. A file without this
+    header may have any content. An empty file is a sign of a power loss only if all files of the pass are empty, or if
+    the pass has parameter files of v0.
     """
     files = [entry for entry in os.scandir(place) if entry.is_file() and entry.name != "done"]
     missing = [_missing_bytes(file) for file in files]
@@ -72,7 +73,7 @@ def _is_cut_short(place: str) -> bool:
 
 
 def _missing_bytes(file: os.DirEntry[str]) -> int | None:
-    """Return the bytes that a parameter file of v0 lacks, or None for any other file."""
+    """Return how many bytes are missing at the end of a parameter file of v0. Return None for any other file."""
     with open(file.path, "rb") as opened:
         header = opened.read(_HEADER.size)
     kind, width, count = _HEADER.unpack(header) if len(header) == _HEADER.size else (None, 0, 0)

@@ -1,7 +1,7 @@
-"""Marks on the volume: a member of one role has failed for good, so that the other role does not wait for it.
+"""Marks on the volume which say that a member of one role has failed for good, so the other role must not wait for it.
 
-They are in output/.launcher/failed/<identity of the role's pods>/, one file per member. A member that starts again
-removes its mark. Everything here blocks as long as the volume does: call it off the loop.
+The marks are in output/.launcher/failed/<identity of the role's pods>/, one file per member. A member that starts again
+removes its own mark. Everything here blocks as long as the volume does: call it off the loop.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from launcher.base import files
 from launcher.config import RoleMember
 from launcher.errors import Failure
 
-_ANSWER_WITHIN = 5.0  # seconds: a member that ends before the launch never hangs on the volume
-_TOGETHER = 600.0  # seconds: the Jobs of both roles are created together, but an image may have to be pulled
-_AT_ONCE = 30.0  # between the starts of the pods of one role
+_ANSWER_WITHIN = 5.0  # seconds: the volume must not block a member that ends before the launch
+_TOGETHER = 600.0  # seconds between the starts of the two roles: an image may have to be pulled
+_AT_ONCE = 30.0  # seconds between the starts of the pods of one role
 _COUNTED = "counted-"
 
 
 @dataclass(frozen=True)
 class FailureMark:
-    """Why a role has failed for good, and in which file it says so."""
+    """A mark of a role that has failed for good. `text`: why, and the path of the mark."""
 
     text: str
-    is_old: bool  # older than the first pod of this member's role
+    is_old: bool  # the mark is older than the first pod of this member's role
 
 
 class FailureMarks:
     """The marks of one job.
 
-    identity: of the pods of this member's role
-    me: this member, by `mark_name`
+    identity: the identity of the pods of this member's role
+    me: the name of this member's mark, from `mark_name`
     """
 
     def __init__(self, output: str, identity: str, me: str) -> None:
@@ -45,31 +45,35 @@ class FailureMarks:
         self._role = me.partition("-")[0]
 
     def begin(self) -> None:
-        """Remove what an earlier start of this member left."""
+        """Record when the first pod of this role started. Remove marks that earlier starts of this role have left."""
         files.make_folder(os.path.join(self._folder, self._identity))
         files.create_once(self._beginning(self._identity, self._role), b"since then\n")
         for path in list(self._marks(None, self._me)):
             if os.path.basename(path) == self._me:
                 _remove(path)
         for path in list(self._marks(self._identity, f"{self._role}-")):
-            if _age(path) > _AT_ONCE:  # of an earlier pod of this role, which may have had another name
+            if _age(path) > _AT_ONCE:  # left by an earlier pod of this role, which may have had another name
                 _remove(path)
 
     def mark(self, why: str) -> None:
-        """Mark this member as failed for good: no new attempt of it would help."""
+        """Mark this member as failed for good: starting it again would not help."""
         path = os.path.join(self._folder, self._identity, self._me)
         files.write_atomically(path, why.encode(errors="backslashreplace"))
 
     def count(self) -> int:
-        """Record that this pod ended with a code that its Job counts. Return how many of this role's have so far."""
+        """Record that this pod ended with an exit code that its Job counts as a failure.
+
+        Return how many pods of this role have recorded such an end, including this pod.
+        """
         place = os.path.join(self._folder, self._identity)
         files.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
         return sum(name.startswith(f"{_COUNTED}{self._role}-") for name in os.listdir(place))
 
     def of(self, identity: str | None, role: str) -> FailureMark | None:
-        """Return the mark of the role whose pods have this identity, if it has failed for good.
+        """Return a mark which says that this role has failed for good, or None if there is no such mark.
 
-        Without an identity, look for the newest pods of that role, unless they are much older than those of this one.
+        identity: the identity of the role's pods. If it is None, look for marks of the newest pods of that role, and
+            ignore marks that are much older than the pods of this member's role.
         """
         try:
             for path in self._marks(identity or self._newest(role), f"{role}-"):
@@ -78,18 +82,18 @@ class FailureMarks:
                     with open(path, encoding="utf-8", errors="backslashreplace") as file:
                         return FailureMark(f"{file.read()} (see {path})", is_old=age > 0)
         except OSError:
-            pass  # it was removed meanwhile
+            pass  # the mark was removed meanwhile
         return None
 
     def _since(self) -> float:
-        """Return when the first pod of this member's role started."""
+        """Return when the first pod of this member's role started, or 0 if that was not recorded."""
         try:
             return os.path.getmtime(self._beginning(self._identity, self._role))
         except FileNotFoundError:
             return 0.0
 
     def _newest(self, role: str) -> str | None:
-        """Return the identity of the pods of this role that started last."""
+        """Return the identity of the newest pods of this role, or None if no pod of the role has started."""
         found = [name for name in os.listdir(self._folder) if os.path.exists(self._beginning(name, role))]
         return max(found, key=lambda name: os.path.getmtime(self._beginning(name, role)), default=None)
 
@@ -120,17 +124,17 @@ def _age(path: str) -> float:
 
 
 def mark_name(role: str, number: int | None, pod: str) -> str:
-    """Return the name of a member's mark, which stays the same when it starts again."""
+    """Return the name of a member's mark. A member with a number keeps this name when it starts again."""
     return f"{role}-{pod if number is None else number}"
 
 
 def mark_before_launch(member: RoleMember, why: str) -> None:
-    """Mark a member that ends before it launches anything, if the volume answers in time."""
+    """Mark a member as failed for good that ends before the launch. Give up if the volume does not answer in time."""
     marks = FailureMarks(member.output, member.job_id, mark_name(member.role, member.number, member.pod))
 
     def mark() -> None:
         try:
-            if os.path.isdir(member.job_path):  # else it would be made in the container
+            if os.path.isdir(member.job_path):  # without a volume, the folder would be made in the container
                 marks.begin()
                 marks.mark(why)
         except (Failure, OSError) as error:

@@ -1,4 +1,4 @@
-"""The files that describe a running job: status.json of each member; job.json and attempts.json, by the hub."""
+"""The files that describe a running job. Each member writes status.json, the hub writes job.json and attempts.json."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "sto
 
 
 class Journal:
-    """Write the member's files, off the loop: only `flush` waits for the volume.
+    """Write the member's files in threads: only `flush` waits for the volume.
 
-    Nothing is written before a generation has begun, since another gang may train into the folder until then.
+    Before a generation has begun, nothing but the outcome is written: another gang may still train into the folder.
 
-    history: on the hub, for job.json and attempts.json
-    attempts_file: None where the job has no identity
+    history: the history of the job on the hub; None on all other members
+    attempts_file: the path of attempts.json, or None if the job has no identity
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Journal:
         self._write_status()
 
     def begin(self, start: Start) -> None:
-        """Enter a generation."""
+        """Record that a generation begins."""
         self._generation = start.generation
         self._last_pass = start.resume
         self.begun = True
@@ -82,7 +82,7 @@ class Journal:
         self.summarize()
 
     def summarize(self) -> None:
-        """Write the hub's files: the history has changed, or the job is over."""
+        """On the hub, write job.json and attempts.json. Called when the history has changed or the job is over."""
         if self._history is None or not self.begun:
             return
         history = self._history.content()
@@ -104,7 +104,10 @@ class Journal:
         )
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version of each file is written. Blocks: call it off the loop."""
+        """Wait until the newest version of each file is written. Blocks: call it off the loop.
+
+        Return False if a file is not written within so many seconds.
+        """
         written = [self._status]
         if self._history is not None:
             written += [self._summary, *([self._attempts] if self._attempts else [])]
@@ -128,9 +131,10 @@ class Journal:
 
 
 class LatestFile:
-    """A small file that holds the newest version, written by a thread. A slow volume skips versions.
+    """A small file that a thread writes. If the volume is slow, only the newest version is written.
 
-    The launcher that wrote the file last owns it: one that ends late, as of a deleted job, leaves it to its successor.
+    If a later launcher has written the file, this launcher does not write it any more: it may belong to a deleted job
+    and end late.
     """
 
     def __init__(self, path: str) -> None:
@@ -149,7 +153,7 @@ class LatestFile:
                 threading.Thread(target=self._write, daemon=True, name=f"write {self._path}").start()
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version is written. Blocks: call it off the loop."""
+        """Wait until the newest version is written. Return False if it is not in time. Blocks: call it off the loop."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._writing, within)
 

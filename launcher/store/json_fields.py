@@ -1,4 +1,4 @@
-"""The JSON files on the volume: how they show members, causes and outcomes."""
+"""The fields of members, causes and outcomes in the JSON files on the volume."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cause_fields(cause: Cause | None, shape: Shape) -> Mapping[str, Any] | None:
 
 
 def place_fields(rank: int | None, shape: Shape) -> Mapping[str, Any]:
-    """Return a member's role and its number within that role, which files call its rank."""
+    """Return a member's role, and its number within that role. The files call this number `rank`."""
     if rank is None:
         return {"role": None, "rank": None}
     return {"role": shape.role(rank), "rank": shape.number(rank)}

@@ -1,10 +1,10 @@
-"""The lease of an output folder: one gang at a time trains into it, whichever job the gang belongs to.
+"""The lease of an output folder: only one gang at a time trains into the folder, whatever job it belongs to.
 
-    output/.launcher/.leases/<number>       one lease: its content names the holder, its time is the last renewal
-    output/.launcher/.leases/<number>.over  released: its content says in how many seconds the gang's last process ends
+    output/.launcher/.leases/<number>       a lease: the content names the holder, the file's time is the last renewal
+    output/.launcher/.leases/<number>.over  this lease is released: seconds until the gang's last process has ended
 
-The lease with the highest number counts. A gang takes the next number by link(2), so that only one gets it. All times
-are the volume's own, since the clocks of nodes differ.
+The lease with the highest number counts. A gang takes the next number by link(2), so that only one gang gets it. All
+times are times of the volume's clock, since the clocks of nodes differ.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from launcher.model import Cause, CauseKind
 log = logging.getLogger(__name__)
 
 _NO_TIMES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)  # the volume's server is up
-_ENDS_WITHIN = 300.0  # seconds, where the lease cannot be read
+_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)  # the volume's server has answered
+_ENDS_WITHIN = 300.0  # seconds, for a lease that cannot be read
 
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
 _RENEW_EVERY_AT_MOST = 5.0
-_RENEWALS_MISSED = 2  # at least, before a silent holder counts as gone, whatever the volume's clock says
+_RENEWALS_MISSED = 2  # the least number before a silent holder counts as gone, even if the volume's clock is wrong
 
 
 @dataclass(frozen=True)
 class LeaseOwner:
-    """A gang, named by the pod of its hub. The field names are those of the file.
+    """The gang that owns a lease, and its hub's pod. The fields have the same names in the file.
 
-    ends_within: seconds from its last renewal until its last process has ended
+    ends_within: seconds from the last renewal of the lease until the gang's last process has ended
     """
 
     gang: str
@@ -55,9 +55,9 @@ class LeaseOwner:
 class Lease:
     """The latest lease of a folder, as it is read from the volume.
 
-    changed_at: when it was renewed, or released, last: nanoseconds by the volume's clock
-    age: seconds since then
-    ends_within: seconds from then on until the holder's last process has ended
+    changed_at: when the lease was last renewed, or was released: nanoseconds by the volume's clock
+    age: seconds since `changed_at`
+    ends_within: seconds from `changed_at` until the holder's last process has ended
     """
 
     number: int
@@ -92,17 +92,17 @@ class LeaseFiles:
             raise files.cannot_read(path, error) from None
 
     def take(self, number: int, me: LeaseOwner) -> bool:
-        """Return whether this gang got the lease of this number: only one gang does."""
+        """Try to create the lease with this number. Return whether this gang got the lease: only one gang can."""
         files.make_folder(self._folder)
         mine = json.dumps(asdict(me)).encode()
         return files.create_once(self._path(number), mine) == mine
 
     def renew(self, number: int, me: LeaseOwner) -> bool:
-        """Renew a lease. Return False if it was released, or another gang has a later one."""
+        """Renew a lease. Return False if the lease was released, or if another gang has taken a later one."""
         path = self._path(number)
         try:
             _touch(path)
-        except FileNotFoundError:  # a user has cleaned up
+        except FileNotFoundError:  # a user has deleted it
             self.take(number, me)
         except OSError as error:
             if error.errno not in _REFUSALS:
@@ -110,13 +110,13 @@ class LeaseFiles:
         return (self._latest_number() or number) <= number and not files.exists(f"{path}.over")
 
     def release(self, gang: str, within: float) -> None:
-        """Release the lease if this gang holds it. Its last process ends within so many seconds."""
+        """Release the lease if this gang holds it. `within`: seconds until the gang's last process has ended."""
         lease = self.latest()
         if lease and lease.holder.gang == gang and not lease.is_released:
             files.create_once(f"{self._path(lease.number)}.over", f"{within:.1f}\n".encode())
 
     def _now(self) -> int:
-        """Return the time of the volume's clock, or 0 where it keeps no times by itself."""
+        """Return the time of the volume's clock in nanoseconds, or 0 if the volume cannot set times itself."""
         try:
             os.utime(self._folder)
         except OSError:
@@ -140,7 +140,7 @@ class LeaseFiles:
 
 
 def _read(path: str) -> tuple[str, int]:
-    """Return content and time. The file is opened, since only then a network volume asks its server."""
+    """Return content and modification time. Opening the file makes a network volume ask its server for both."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns
 
@@ -160,7 +160,7 @@ def _touch(path: str) -> None:
 
 
 def _holder(text: str) -> LeaseOwner:
-    """Return the holder. A lease of another version, or one spoiled by a power loss, still has an unknown one."""
+    """Return the holder. The holder is unknown if the lease is of another version or damaged by a power loss."""
     try:
         told = json.loads(text)
         gang, job, pod, uid = (str(told[name]) for name in ("gang", "job", "pod", "uid"))
@@ -177,13 +177,14 @@ def _seconds(text: str, otherwise: float) -> float:
 
 
 class LeaseHolder:
-    """The hub's hold on its output folder: acquired before a generation begins, renewed while the gang lives.
+    """The hub's lease on its output folder. The hub acquires the lease before a generation begins, and then renews it.
 
-    A hub that cannot renew its lease in time has lost it: another gang then assumes that all its processes have ended.
+    If the hub cannot renew the lease in time, it has lost the lease. Another gang may then assume that all processes of
+    this hub's gang have ended.
 
-    me: the gang, which the caller sets before `acquire`; another one after its hub has joined again
-    patience: seconds that `acquire` waits for another gang
-    lost: called with the cause when the lease is lost, at most once per `acquire`
+    me: the gang that this hub belongs to. The caller sets it before `acquire`. A hub that joins again has a new one.
+    patience: how many seconds `acquire` waits while another gang holds the lease
+    lost: called with the cause if the lease is lost, at most once per `acquire`
     """
 
     def __init__(
@@ -207,9 +208,10 @@ class LeaseHolder:
         self._renewing: asyncio.Task[None] | None = None
 
     async def acquire(self) -> bool:
-        """Wait until no other gang trains here, and take the lease. Return False if this gang holds it already.
+        """Wait until no other gang trains into the folder, then take the lease. Return whether it was taken.
 
-        Raises Failure if that takes too long.
+        Return False at once if this hub holds the lease already. Raises Failure if another gang holds the lease for
+        longer than `patience`.
         """
         if self._renewing is not None and not self._renewing.done():
             return False
@@ -224,7 +226,7 @@ class LeaseHolder:
                 number = 0 if lease is None else lease.number + 1
                 take = self._from_volume(partial(self._leases.take, number, self.me))
                 self._taking = asyncio.ensure_future(take)
-                if await asyncio.shield(self._taking):  # a cancelled caller has taken it all the same
+                if await asyncio.shield(self._taking):  # the lease may be taken even if the caller is cancelled
                     self._number = number
                     self._renewing = asyncio.create_task(self._renew(asked_at))
                     return True
@@ -237,7 +239,7 @@ class LeaseHolder:
             await asyncio.sleep(min(_LOOK_EVERY, self._renew_every))
 
     async def stop_renewing(self) -> None:
-        """Stop renewing the lease. Unless it is released, the next gang waits until all of this one must have ended."""
+        """Stop renewing the lease. If it is not released, the next gang must wait until the lease has expired."""
         if self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
@@ -245,7 +247,10 @@ class LeaseHolder:
             await asyncio.wait([self._taking])
 
     def _may_take(self, lease: Lease, watched: float) -> bool:
-        """Return whether the lease is ours, released, or expired. `watched`: seconds without a change, by our clock."""
+        """Return whether this gang may take the lease: it has the lease already, or the holder's processes have ended.
+
+        watched: how many seconds the lease has not changed, by this machine's clock
+        """
         same_pod = not lease.is_released and self.me.uid != "" and lease.holder.uid == self.me.uid
         if lease.holder.gang == self.me.gang or same_pod:
             return True
@@ -254,11 +259,11 @@ class LeaseHolder:
         return max(lease.age, watched) >= lease.ends_within
 
     async def _renew(self, answered_at: float) -> None:
-        """Renew the lease until it is lost. `answered_at`: when the call began that the volume answered last."""
+        """Renew the lease until it is lost. `answered_at`: when the latest call that the volume has answered began."""
         while True:
             await asyncio.sleep(self._renew_every)
             asked_at = time.monotonic()
-            # A launcher that was stopped itself asks at least once before it gives the lease up.
+            # If this process was stopped (SIGSTOP), it tries at least once more before it gives the lease up.
             left = max(answered_at + self._silence - asked_at, self._renew_every)
             why = ""
             try:
@@ -268,7 +273,7 @@ class LeaseHolder:
                 answered_at = asked_at
             except asyncio.TimeoutError:
                 pass
-            except Exception as error:  # whatever it is, the lease was not renewed
+            except Exception as error:  # after any error, the lease was not renewed
                 why = f": {error}"
             if time.monotonic() - answered_at >= self._silence:
                 what = (
@@ -292,7 +297,7 @@ class LeaseHolder:
         return Cause(kind, 0, self.me.pod, what, Exit.IO_FAILED)
 
     def _what_for(self, lease: Lease) -> str:
-        """Describe what is waited for, and what to do about it."""
+        """Return what this gang waits for, and what the user can do about it."""
         holder = lease.holder
         if lease.is_released:
             return f"up to {lease.ends_within:g} s for the last processes of the gang of pod {holder.pod}, which ends"

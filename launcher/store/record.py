@@ -1,9 +1,9 @@
-"""What the volume keeps of one job: its secret, its generations, its mark of completion.
+"""What the volume keeps for one job: its secret, its generations, its mark of completion.
 
-The files are in output/.launcher/<identity>/, beside the leases that all jobs of the folder share. Where each role has
-its own controller, the job's identity is both of theirs, `<trainers'>+<pservers'>`, known after the join. Until then
-only the secret is used, one for all jobs of this folder. Everything here blocks as long as the volume does: call it off
-the loop.
+The files are in output/.launcher/<identity>/. The leases, which all jobs of the folder share, are beside that folder.
+If each role has its own controller, the identity of the job is `<trainers' controller>+<pservers' controller>`, and it
+is known only after the join. Before the join only the secret is used, and all such jobs of the folder share one.
+Everything here blocks as long as the volume does: call it off the loop.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ _KEPT = 100  # generations; numbers continue from the latest, so older ones are 
 
 
 class Record:
-    """The files of one job. Without an identity it has only a secret: nothing tells it from another job of its name.
+    """The files of one job.
 
-    controller: the identity of the pods of this member's role, where the job's is not known before the join
+    A job without an identity has only a secret: nothing distinguishes it from another job of the same name.
+
+    controller: the identity of the pods of this member's role, if the job's identity is not known before the join
     """
 
     def __init__(self, output: str, identity: str | None, controller: str | None = None) -> None:
@@ -46,11 +48,14 @@ class Record:
         os.unlink(probe)
 
     def agreed(self, identity: str) -> Record:
-        """Return the record of the job once its identity is known. The first write makes its folder."""
+        """Return the record of the job, whose identity is known after the join. The first write makes its folder."""
         return Record(self._output, identity)
 
     def earlier(self) -> Record:
-        """Return the record that an earlier attempt of this job left: before the join, found by the controller."""
+        """Return the record that earlier gangs of this job have written, or this record if they have written none.
+
+        If the job's identity is not known before the join, the record is found by the controller of this role.
+        """
         if not self._controller:
             return self
         names = os.listdir(os.path.dirname(self._folder))
@@ -58,7 +63,7 @@ class Record:
         return max(mine, key=lambda record: (record.is_complete(), os.path.getmtime(record._folder)), default=self)
 
     def secret(self) -> bytes:
-        """Return the job's secret, which the first member makes."""
+        """Return the job's secret. The first member that asks for the secret creates it."""
         return files.create_once(self._path("secret"), secrets.token_hex(32).encode())
 
     def is_complete(self) -> bool:
@@ -75,7 +80,7 @@ class Record:
             files.write_atomically(self._to_write("complete"), b"all members have trained\n")
 
     def history(self, shape: Shape) -> History:
-        """Return the history of all generations: an empty one if its file cannot be read."""
+        """Return the history of all generations. The history is empty if its file cannot be read."""
         return History(self.attempts(), shape)
 
     def attempts(self) -> Mapping[str, Any]:
@@ -83,33 +88,36 @@ class Record:
         return self._content(self.attempts_file)
 
     def explain(self, generation: int, cause: Cause, shape: Shape) -> None:
-        """Amend the recorded cause of a generation whose hub could not write it, or knew less about it."""
+        """Replace the recorded cause of a generation. Called if its hub could not write it or knew less about it."""
         history = self.history(shape)
         if self.identity is not None and history.explain(generation, cause):
             files.write_atomically(self.attempts_file, as_bytes(history.content()))
 
     def keep_ranks(self, roster: Roster) -> None:
-        """Keep the ranks of pods without numbers: a pod that replaces one of them takes its rank."""
+        """Write all ranks, by pod uid. Pods without numbers keep their ranks, and a new pod takes the free rank."""
         ranks = {member.uid: member.rank for member in roster.members if member.uid}
         if self.identity is not None and ranks:
             files.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
 
     def kept_ranks(self) -> dict[str, int]:
-        """Return the ranks of the latest gang by the pods' uids: none if their file cannot be read."""
+        """Return the ranks of the latest gang, by pod uid. The result is empty if the file cannot be read."""
         ranks = self._content(self._path("roster.json")).get("ranks")
         return {uid: rank for uid, rank in ranks.items() if type(rank) is int} if isinstance(ranks, dict) else {}
 
     def has_begun(self) -> bool:
-        """Return whether the passes on the volume are this job's own."""
+        """Return whether this job has begun, so that all passes in the folder are its own."""
         return self.identity is not None and files.exists(self._path("begun"))
 
     def mark_begun(self) -> None:
-        """Mark the passes on the volume as this job's own: those of earlier jobs were moved aside."""
+        """Record that all passes in the folder are this job's own. The passes of earlier jobs were moved aside."""
         if self.identity is not None:
             files.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
 
     def claim(self, generation: int, who: str) -> bool:
-        """Return whether this gang got the generation: only one gang does. Always True without an identity."""
+        """Claim a generation for this gang. Return whether this gang got it: only one gang can.
+
+        Always True for a job without an identity.
+        """
         if self.identity is None:
             return True
         claim = f"{who} {secrets.token_hex(8)}\n".encode()
@@ -138,9 +146,9 @@ class Record:
 
 
 class History:
-    """The generations of one job over all of its gangs, as attempts.json has them: begin, resume pass, end, cause.
+    """The generations of one job, over all of its gangs, as in attempts.json: begin, resume pass, end, cause.
 
-    without_progress: how many generations in a row ended before a pass was done
+    without_progress: how many of the latest generations in a row ended before a pass was complete
     """
 
     def __init__(self, content: Mapping[str, Any], shape: Shape) -> None:
@@ -156,7 +164,7 @@ class History:
         return self._generations[-1]["number"] if self._generations else None
 
     def catch_up(self, content: Mapping[str, Any]) -> None:
-        """Take over what another gang of this job has written meanwhile."""
+        """Use `content` in place of this history, if another gang of this job has written newer generations into it."""
         other = History(content, self._shape)
         if other._reached > self._reached:
             self.without_progress, self._generations = other.without_progress, other._generations
@@ -167,21 +175,21 @@ class History:
         return latest["number"], latest.get("ended") is not None
 
     def begin(self, number: int, resume: int | None) -> None:
-        """Add a generation. The end of the one before stays open if its hub could not write it."""
+        """Add a generation. The generation before has no end if its hub could not write one."""
         self._generations.append(
             {"number": number, "began": utc_now(), "after_pass": resume, "ended": None, "first_cause": None}
         )
         del self._generations[:-_KEPT]
 
     def end(self, cause: Cause | None) -> None:
-        """End the latest generation. Without a cause the job is complete. A second call amends the cause."""
+        """Record the end of the latest generation; None: the job is complete. A second call replaces the cause."""
         if self._generations:
             latest = self._generations[-1]
             first_cause = cause_fields(cause and replace(cause, tail=()), self._shape)
             latest |= {"ended": latest.get("ended") or utc_now(), "first_cause": first_cause}
 
     def explain(self, number: int, cause: Cause) -> bool:
-        """Amend the recorded cause of a finished generation. Return False if the cause does not belong to it."""
+        """Replace the recorded cause of the latest generation. Return False if it ended by another cause."""
         latest = self._generations[-1] if self._generations else {}
         known = latest.get("first_cause") or {}
         is_open = latest.get("number") == number and latest.get("ended") is None

@@ -1,4 +1,4 @@
-"""The state of a job, as its files on the volume have it."""
+"""Describe the state of a job, from its files on the volume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launcher.model import BOTH, member_folder, member_name, name_and_pod
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")
-_SHOWN = 20  # generations, the latest
+_SHOWN = 20  # of the latest generations
 
 
 def describe(job_folder: str, *, as_json: bool) -> str:
@@ -35,7 +35,7 @@ def describe(job_folder: str, *, as_json: bool) -> str:
 
 
 def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the status of each member. One that never wrote any is there with what the hub knows of it."""
+    """Return the status of each member. If a member has written no status, return what the hub knows of it."""
     try:
         names = os.listdir(output)
     except OSError as error:
@@ -50,7 +50,7 @@ def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     members: list[Mapping[str, Any]] = []
     for place in sorted(set(found) | set(pods)):
         if pods and place not in pods and str(found[place].get("since")) < str(job.get("started")):
-            continue  # of an earlier run with more members
+            continue  # this member is of an earlier run, which had more members
         role, pod = pods.get(place, (None, None))
         unwritten = {"role": role, "rank": place[1], "pod": pod, "phase": "no word"}
         members.append(found.get(place) or unwritten)
@@ -58,7 +58,7 @@ def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _pods(job: Mapping[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:
-    """Return role and pod of each member that the hub knows, by the name and number of its folder."""
+    """Return role and pod of each member in job.json. The key is the name and the number of the member's folder."""
     members = job.get("members")
     found: dict[tuple[str, int], tuple[Any, Any]] = {}
     for place, member in enumerate(members if isinstance(members, list) else []):
