@@ -1,4 +1,4 @@
-"""The messages of the handshake, and their proofs. Each `read_` function raises Malformed."""
+"""The messages and proofs of the handshake, as `protocol.py` explains them. Each `read_` function raises Malformed."""
 
 from __future__ import annotations
 

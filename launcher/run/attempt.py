@@ -47,13 +47,13 @@ class Attempt:
         self._events.later(seconds, TimerDue(call))
 
     def close(self) -> None:
-        """Start nothing any more, and drop all further events."""
+        """Start no further process, and drop all further events."""
         self.order.close()
         self.watchdog.close()
         self._events.close()
 
     async def end(self, grace: float, flush_within: float) -> Sequence[Process]:
-        """End all processes. Return those of which something is left, held by the kernel."""
+        """End all processes. Return the processes that did not end after SIGKILL: they are blocked in the kernel."""
         self.close()
         left = await self.supervisor.end(grace)
         await self.supervisor.close(flush_within)

@@ -1,4 +1,4 @@
-"""The Job's backoffLimit: how many failed attempts it allows. Kubernetes counts pods, and an attempt has N of them."""
+"""How many failed attempts the Job's backoffLimit allows. Kubernetes counts failed pods, and an attempt has N pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from launcher.model import Cause
 
 
 def describe(config: JobConfig) -> str | None:
-    """Describe how many failed attempts the Job can take. None where no Job counts pods."""
+    """Return a sentence about how many failed attempts the Job allows, or None if no Job counts pods."""
     limit, pods = (
         config.restarts.backoff_limit,
         1 if config.restarts.failure_policy else config.shape.count(config.role),
@@ -24,14 +24,17 @@ def describe(config: JobConfig) -> str | None:
 
 
 def counts_pod(config: JobConfig, code: int) -> bool:
-    """Return whether the Job counts a pod that ends with this code. Our failure policy does not count consequences."""
+    """Return whether the Job counts a pod that ends with this code.
+
+    The failure policy of our manifests does not count a pod that ended because of another pod's failure or of a stop.
+    """
     return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.restarts.failure_policy else ()))
 
 
 def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
-    """Return why the Job of the other role is over with this cause, or None.
+    """Return why this cause ends the Job of the other role, or None if that Job may start another pod.
 
-    Known from the configuration: without a volume or rights this member could not see it later.
+    The configuration is enough to know this. Without a volume and RBAC permissions, this member could not see it later.
     """
     if (
         config.restarts.backoff_limit != 0

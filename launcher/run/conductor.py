@@ -31,9 +31,9 @@ from launcher.run.session import AttemptEnded, Session, SessionEnded
 
 log = logging.getLogger(__name__)
 
-_FAILURE_GRACE = 1.0  # seconds for processes to end after a failure, which leaves nothing to save
-_FINISHED_EARLY = 5.0  # seconds from the end of a server until all have trained
-_HOLD = 30.0  # seconds that a failure before the join waits for a gang to report it to
+_FAILURE_GRACE = 1.0  # seconds for processes to end after a failure, since they have nothing to save
+_FINISHED_EARLY = 5.0  # seconds from the end of a server until all members must have finished training
+_HOLD = 30.0  # seconds for which a failure before the join is held, to report it to the gang
 _LEAVE_WITHIN = 1.5  # seconds for the hub to say that the member at fault has left
 
 
@@ -68,7 +68,7 @@ class Conductor:
         self._guardian = guardian
         self._factories = factories
         self._queue: asyncio.Queue[tuple[EventSource, object]] = asyncio.Queue()
-        self._events = EventSource(self._queue)  # for what concerns all sessions
+        self._events = EventSource(self._queue)  # for events that belong to no single session
         self._node = Node(config, flags, command, lambda cause: self._events(LeaseLost(cause)))
         self._held: tuple[Cause, float] | None = None  # a failure before the join, and when it happened
         self._rejoins_after: Cause | None = None  # why the session before this one ended
@@ -88,7 +88,7 @@ class Conductor:
         return self._session.attempt
 
     async def conduct(self) -> Outcome:
-        """Run until the job is over for this member."""
+        """Run until the job is over for this member. Return the outcome of this member."""
         self._attempt.order.serve_early(self._node.first_plan)
         self._session.joining.begin()
         while True:
@@ -170,7 +170,7 @@ class Conductor:
         self._begin_if_joined()
 
     def _begin_if_joined(self) -> None:
-        """Begin the generation once both are known, in either order: that this member has joined, and the start."""
+        """Begin the generation if this member has joined and Begin has arrived. Either of the two may come first."""
         if self._session.begun is None or self._node.journal is None or not self._session.joined:
             return
         start = self._session.begun.start
@@ -183,14 +183,14 @@ class Conductor:
                 log.warning(change)
 
     def _mark(self, start: Start) -> str:
-        """Return the line that separates the logs of this generation from those before it."""
+        """Return the line that separates the logs of this generation from the logs of earlier generations."""
         after = "" if start.resume is None else f", after pass {start.resume}"
         cause = describe_cause(self._last_cause, self._config.shape) if self._last_cause else ""
         because = f", because {' '.join(cause.split())}" if cause else ""
         return f"generation {start.generation}, pod {self._node.name}{after}{because}"
 
     def _advance(self, step: Callable[[], None]) -> None:
-        """Take a step of the start order. The plan can turn out to be wrong once the roster is known."""
+        """Take a step of the start order. The step fails if no plan can be made from the roster."""
         try:
             step()
         except Failure as failure:
@@ -205,7 +205,7 @@ class Conductor:
 
     def _collect(self) -> None:
         if not (self._session.begun and self._node.journal and self._node.roster and self._session.joined):
-            return  # only early servers run here yet, since the volume does not answer
+            return  # only servers that need no roster run: the volume does not answer yet
         log.info(
             "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting what all processes do"
         )
@@ -243,7 +243,7 @@ class Conductor:
         self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
 
     def _step_failed(self, step: CauseKind, failure: Failure) -> Cause | None:
-        """Return the cause if it ends this member at once, or None if the gang is told first."""
+        """Return the cause if the failure ends this member at once, or None if it is reported to the gang first."""
         cause = self._node.cause(step, failure.message, failure.code)
         if self._session.joined or step is CauseKind.STAGING:
             self._fail(cause, time.monotonic())
@@ -259,7 +259,7 @@ class Conductor:
         return self._rejoins_after or cause  # without a gang there is no answer to wait for
 
     def _fail(self, cause: Cause, died_at: float) -> None:
-        """Report a failure to the gang. Before the join it is held, so that all members learn of it."""
+        """Report a failure to the gang. Before the join, hold the failure, so that all members learn of it later."""
         log.info(cause.what)
         if self._session.joined:
             self._session.gang.report_failed(cause, died_at, self._attempt.number if cause.kind.restartable else None)
@@ -271,7 +271,7 @@ class Conductor:
     # ---- attempts ----------------------------------------------------------------------------------------------------
 
     def _restart(self, attempt: int, cause: Cause) -> None:
-        """End the processes of this attempt. The hub begins the next one when none runs on any member."""
+        """End the processes of this attempt. The hub begins the next attempt when no process runs on any member."""
         self._last_cause = cause
         log.info(f"{describe_cause(cause, self._config.shape)}: all processes of the job end and start again")
         self._node.enter("restarting")
@@ -291,14 +291,14 @@ class Conductor:
     # ---- joining again -----------------------------------------------------------------------------------------------
 
     def _leave_session(self, cause: Cause) -> None:
-        """Leave the gang, to join again with the pod that replaces a lost member."""
+        """Leave the gang, to form a new gang with the pod that replaces the lost member."""
         self._rejoins_after = cause
         self._node.enter("gathering")
         grace = self._config.stop_grace if cause.kind is CauseKind.STOPPED else _FAILURE_GRACE
         self._session.leave(cause, grace, self._events)
 
     def _rejoin(self, cause: Cause, left: Sequence[Process]) -> Cause | None:
-        """Join again. Return the cause if this member must end instead."""
+        """Join a new gang. If this member must end instead, return the cause."""
         if left:
             return self._held_by_the_kernel(left)
         self._last_cause = cause
@@ -315,7 +315,7 @@ class Conductor:
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> Outcome:
-        """End the servers: all members have trained."""
+        """End all processes, since all members have finished training. Return the outcome."""
         self._attempt.order.close()
         self._node.enter("finishing")
         await self._session.end_children(self._config.stop_grace)
@@ -325,7 +325,10 @@ class Conductor:
         )
 
     async def _stop(self, cause: Cause) -> Outcome:
-        """End an incomplete job. The member at fault leaves first: Kubernetes blames the first pod that fails."""
+        """End this member of an incomplete job. Return the outcome.
+
+        The member at fault leaves first, since Kubernetes blames the first pod that fails.
+        """
         self._attempt.order.close()
         self._node.enter("ending")
         orderly = cause.kind is CauseKind.STOPPED or self.stop_requested.done()
@@ -352,7 +355,7 @@ class Conductor:
         try:
             await wait_within(finish(), _LEAVE_WITHIN)
         except asyncio.TimeoutError:
-            pass  # a member at fault that does not leave is not waited for
+            pass  # do not wait longer for the member at fault
 
     async def _until_others_end(self) -> None:
         """On the hub, wait until all members have ended, so that it can release the folder at once."""
@@ -371,7 +374,7 @@ class Conductor:
     # ---- signals -----------------------------------------------------------------------------------------------------
 
     def watch_signals(self, received: Sequence[int]) -> None:
-        """Handle signals from now on. Those `received` before count as well."""
+        """Handle signals from now on. The signals that were `received` before this call count as well."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -380,7 +383,7 @@ class Conductor:
             self._on_signal()
 
     def _on_signal(self) -> None:
-        """Stop in order by the first signal, and at once by the second."""
+        """Stop in an orderly way at the first signal. Kill all processes at the second signal."""
         if not self.stop_requested.done():
             self.stop_requested.set_result(None)
             self._stop_requested_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""The cause that the death of a process is: how it died, why if that is known, and what to do."""
+"""Convert the death of a process to a cause: how the process died, why if that is known, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.processes.supervisor import Died
 
 
 def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
-    """Return the cause of a job that ends by this death."""
+    """Return this death as a cause that may end the job."""
     process, code = death.process, paddle.program_exit_code(death.code, death.recent_lines)
     what = death.start_error or _how(process, code)
     if death.out_of_memory:

@@ -20,13 +20,13 @@ from launcher.model import BOTH, Member, Process, Roster, member_folder, member_
 from launcher.run.join import copies, finder_settings
 from launcher.store.json_fields import place_fields
 
-# Variables that say how training runs. All others may hold passwords, so that they are only counted.
+# Variables that say how training runs. All other variables may hold passwords, so they are only counted.
 _SHOWN = ("JOB_", "TRAIN", "CONF_PADDLE_", "LAUNCHER_", "POD_", "PADDLE_", "FLAGS_", "GLOG_", "GLOO_", "NCCL_", "OMP_")
 _SHOWN_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
 
 def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *, discover: bool, as_json: bool) -> str:
-    """Return the plan as text or JSON, with placeholders for what only the peers can tell."""
+    """Return the plan as text or JSON, with placeholders for values that only the peers know."""
     with shown_by(logging.NullHandler()):
         rank, roster, job = asyncio.run(_ask_peers(config)) if discover else _known(config)
     plan = paddle.plan(config, flags, command, roster, rank)
@@ -49,7 +49,7 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
 
 
 def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
-    """Return rank, roster and identity as far as the configuration alone tells them."""
+    """Return rank, roster and identity. Each of them is None if the configuration alone does not determine it."""
     if config.members == 1:
         return 0, None, config.discovery.job_id
     if config.discovery.method != "static":
@@ -67,7 +67,7 @@ def _member(config: JobConfig, member: Member) -> dict[str, Any]:
 
 
 async def _ask_peers(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
-    """Return rank, roster and identity as the peers tell them, as soon as it would be enough to join."""
+    """Find the peers, and return rank, roster and identity. The roster is None if not all members were found."""
     finder = make_finder(finder_settings(config))
     try:
         found = await finder.find()

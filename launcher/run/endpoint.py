@@ -1,4 +1,4 @@
-"""The endpoint for probes: whether a launcher answers, without a connection to Paddle's ports or the gang's.
+"""The endpoint for probes. A probe needs no connection to the ports of Paddle or of the gang.
 
 The launcher's event loop answers on a socket file in its work directory. So an answer means that the loop runs, whether
 the launcher waits, trains or idles after the end.
@@ -16,17 +16,17 @@ from launcher.errors import Exit, Failure
 
 _NAME = ".paddle-launcher.sock"
 _ANSWER = b"alive\n"
-_PATIENCE = 4.0  # seconds in all: less than the timeout of 5 of our probes
+_PATIENCE = 4.0  # seconds in all: less than the 5 s timeout of our probes
 _RETRY_AFTER = 0.1
 
 
 async def answer(workdir: str) -> asyncio.AbstractServer:
-    """Start to answer probes."""
+    """Start to answer probes, and return the server."""
     return await asyncio.start_unix_server(_answer, sock=await run_in_thread(_bind, os.path.join(workdir, _NAME)))
 
 
 def ask(workdir: str) -> None:
-    """Return when the launcher answers. Raises Failure if it does not; a launcher that is starting gets some time."""
+    """Wait until the launcher answers. Raises Failure if it does not answer within 4 s, since it may be starting."""
     path = os.path.join(workdir, _NAME)
     deadline = time.monotonic() + _PATIENCE
     while why := _refusal(path, deadline):

@@ -6,7 +6,7 @@ import asyncio
 
 
 class EventSource:
-    """Call it with an event. Events that come after `close`, or are still queued then, are dropped."""
+    """Call it with an event, to queue the event. After `close`, all its events are dropped, also the queued ones."""
 
     def __init__(self, queue: asyncio.Queue[tuple[EventSource, object]]) -> None:
         self._queue = queue

@@ -1,4 +1,4 @@
-"""How a launcher makes what reaches outside of its own process; the simulation passes others."""
+"""The factories of all objects that act outside of the launcher's process. The simulation uses other factories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.processes.supervisor import Supervisor
 
 @dataclass(frozen=True)
 class Factories:
-    """Each is called with the arguments of its default."""
+    """Each factory takes the same arguments as its default."""
 
     supervisor: Callable[..., Supervisor] = Supervisor
     finder: Callable[[FinderSettings], Finder] = make_finder

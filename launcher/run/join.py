@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
-_ASK_WITHIN = 3.0  # seconds: enough for the child to start on a busy node; members that have ended fail the Job
+_ASK_WITHIN = 3.0  # seconds: the helper may start on a busy node, but members that end meanwhile fail the Job
 _HUB_FIRST = 2.0  # seconds that members wait longer than the hub, which tells them which members are missing
 
 T = TypeVar("T")
@@ -62,8 +62,6 @@ class Staged:
 
 @dataclass(frozen=True)
 class StepFailed:
-    """A step failed."""
-
     step: CauseKind
     failure: Failure
 
@@ -74,7 +72,7 @@ class JobComplete:
 
 
 class Joining:
-    """One member's join. `begin` starts it. `stage` may come earlier, and comes at the latest with the rank."""
+    """The join of one member. `begin` starts the join, `stage` starts the copy as soon as the rank is known."""
 
     def __init__(
         self,
@@ -95,7 +93,7 @@ class Joining:
         self._finder = factories.finder(finder_settings(config, rejoin=rejoin))
         self._deadline = 0.0
         self._staging: Staging | None = None
-        self._controller: str | None = None  # of this member's role, where the join tells the job's identity
+        self._controller: str | None = None  # of this member's role, if only the join determines the job's identity
         self._other_role: OtherRole | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -105,7 +103,7 @@ class Joining:
         self._run(CauseKind.PEERS, self._join_gang())
 
     def stage(self, rank: int | None) -> None:
-        """Start to copy, once the rank is known. Further calls do nothing."""
+        """Start to copy configuration and shard. Do nothing without a rank, or if the copy was started before."""
         if rank is None or self._staging is not None or self._staged:
             return
         config = self._config
@@ -113,7 +111,7 @@ class Joining:
         self._run(CauseKind.STAGING, self._copy(self._staging))
 
     async def ask_about(self, pod: str) -> str:
-        """Return what Kubernetes knows about a lost pod, or an empty text. Works after `end`."""
+        """Return what Kubernetes knows about a lost pod, or an empty text. May be called after `end`."""
         try:
             return await wait_within(self._finder.describe_peer(pod), _ASK_WITHIN)
         except (asyncio.TimeoutError, Failure):
@@ -152,7 +150,7 @@ class Joining:
         return await self._join(found, record, secret)
 
     async def _find(self, record: Record) -> Peers:
-        """Find the peers. Pods without numbers keep the ranks that they had in the gang before."""
+        """Find the peers. Pods without numbers keep the ranks that they had in the previous gang."""
         kept = await from_volume(self._config, record.kept_ranks) if self._config.members > 1 else {}
         found = await self._finder.find()
         members = self._finder.members()
@@ -164,12 +162,12 @@ class Joining:
         return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
 
     async def mark_failed_for_good(self, why: str) -> None:
-        """Tell members of the other role, now or later, that this member never comes again."""
+        """If each pod has one role, mark this member as failed for good: the other role must not wait for it."""
         if self._other_role is not None:
             await self._other_role.mark(why)
 
     async def count_failed_pod(self, why: str) -> None:
-        """Count this pod, and mark its role as failed for good once its Job can take no more."""
+        """Count this failed pod. If the Job's backoffLimit is exceeded, mark this role as failed for good."""
         limit = self._config.restarts.backoff_limit
         if self._other_role is not None and limit is not None:
             await self._other_role.count(limit, why)
@@ -210,7 +208,7 @@ class Joining:
         return None
 
     async def _join(self, found: Peers, record: Record, secret: bytes | None) -> tuple[Roster, int]:
-        """Join until the gang is complete. Find peers again after a refusal, or without an answer of the hub."""
+        """Join, and wait until the gang is complete. If the hub refuses or does not answer, find the peers again."""
         reporting = asyncio.ensure_future(self._report_missing())
         reported = ""
         try:
@@ -270,7 +268,7 @@ class Joining:
 
 
 async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
-    """Return the result of work that blocks as long as the volume does. Raises Failure if that is too long."""
+    """Run work that may block on the volume in a thread. Raises Failure if the volume does not answer in time."""
     try:
         return await wait_within(run_in_thread(work), config.volume_timeout)
     except asyncio.TimeoutError:
@@ -282,7 +280,7 @@ async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
 
 
 def patience(config: JobConfig, *, rejoin: bool) -> tuple[float, str]:
-    """Return how many seconds to wait for peers, and the variable that says so."""
+    """Return how many seconds to wait for peers, and the name of the variable that sets this time."""
     if rejoin:
         return config.restarts.rejoin_timeout, "LAUNCHER_REJOIN_TIMEOUT"
     return config.discovery.timeout, "LAUNCHER_PEER_TIMEOUT"
@@ -319,7 +317,7 @@ def trainers_here(config: JobConfig) -> int:
 
 
 def copies(config: JobConfig, rank: int | str) -> list[Copy]:
-    """Return what is copied from the volume into the work directory, in the order of start.sh."""
+    """Return what is copied from the volume into the work directory, in the same order as in start.sh."""
     job = config.job_folder
     if job is None:
         return []
@@ -337,7 +335,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
 
 
 def _check_volume(path: str) -> None:
-    """Raise Failure where the volume is not mounted. A job's folder may be missing: it is made, on the volume."""
+    """Raise Failure if the volume is not mounted. The job's folder on the volume may be missing: it is made later."""
     if not os.path.isdir(path):
         raise Failure(
             Exit.NO_INPUT,

@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
-    """Run one launcher and return its exit code. `received`: the signals that came so far.
+    """Run one launcher and return its exit code. `received`: the signals that came before this call.
 
-    The caller must end the process without waiting for threads, which a stalled volume may hold.
+    The caller must end the process without waiting for threads, which a stalled volume may block.
     """
     handle_ignored_signals()
     tag = secrets.token_hex(8)

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
 _FOLLOWERS = frozenset({Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED})
-_FOLLOW_WITHIN = 10.0  # seconds for the others to end by themselves after a failure: the gang takes 2 to 7
-_LAST_LINES = 2.0  # seconds for standard output to take the last lines: its reader may have stopped
+_FOLLOW_WITHIN = 10.0  # seconds for all other launchers to end by themselves after a failure: the gang needs 2 to 7
+_LAST_LINES = 2.0  # seconds to write the last lines: the reader of standard output may have stopped
 _PR_SET_PDEATHSIG = 1
 
 
@@ -51,7 +51,7 @@ def run(
 
 
 def _one_job(given: Mapping[str, str], places: Sequence[tuple[str, str]], folder: str) -> dict[str, str]:
-    """Return the variables of all members. Without an identity of the user's each run is a new job."""
+    """Return the variables that all members share. If the user has set no identity, each run is a new job."""
     told = {
         **given,
         "CONF_PADDLE_GRADIENT_NUM": str(len(places)),
@@ -76,7 +76,7 @@ def _secret_file(folder: str) -> str:
 
 
 def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, folder: str) -> dict[str, str]:
-    """Return the variables of one member. Where data is staged, each member has its own work directory, as in a pod."""
+    """Return the variables of one member. If data is staged, each member has its own work directory, as in a pod."""
     told = {
         **shared,
         "LAUNCHER_RANK": str(rank),
@@ -135,7 +135,7 @@ def _wait_for_all(launchers: Sequence[subprocess.Popen[bytes]], received: list[i
 
 
 class _Ends:
-    """Wait until all launchers have ended. Stop those that wait for one that failed before it could tell them."""
+    """Wait until all launchers have ended. If one fails without telling the others, stop the others after some time."""
 
     def __init__(self, launchers: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
         self._launchers = launchers
@@ -145,11 +145,14 @@ class _Ends:
         for fd in self._running:
             self._ends.register(fd, select.POLLIN)
         self._codes: dict[int, int] = {}  # by rank, in the order in which they ended
-        self._deadline = math.inf  # for the others to end by themselves
-        self._stopped = False  # once only: a second signal would cut an orderly stop short
+        self._deadline = math.inf  # until then, the other launchers may end by themselves
+        self._stopped = False  # signals are sent only once: a second one would kill the processes at once
 
     def wait(self, forwarded: Sequence[int]) -> list[int]:
-        """Return the exit codes as a shell shows them, first end first. `forwarded`: signals sent to all launchers."""
+        """Return the exit codes, as a shell shows them, in the order in which the launchers ended.
+
+        forwarded: the signals that were sent to all launchers
+        """
         while self._running:
             self._stopped = self._stopped or bool(forwarded)
             waits = not self._stopped and self._deadline < math.inf
@@ -167,7 +170,7 @@ class _Ends:
         code = self._launchers[rank].wait()
         code = code if code >= 0 else 128 - code
         self._codes[rank] = code
-        if code != Exit.COMPLETE:  # the first to end may follow another one, which still uses its grace
+        if code != Exit.COMPLETE:  # it may have ended because of another launcher, which still uses its grace period
             within = _FOLLOW_WITHIN + (self._grace if code in _FOLLOWERS else 0)
             self._deadline = min(self._deadline, time.monotonic() + within)
 
@@ -196,6 +199,6 @@ def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.L
 
 
 def _job_code(codes: Sequence[int]) -> int:
-    """Return the code of the member at fault, not of those that ended because of it: of several, the first to end."""
+    """Return the exit code of the member at fault: the first one that did not end because of another member."""
     at_fault = [code for code in codes if code not in _FOLLOWERS]
     return next(iter(at_fault), max(codes))

@@ -1,6 +1,6 @@
 """A network namespace for several nodes on one machine, with a device and an address for each, as Paddle v0 needs.
 
-Without root it also takes a user namespace. Paddle picks its address by device name, so each node gets an alias of the
+Without root, it needs a user namespace, too. Paddle picks its address by device name, so each node gets an alias of the
 loopback device (`lo:1`) with an address of its own.
 """
 
@@ -34,7 +34,7 @@ def enter(nodes: int) -> list[tuple[str, str]]:
             _enter_with_user_namespace()
         _set_up("lo")
         return [_alias(f"lo:{node + 1}", str(_FIRST_ADDRESS + node)) for node in range(nodes)]
-    except OSError as error:  # some systems make a user namespace without any rights in it
+    except OSError as error:  # in some systems a new user namespace has no capabilities
         raise Failure(
             Exit.CONFIG,
             f"cannot make a network for the nodes: {error.strerror}: Paddle v0 needs an address and a device per node, "

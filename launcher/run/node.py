@@ -1,4 +1,4 @@
-"""This member: what it knows of itself and of the job, over all of its sessions."""
+"""What this member knows about itself and about the job, over all of its sessions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_HOLDS_FOR = 30.0  # seconds after the last renewal of a lease, which is renewed every 5 s
+_HOLDS_FOR = 30.0  # seconds after its last renewal, a lease still counts as held; it is renewed every 5 s
 _MARK_SEEN_WITHIN = 3.0  # seconds: a network volume may show the hub's mark a moment later
 
 
@@ -61,7 +61,7 @@ class Node:
         self._gang = ""
 
     def join(self, joined: Joined, settings: GangSettings) -> None:
-        """Take rank and name from the roster of the complete gang."""
+        """Take rank and name from the roster of the complete gang, and prepare the files and the lease for it."""
         config, roster, rank = self._config, joined.roster, joined.rank
         me = roster.members[rank]
         self.rank = rank
@@ -91,11 +91,14 @@ class Node:
             self.journal.phase(phase)
 
     def cause(self, kind: CauseKind, what: str, code: int) -> Cause:
-        """Return a cause that is this member's."""
+        """Return a cause with this member as the member at fault."""
         return Cause(kind, self.rank, self.name, what, code)
 
     async def release_folder(self, within: float | None) -> None:
-        """Release the lease: the gang's last process ends within so many seconds. None: that is not known."""
+        """Release the lease. `within`: seconds until the gang's last process has ended.
+
+        If that time is not known (None), only stop renewing the lease.
+        """
         if self._lease is not None:
             await self._lease.stop_renewing()
         if within is None or self._record is None or not self._record.identity:
@@ -106,7 +109,7 @@ class Node:
             log.info(failure.message)
 
     async def another_trains(self) -> bool:
-        """Return whether another gang holds the folder and lives, so that this one must not write its files."""
+        """Return whether another gang holds the lease and still renews it. This gang must then write no files."""
         if self._record is None or not self._record.identity:
             return False
         try:
@@ -118,7 +121,7 @@ class Node:
         )
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
-        """Amend the history, if the hub is gone and this member stands for it."""
+        """Replace the recorded cause of a generation, if the hub is gone and this member reports in its place."""
         if self._record is None or cause.rank != 0 or not outcome.stands_for(cause, self.rank):
             return
         try:
@@ -131,7 +134,7 @@ class Node:
             await run_in_thread(self._record.mark_complete)
 
     async def is_complete(self) -> bool:
-        """Return whether the volume has the mark of completion. Asked by a member that has trained and lost its hub."""
+        """Return whether the volume has the mark of completion. Called if this member has trained and lost its hub."""
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identity and (left := deadline - time.monotonic()) > 0:

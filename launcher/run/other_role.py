@@ -1,4 +1,4 @@
-"""Where each pod has one role: a role whose Job has failed for good never comes, so the other role must not wait."""
+"""For jobs whose pods have one role each: if one role has failed for good, the other role must not wait for it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOOK_EVERY = 2.0
-# How long a sign must stand before it counts, in seconds.
+# For how many seconds a sign must be seen before it counts.
 _STANDS = 4.0  # a member that starts again removes its own mark
-_STANDS_POD = 10.0  # a pod that has ended may be of an older Job, whose successor has no pod yet
-_STANDS_OLD = 20.0  # so may a mark that is older than the first pod of this member's role
+_STANDS_POD = 10.0  # a pod that has ended may be of an older Job, while the new Job has no pod yet
+_STANDS_OLD = 20.0  # a mark that is older than the first pod of this member's role may be of an older Job, too
 _ANSWER_WITHIN = 5.0  # seconds for one look at the volume
 
 
 class OtherRole:
     """Watch the other role for signs that it has failed for good, and leave marks for it.
 
-    A sign is a mark on the volume or, where Kubernetes is asked, a pod that has ended with a final code.
+    A sign is a mark on the volume. If the launcher uses the Kubernetes API, a pod that has ended with a final exit code
+    is a sign, too.
     """
 
     def __init__(self, role: str, finder: Finder, marks: FailureMarks) -> None:
@@ -53,9 +54,9 @@ class OtherRole:
             await asyncio.gather(working, watching, return_exceptions=True)
 
     async def mark(self, why: str) -> None:
-        """Mark this member as failed for good, unless it only follows the other role.
+        """Mark this member as failed for good, unless it ends because the other role has failed for good.
 
-        Two roles that follow each other would never start again, after the cause is mended.
+        Otherwise each role would end because of the other role's mark, even after the user has repaired the cause.
         """
         if self._follows:
             return
@@ -65,7 +66,10 @@ class OtherRole:
             log.info(failure.message)
 
     async def count(self, limit: int, why: str) -> None:
-        """Record that this pod ended with a code that its Job counts. Mark the role once its Job can take no more."""
+        """Record that this pod ended with an exit code that its Job counts.
+
+        If more pods have ended in this way than `limit` allows, mark this role as failed for good.
+        """
         try:
             count = await run_in_thread(self._marks.count)
         except Failure as failure:
@@ -88,7 +92,7 @@ class OtherRole:
                 raise Failure(Exit.GIVEN_UP, f"given up: the {self._other}s have failed for good: {sign}")
 
     async def _sign(self) -> tuple[str, float]:
-        """Return the sign that there is now, empty for none, and how long it must stand."""
+        """Return the current sign, or an empty text, and for how many seconds the sign must be seen."""
         identity, ended = self._finder.other_role()
         if ended:
             return ended, _STANDS_POD
@@ -100,6 +104,6 @@ class OtherRole:
             self._look = run_in_thread(partial(self._marks.of, identity, self._other))
         done, _ = await asyncio.wait([self._look], timeout=_ANSWER_WITHIN)
         if not done:
-            return self._seen  # a slow volume has removed nothing
+            return self._seen  # without an answer, the last mark counts
         self._seen, self._look = self._look.result(), None
         return self._seen

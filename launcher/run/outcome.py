@@ -9,7 +9,7 @@ from launcher.model import Cause, CauseKind, Outcome, Shape, describe_cause
 
 _OWN_CODES = frozenset(int(code) for code in Exit)
 _STOPPED = "told to stop (SIGTERM) and stopped in order"
-_TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts what is longer
+_TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts longer messages
 
 
 def outcome_of(
@@ -19,7 +19,7 @@ def outcome_of(
 
     cause: the first cause; None if the job is complete
     told_to_stop: this launcher has received SIGTERM
-    alone: why the other role never comes again after this cause, so that this member must not wait for it
+    alone: why the other role starts no pod again after this cause, so that this member must not wait for it
     """
     code = _exit_code(cause, rank, told_to_stop)
     if alone and cause and code == Exit.PEER_FAILED:
@@ -28,7 +28,10 @@ def outcome_of(
 
 
 def stands_for(cause: Cause, rank: int | None) -> bool:
-    """Return whether this member reports the cause for a member that is gone: the hub does, or rank 1 for the hub."""
+    """Return whether this member reports the cause in place of a member that is gone.
+
+    The hub does so for every other member. Rank 1 does so for the hub.
+    """
     return rank == (1 if cause.rank == 0 else 0)
 
 
@@ -91,7 +94,7 @@ def termination_message(result: Outcome) -> bytes:
 
 
 def write_termination_message(path: str, message: bytes) -> None:
-    """Write the message where Kubernetes has made the file for it. Blocks: call it off the loop."""
+    """Write the message to the file that Kubernetes has made for it, if there is one. Blocks: call it off the loop."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether the job is started again after a failure, and after which pause."""
+"""Decide whether the job is started again after a failure, and how long the pause before the start is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from launcher.model import Cause, CauseKind
 
 MAX_ATTEMPTS = 5  # in a row without progress
 CANNOT_START = (126, 127)  # exit codes of a shell whose command cannot be run
-FINAL_CODES = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # no further attempt of a child helps after these
+FINAL_CODES = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # after these codes, another attempt cannot help
 LONGEST_PAUSE = 60.0  # seconds
-_LASTED = 60.0  # seconds: a generation whose passes cannot be seen has made progress when it ran for so long
+_LASTED = 60.0  # seconds: if passes cannot be seen, a generation that ran for so long has made progress
 
 
 @dataclass
@@ -28,10 +28,10 @@ class Generation:
 class RestartPolicy:
     """Decide what follows from each failure of a job. Reads no clock and no file: callers pass the time, in seconds.
 
-    max_restarts: how often this gang may start the processes again
-    without_progress: how many generations in a row have ended before their first pass was done
-    sees_passes: the launcher learns of each completed pass
-    has_identity: attempts are counted over gangs, so that the job can be given up
+    max_restarts: how often this hub may start the processes again
+    without_progress: how many generations in a row have ended before their first pass was complete
+    sees_passes: the launcher learns of each complete pass
+    has_identity: attempts are counted over all gangs of the job, so that the job can be given up
     rejoins: after the loss of a member, the other members join again
     forgets: new pods would not know how often the job was started again
     stalled_within: seconds of silence, at most, before a job counts as stalled
@@ -49,9 +49,9 @@ class RestartPolicy:
         stalled_within: float = 0.0,
         first_pause: float = 1.0,
     ) -> None:
-        self.without_progress = without_progress  # with the latest generation
+        self.without_progress = without_progress  # including the latest generation
         self.latest: Generation | None = None
-        self._before = without_progress  # without the latest generation
+        self._before = without_progress  # the same number, excluding the latest generation
         self._max_restarts = self._restarts_left = max_restarts
         self._sees_passes = sees_passes
         self._has_identity = has_identity
@@ -60,7 +60,7 @@ class RestartPolicy:
         self._stalled_within = stalled_within
         self._first_pause = self._next_pause = first_pause
         self._failed_at = 0.0
-        self._last_failure: tuple[CauseKind, int] | None = None  # of the generation before, if it made no progress
+        self._last_failure: tuple[CauseKind, int] | None = None  # of the previous generation, if it made no progress
 
     @property
     def failed(self) -> Generation | None:
@@ -68,22 +68,22 @@ class RestartPolicy:
         return self.latest if self.latest and self.latest.ended_by else None
 
     def begin(self, resume: int | None, now: float) -> None:
-        """A generation begins. It counts as an attempt from here: no launcher may be left to count it at its end."""
+        """Count a generation that begins now. At its end it may be too late: every launcher may be gone."""
         self.latest = Generation(resume, now)
         self.without_progress = self._before + 1
 
     def passed(self) -> None:
-        """A pass is done, or the job is complete."""
+        """Record progress: a pass is complete, or the job is complete."""
         if self.latest is not None:
             self.latest.passed = True
         self.without_progress = 0
 
     def catch_up(self, without_progress: int) -> None:
-        """Another gang of this job has run generations meanwhile."""
+        """Take over the count of another gang of this job, which has run generations meanwhile."""
         self.without_progress = self._before = without_progress
 
     def judge(self, cause: Cause, now: float) -> tuple[Cause, Verdict]:
-        """Return the cause as members are told it, and what follows from it."""
+        """Return the cause to send to all members, and the verdict."""
         gone = cause.kind.gone and self._rejoins
         if self.latest is None and cause.kind.is_child:  # a server that started before the first generation
             return self._restart(cause, now)
@@ -101,7 +101,8 @@ class RestartPolicy:
     def look_back(self, saved: bool, now: float) -> Cause | None:
         """Count the failed generation before the next one begins. `saved`: it has left a new pass on the volume.
 
-        Return the cause to give the job up with if the same failure came twice without progress: it is a bug.
+        If the same failure came twice without progress, it is a bug of the training program: return the cause with
+        which the job is given up. Else return None.
         """
         failed = self.failed
         if failed is None or failed.ended_by is None:
@@ -120,7 +121,7 @@ class RestartPolicy:
         return None
 
     def pause(self, now: float) -> float:
-        """Return the seconds that are left until the next start, and double the pause after that."""
+        """Return how many seconds from `now` the next start is. Double the pause for the start after it."""
         pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
         return self._failed_at + pause - now
 

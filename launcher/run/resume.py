@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 class Generations:
     """The generations of one job while this launcher is its hub, over all of its sessions.
 
-    lease: None where the job has no identity, so that nothing tells it from another
-    sees_passes: the launcher learns of each completed pass
+    lease: None if the job has no identity, since nothing then distinguishes it from another job
+    sees_passes: the launcher learns of each complete pass
     written: called whenever the history has changed
     """
 
@@ -60,18 +60,18 @@ class Generations:
     # ---- what happens to the generation that runs --------------------------------------------------------------------
 
     def passed(self) -> None:
-        """A pass is done."""
+        """Record that a pass is complete."""
         self._policy.passed()
         self._write()
 
     def complete(self) -> None:
-        """The job is complete."""
+        """Record that the job is complete."""
         self.history.end(None)
         self._policy.passed()
         self._write()
 
     def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
-        """Return the first cause of a failure as members are told it, and what follows from it."""
+        """Return the first cause to send to all members, and the verdict. Record the end of the generation."""
         ends = self._policy.latest is not None and self._policy.failed is None
         verdict = self._policy.judge(cause, time.monotonic())
         if ends:
@@ -80,7 +80,7 @@ class Generations:
         return verdict
 
     def explain(self, cause: Cause) -> None:
-        """Amend the recorded cause of the latest generation, if it ended by the same."""
+        """Replace the recorded cause of the latest generation, if that has the same kind and rank."""
         failed = self._policy.failed
         ended_by = failed.ended_by if failed else None
         if ended_by is not None and (ended_by.kind, ended_by.rank) == (cause.kind, cause.rank):
@@ -97,7 +97,9 @@ class Generations:
     async def prepare(self, cause: Cause | None, roster: Roster) -> Start:
         """Claim the next generation, and return where it starts. Raises StartRefused or AlreadyComplete.
 
-        Assumes that nothing runs any more of the generation before, which ended by `cause`.
+        cause: why the previous attempt of this session ended, or None for the first attempt
+
+        Assumes that all processes of the previous generation have ended.
         """
         try:
             await self._look_back()
@@ -125,13 +127,16 @@ class Generations:
             raise StartRefused(given_up)
 
     async def _has_saved(self, failed: Generation) -> bool:
-        """Return whether it left a new pass. Not asked where a pass was seen."""
+        """Return whether the failed generation has left a new pass. The volume is not asked if a pass was seen."""
         if failed.passed or self._saves is None:
             return False
         return await self._newest_pass(self._saves) not in (None, failed.resume)
 
     async def _acquire_lease(self) -> None:
-        """Wait until no other gang trains into the folder. Catch up with what one of this job has done meanwhile."""
+        """Wait until no other gang trains into the folder, and take the lease.
+
+        If another gang of this job has run meanwhile, take over its history.
+        """
         if self._lease is None:
             return
         self._is_behind = await self._lease.acquire() or self._is_behind

@@ -24,21 +24,24 @@ FLUSH_WITHIN = 2.0  # seconds for logs and files at the end, all together
 
 @dataclass(frozen=True)
 class AttemptEnded:
-    """The processes of the attempt before have ended, except those that the kernel holds."""
+    """The processes of the previous attempt have ended, except those in `left`, which are blocked in the kernel."""
 
     left: Sequence[Process]
 
 
 @dataclass(frozen=True)
 class SessionEnded:
-    """This member has left the gang, to join again. `cause`: why, as far as it is known by now."""
+    """This member has left the gang, to join a new one. `cause`: why, with what Kubernetes knows about it."""
 
     cause: Cause
-    left: Sequence[Process]  # processes that the kernel holds
+    left: Sequence[Process]  # processes that are blocked in the kernel
 
 
 class Session:
-    """What belongs to one gang, and ends with it. `stop_requested` is done once a signal asks this member to stop."""
+    """Everything that belongs to one gang, and ends together with this gang.
+
+    stop_requested: is done once a signal has told this member to stop
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class Session:
         self.joined = False  # from the complete roster until this member leaves
         self.begun: Begin | None = None
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
-        self._ending_attempt: asyncio.Task[Sequence[Process]] | None = None  # the one before
+        self._ending_attempt: asyncio.Task[Sequence[Process]] | None = None  # the end of the previous attempt
         self._leaving: asyncio.Task[None] | None = None
         self.attempt = self._new_attempt(0)
         if node.staged:
@@ -86,20 +89,20 @@ class Session:
     # ---- attempts ----------------------------------------------------------------------------------------------------
 
     def restart(self, attempt: int, grace: float) -> None:
-        """End the processes of this attempt, and make the next one. AttemptEnded comes when they have ended."""
+        """End the processes of this attempt, and make the next attempt. AttemptEnded comes when they have ended."""
         self.place_early_logs()
         self.begun = None
         self._end_attempt(grace)
         self.attempt = self._new_attempt(attempt)
 
     def place_early_logs(self) -> None:
-        """Place the logs of servers that started, and perhaps failed, before a generation began."""
+        """If no generation has begun, write the logs of servers that have started to the member's folder."""
         if self._node.journal and self.begun is None:
             mark = f"pod {self._node.name}, before a generation began"
             self.attempt.supervisor.set_log_folder(self._node.journal.folder, mark)
 
     async def end_children(self, grace: float) -> None:
-        """End all child processes, with those that join and those of the attempt before."""
+        """End all child processes: those of this attempt, of the previous attempt and of the join."""
         before = [self._ending_attempt] if self._ending_attempt else []
         await asyncio.gather(self.joining.end(), self.attempt.supervisor.end(grace), *before)
 
@@ -114,7 +117,7 @@ class Session:
         return attempt
 
     def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
-        """End this attempt. The one before it may still be ending."""
+        """End this attempt. The previous attempt may still be ending: wait for both."""
         before = [self._ending_attempt] if self._ending_attempt and not self._ending_attempt.done() else []
         self._ending_attempt = asyncio.ensure_future(self._report_end(self.attempt.end(grace, FLUSH_WITHIN), *before))
         return self._ending_attempt
@@ -127,7 +130,7 @@ class Session:
     # ---- leaving -----------------------------------------------------------------------------------------------------
 
     def leave(self, cause: Cause, grace: float, events: Callable[[SessionEnded], None]) -> None:
-        """End the processes and leave the gang, whose events are dropped from here. SessionEnded comes at the end."""
+        """End the processes and leave the gang. From now on, drop its events. SessionEnded comes at the end."""
         self.joined = False
         self.place_early_logs()
         self.events.close()
@@ -143,12 +146,15 @@ class Session:
         events(SessionEnded(explained, ending.result()))
 
     async def explain_end(self, cause: Cause) -> None:
-        """Amend the history, if a generation ended by this cause and its hub could not write it."""
+        """Replace the recorded cause of the generation that this cause has ended, if its hub could not write it."""
         if self.begun is not None:
             await self._node.explain_end(self.begun.start.generation, cause)
 
     async def _end_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
-        """Wait until all processes have ended, here and on all members. Another gang must find none of them."""
+        """Wait until all processes have ended on all members, then close the gang.
+
+        When the next gang starts its processes, no process of this gang may still run.
+        """
         await ending
         self.gang.report_stopped()
         await self.gang.wait_finished()
@@ -157,11 +163,11 @@ class Session:
         await self.gang.close()
 
     async def explained(self, cause: Cause) -> Cause:
-        """Return the cause with what Kubernetes knows of a member that is gone. Only one member asks."""
+        """Return the cause, with what Kubernetes knows about a member that is gone. Only one member asks it."""
         if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._stop_requested.done():
             return cause
         asked = asyncio.ensure_future(self.joining.ask_about(cause.pod))
-        # All members may be asked to stop, one after the other.
+        # If all pods are deleted one after the other, a signal comes here, too, and ends the wait.
         either: list[asyncio.Future[Any]] = [asked, self._stop_requested]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not asked.done():
@@ -178,7 +184,7 @@ class Session:
         return self.generations.result().judge(cause) if self.generations.done() else (cause, Verdict.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
-        generations = await asyncio.shield(self.generations)  # cancelling this wait must not cancel it
+        generations = await asyncio.shield(self.generations)  # cancelling this wait must not cancel the future
         assert self._node.roster is not None
         return await generations.prepare(cause, self._node.roster)
 

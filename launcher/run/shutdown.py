@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 
 
 async def leave(result: Outcome, config: JobConfig, node: Node, session: Session, held: Cause | None) -> None:
-    """Report the outcome to the gang, Kubernetes and the other role, and on the volume. Bounded: a volume may stall.
+    """Report the outcome to the gang, to Kubernetes and to the other role, and write it to the volume.
+
+    Every step has a time limit, since a volume may stall.
 
     held: a failure that could not be reported, since there was no gang
     """
@@ -52,7 +54,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
 
 
 async def _leave_volume(node: Node, releasing: Awaitable[None]) -> None:
-    """Flush the files first: another gang may read them as soon as it has the folder."""
+    """Write all files, then release the lease: another gang may read the files as soon as it has the lease."""
     if node.journal:
         await run_in_thread(node.journal.flush, FLUSH_WITHIN)
     await releasing

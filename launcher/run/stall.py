@@ -1,4 +1,4 @@
-"""The watchdog of one attempt on each member: reports that its trainers print, and collects evidence of a stall.
+"""Each member's watchdog for one attempt: it reports output of the trainers, and collects evidence of a stall.
 
 The hub decides when the job counts as stalled (`launcher.gang.stall`).
 """
@@ -30,7 +30,9 @@ _WRITE_WITHIN = 3.0
 
 
 class Watchdog:
-    """`printed` may be called from any thread, everything else on the loop.
+    """Report output of the trainers, and collect evidence of a stall.
+
+    `printed` may be called from any thread, all other methods only on the loop.
 
     last_line: returns the last line of a trainer
     """
@@ -43,15 +45,15 @@ class Watchdog:
         self._report_every = 0.0  # 0: no reports
         self._next_report = 0.0
         self._printed_at = 0.0
-        self._is_due = False  # a report of what was printed
+        self._is_due = False  # a progress report is scheduled
         self._collecting: asyncio.Task[None] | None = None
 
     def train(self, stall: float) -> None:
-        """Trainers start. `stall` is the hub's timeout: 0 means that no reports are wanted."""
+        """Report progress from now on, since trainers start. `stall`: the hub's timeout; 0: report nothing."""
         self._report_every = stall / PROGRESS_REPORTS
 
     def printed(self) -> None:
-        """A trainer has just printed something."""
+        """Record that a trainer has just printed something."""
         self._printed_at = time.monotonic()
         if self._report_every and not self._is_due:
             self._is_due = True
@@ -61,7 +63,7 @@ class Watchdog:
                 pass  # the loop has ended
 
     def _report(self) -> None:
-        """Report progress: at once after a silence, else when the next report is due."""
+        """Report progress: at once after a long silence, else when the next report is due."""
         now = time.monotonic()
         if now < self._next_report:
             self._loop.call_at(self._next_report, self._report)
@@ -74,7 +76,7 @@ class Watchdog:
     def collect(
         self, subjects: Sequence[Subject], peers: Mapping[str, str], path: str, head: str, *, show: bool
     ) -> None:
-        """Write evidence of what all children do to a file, and report to the hub. `show`: log it as well."""
+        """Write evidence of what all children do to a file, and report to the hub. `show`: also log it."""
         self._collecting = asyncio.ensure_future(self._collect(subjects, peers, path, head, show))
 
     def close(self) -> None:
@@ -108,7 +110,7 @@ def file_name(generation: int) -> str:
 
 
 def names(roster: Roster, shape: Shape) -> dict[str, str]:
-    """Return the members' names by each of their addresses."""
+    """Return the names of the members by address. Both addresses of a member are keys."""
     return {
         address: shape.name(rank)
         for rank, member in enumerate(roster.members)
@@ -117,7 +119,7 @@ def names(roster: Roster, shape: Shape) -> dict[str, str]:
 
 
 def with_place(cause: Cause, config: JobConfig, generation: int) -> Cause:
-    """Return the cause, amended by where the evidence is."""
+    """Return the cause, with the place of the evidence added to its text."""
     place = os.path.join(config.output, "*", file_name(generation)) if config.job_folder else "see the log of each pod"
     return replace(cause, what=f"{cause.what}; what each process was doing: {place}")
 

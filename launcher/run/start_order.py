@@ -10,14 +10,14 @@ from launcher.model import Plan, Process
 
 log = logging.getLogger(__name__)
 
-LED_WITHIN = 15.0  # for the first trainer to listen: importing paddle and making its data ready
+LED_WITHIN = 15.0  # seconds for the first trainer to listen: it must import paddle and read its data before
 
 
 class StartOrder:
-    """Start servers first, then the trainer that leads where the plan has one, then all trainers. Report to the gang.
+    """Start the servers, then the leading trainer if the plan has one, then all other trainers. Report to the gang.
 
     start: starts a process
-    later: calls something after some seconds, unless the attempt is over by then
+    later: calls a function after some seconds, unless the attempt is over by then
     """
 
     def __init__(
@@ -33,20 +33,20 @@ class StartOrder:
         self._later = later
         self._make_plan: Callable[[], Plan] | None = None
         self.plan: Plan | None = None  # known from `begin` on
-        self._serves = False  # servers are started
+        self._serves = False  # servers were started
         self._staged = False
         self._may_lead = False
         self._may_train = False
         self._leads = False
         self._trains = False
-        self._not_listening = 0  # processes
+        self._not_listening = 0  # processes that do not listen yet
         self._training = 0  # trainers that have not ended
         self._is_closed = False
 
     # ---- what has happened -------------------------------------------------------------------------------------------
 
     def serve_early(self, plan: Plan) -> None:
-        """Start servers that need no roster. `begin` brings the final plan."""
+        """Start the servers at once if they need no roster. `begin` gets the final plan."""
         if plan.early:
             self._serve(plan)
 
@@ -58,28 +58,28 @@ class StartOrder:
         self._proceed()
 
     def staged(self) -> None:
-        """Configuration and shard of this member are copied."""
+        """Record that configuration and shard of this member are copied."""
         self._staged = True
         self._proceed()
 
     def lead(self) -> None:
-        """All members have copied theirs."""
+        """Record that every member has copied its configuration and shard: the leading trainer may start."""
         self._may_lead = True
         self._proceed()
 
     def train(self) -> None:
-        """All members have copied theirs, and every server listens."""
+        """Record that every member has copied its configuration and shard, and that every server listens."""
         self._may_train = True
         self._proceed()
 
     def served(self) -> None:
-        """One more process listens on all of its ports."""
+        """Record that one more process listens on all of its ports."""
         self._not_listening -= 1
         if not self._not_listening:
             self._gang.report_serving(self._attempt)
 
     def trainer_done(self) -> None:
-        """A trainer has ended with exit code 0."""
+        """Record that a trainer has ended with exit code 0."""
         if self._leads:
             self._stop_leading("has ended without having listened")
         self._training -= 1
@@ -87,14 +87,14 @@ class StartOrder:
             self._gang.report_trained(self._attempt)
 
     def close(self) -> None:
-        """Start nothing any more."""
+        """Start no further process."""
         self._is_closed = True
 
     # ---- what follows ------------------------------------------------------------------------------------------------
 
     @property
     def all_trained(self) -> bool:
-        """Whether all trainers of this member have ended."""
+        """Whether all trainers of this member have started and have ended with exit code 0."""
         return self._trains and not self._training
 
     def _proceed(self) -> None:
@@ -108,7 +108,7 @@ class StartOrder:
             self._train()
 
     def _serve(self, plan: Plan) -> None:
-        """Start the servers. The member serves once they listen, and the leading trainer as well."""
+        """Start the servers. This member serves once all its servers listen, and its leading trainer if it has one."""
         self._serves = True
         self._not_listening = sum(bool(process.ports) for process in (*plan.servers, *plan.trainers))
         for server in plan.servers:
@@ -117,21 +117,21 @@ class StartOrder:
             self._gang.report_serving(self._attempt)
 
     def _lead(self, plan: Plan) -> None:
-        """Start the first trainer alone: until it listens, the others would only fail to connect, every 3 s."""
+        """Start the first trainer alone. Until it listens, other trainers fail to connect, and retry every 3 s."""
         log.info("everything is copied: the first trainer starts, the others once it listens")
         self._leads = True
         self._start(plan.trainers[0])
         self._later(LED_WITHIN, lambda: self._stop_leading(f"does not listen within {LED_WITHIN:g} s"))
 
     def _stop_leading(self, why: str) -> None:
-        """Let the others start, since a program of another kind may never listen."""
+        """Report serving although the first trainer does not listen: some training programs never listen."""
         if self._not_listening:
             log.info(f"the first trainer {why}: the others start without that")
             self._not_listening = 0
             self._gang.report_serving(self._attempt)
 
     def _train(self) -> None:
-        """Start all trainers, by a new plan: the configuration was copied since the last one was made."""
+        """Start all trainers that do not run yet. Make a new plan first: the configuration was copied meanwhile."""
         assert self._make_plan is not None
         self._trains = True
         plan = self._make_plan()
