@@ -18,7 +18,7 @@ _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 
 
 def render_options(image: str | None, entrypoint: str | None, *, inject: bool) -> RenderOptions:
-    """Return the options that the flags of `render` and `submit` stand for."""
+    """Return the RenderOptions for the flags of `render` and `submit`. Raises Failure if the flags are wrong."""
     if image is not None and not inject:
         raise Failure(
             Exit.USAGE, "--launcher-image: cannot be used with --no-inject, which copies no launcher into the pods"
@@ -44,7 +44,7 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
 
     job = _in_namespace(jobs[0], namespace)
     client = connect(job.namespace)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # so that `create` deletes what it has created
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C makes `create` delete what it has created
     try:
         create(client, _in_namespace(job, client.namespace), beside)
     except KeyboardInterrupt:
@@ -92,7 +92,7 @@ def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool)
 
 
 def delete(job: str, namespace: str | None) -> str:
-    """Delete a job with everything that belongs to it."""
+    """Delete a job and everything that belongs to it."""
     from launcher.job.access import connect
     from launcher.job.submit import delete as delete_job
 

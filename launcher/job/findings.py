@@ -37,9 +37,9 @@ class Findings:
 
 
 class Fields:
-    """The fields of a mapping at a path.
+    """The fields of a mapping. `path`: where the mapping is in the user's file.
 
-    A null field counts as absent. A field of the wrong type is added to the findings and counts as absent, too.
+    A null field counts as absent. A field of the wrong type also counts as absent, and is added to the findings.
     """
 
     def __init__(self, values: dict[str, Any], path: str, findings: Findings) -> None:
@@ -70,7 +70,7 @@ class Fields:
         return None if value is None else Fields(value, self.path(name), self.findings)
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of strings; empty if it is absent or one item is of another type."""
+        """Return a list of strings. The list is empty if the field is absent or if an item is no string."""
         items = self._typed(name, list, "a list") or []
         for index, item in enumerate(items):
             if not isinstance(item, str):

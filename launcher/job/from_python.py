@@ -52,7 +52,7 @@ def _roles(job: PaddleJob) -> list[RoleSpec]:
 
 
 def _has_trainer_per_gpu(job: PaddleJob) -> bool:
-    """Paddle 2.x and 3.x run one process per GPU."""
+    """Return whether each pod runs several trainers: Paddle 2.x and 3.x run one process per GPU."""
     return gpus(job) > 1 and not job.pservers
 
 
@@ -96,7 +96,7 @@ def _env(job: PaddleJob) -> list[Json]:
 
 
 def _resources(job: PaddleJob, gpu_count: int) -> Json:
-    """Without `memory`, some memory is requested and there is no limit."""
+    """Return the container's resources. Without `memory`, 1G is requested, and there is no limit."""
     memory = kubernetes_quantity(job.memory or _MEMORY_REQUEST)
     limits = {"memory": memory} if job.memory else {}
     if gpu_count:

@@ -37,14 +37,17 @@ _INTRANETS = ("PodIP", "Service", "Host")
 
 @dataclass(frozen=True)
 class RenderOptions:
-    """What a file does not say: the image to copy the launcher from, if any, and the ENTRYPOINT of the job's images."""
+    """What a PaddleJob cannot say: the image that has the launcher, or None, and the ENTRYPOINT of the job's images."""
 
     launcher_image: str | None
     entrypoint: tuple[str, ...] = ()
 
 
 def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, findings: Findings) -> JobSpec | None:
-    """Return the job in a document, or None after adding problems. `others` are the other objects of the file."""
+    """Return the job in a document, or None after adding problems to the findings.
+
+    others: all objects of the file that are not PaddleJobs
+    """
     top = Fields(document, "", findings)
     _note_unknown(top, _TOP)
     metadata, spec = top.mapping("metadata"), top.mapping("spec")
@@ -93,7 +96,7 @@ def _name(metadata: Fields | None, findings: Findings) -> str | None:
 
 
 def _texts(metadata: Fields | None, name: str, without: Collection[str] = ()) -> dict[str, str]:
-    """Return labels or annotations, whose values must be strings."""
+    """Return labels or annotations. Their values must be strings."""
     fields = metadata.mapping(name) if metadata else None
     if fields is None:
         return {}
@@ -159,7 +162,7 @@ def _gloo(spec: Fields, roles: Sequence[RoleSpec], findings: Findings) -> int:
 
 
 def _host_network(spec: Fields, findings: Findings) -> bool:
-    """Return whether intranet is Host. The other values make no difference: the launcher exchanges addresses."""
+    """Return whether intranet is Host. All other values mean the same, since launchers exchange their addresses."""
     intranet = spec.text("intranet")
     if intranet is not None and intranet not in _INTRANETS:
         expected = f"expected one of {', '.join(_INTRANETS)}{meant(intranet, _INTRANETS)}"
@@ -256,7 +259,7 @@ def _note_min_member(job_spec: JobSpec, path: str, number: object, findings: Fin
 
 
 def _secret(job_spec: JobSpec, others: Sequence[Json]) -> SecretSpec | None:
-    """Return the Secret of the file, else a new one; None if the job needs none."""
+    """Return the Secret of the job: the one in the user's file, else a new one. None if the job needs no Secret."""
     secret, name = pod_env.new_secret(job_spec), pod_env.user_secret_name(job_spec)
     if secret and _find_other(job_spec, others, "Secret", name) is not None:
         return SecretSpec(name, None)
@@ -264,7 +267,7 @@ def _secret(job_spec: JobSpec, others: Sequence[Json]) -> SecretSpec | None:
 
 
 def _find_other(job_spec: JobSpec, others: Sequence[Json], kind: str, name: str) -> Json | None:
-    """Return the file's object with this kind and name. A missing namespace is taken for the job's."""
+    """Return the object of the file with this kind and name, or None. A missing namespace is that of the job."""
     for other in others:
         metadata = _mapping(other, "metadata")
         namespaces = {metadata.get("namespace"), job_spec.namespace} - {None}
@@ -274,7 +277,7 @@ def _find_other(job_spec: JobSpec, others: Sequence[Json], kind: str, name: str)
 
 
 def _mapping(other: Json, name: str) -> Json:
-    """Return a field of another object, whose mistakes are left to the API server."""
+    """Return a field that is a mapping, or an empty mapping. The API server reports mistakes in this object."""
     value = other.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -11,7 +11,8 @@ import launcher
 def add_libraries() -> None:
     """Append the launcher's libraries to the import path.
 
-    Images link only the package into their own Python. They come last, so that they replace none of its libraries.
+    Images link only the launcher's package into their own Python. The launcher's libraries come last in the import
+    path, so that they replace no library of the image.
     """
     folder = os.path.dirname(os.path.dirname(os.path.realpath(launcher.__file__)))
     if folder not in sys.path:

@@ -1,4 +1,4 @@
-"""The log of one member, complete and in order, also when the connection is cut."""
+"""The log of one member, complete and in order, even if the connection is cut."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from launcher.model import PSERVER
 
 _POLL_SECONDS = 1.0
 _OUTAGE_SECONDS = 60.0
-_TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node without free inotify watches puts a message without one in a log
+_TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node without free inotify watches adds a line without a timestamp
 
 
 def read_log(client: KubeClient, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines that the member has printed.
 
-    With `follow`, wait until it has started, and yield lines until it ends.
+    With `follow`, wait until the member has started, and yield lines until it ends.
     """
     member = _started_member(client, job, rank, role, wait=follow)
     newest, outage = b"", OutageLimit(_OUTAGE_SECONDS)
     while True:
-        # sinceTime counts in whole seconds, so lines that are known from before are skipped by their exact time.
+        # sinceTime counts in whole seconds, so lines that were read before are skipped by their exact time.
         known, query = newest, {"timestamps": "true"} | ({"sinceTime": newest.decode()} if newest else {})
         try:
             for line in client.log(member.pod, member.container, query, follow=follow):
@@ -52,7 +52,10 @@ def read_log(client: KubeClient, job: str, rank: int, *, role: str, follow: bool
 
 
 def _started_member(client: KubeClient, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
-    """Return the member once it has started. Standard error says what it waits for."""
+    """Wait until the member has started, and return it. Print to standard error what the member waits for.
+
+    Raises Failure if the member has not started and `wait` is false, or if it will never start.
+    """
     outage, last_reason = OutageLimit(_OUTAGE_SECONDS), ""
     begun = time.monotonic()
     while True:

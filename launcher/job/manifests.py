@@ -12,7 +12,7 @@ from launcher.job.spec import JOB_LABEL, ROLE_LABEL, JobSpec, Json, PodGroupSpec
 
 
 def objects(job_spec: JobSpec) -> list[Json]:
-    """Return the job's objects in the order of their creation, without those that the user has made."""
+    """Return the job's objects in the order of their creation, without the objects that the user has made."""
     all_objects = [_labelled(job_spec, volume) for volume in job_spec.volume_objects]
     if job_spec.secret and job_spec.secret.value:
         all_objects.append(_secret(job_spec, job_spec.secret.name, job_spec.secret.value))
@@ -24,13 +24,13 @@ def objects(job_spec: JobSpec) -> list[Json]:
 
 
 def _secret(job_spec: JobSpec, name: str, value: str) -> Json:
-    """Immutable, since pods that start after a change could not join the running gang."""
+    """Return the Secret. It is immutable: pods that start after a change could not join the running gang."""
     text = base64.b64encode(value.encode()).decode()
     return _object(job_spec, "v1", "Secret", name) | {"type": "Opaque", "immutable": True, "data": {SECRET_KEY: text}}
 
 
 def _service(job_spec: JobSpec, name: str) -> Json:
-    """Host names must resolve before a pod is ready: it becomes ready by joining the gang."""
+    """Return the headless Service. It publishes pods before they are ready: they must find each other by name."""
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_LABEL: job_spec.name}}
     return _object(job_spec, "v1", "Service", name) | {"spec": spec}
 
@@ -59,7 +59,10 @@ def _job(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
 
 
 def _failure_rules(container: str) -> list[Json]:
-    """Mistakes fail the Job at once, consequences are not counted, all other failures are: docs/exit-codes.md."""
+    """Return the podFailurePolicy (docs/exit-codes.md). A mistake of the user fails the Job at once.
+
+    A failure that another pod or a disruption has caused does not count. Every other failure counts.
+    """
 
     def on_exit_codes(action: str, *codes: int) -> Json:
         condition = {"containerName": container, "operator": "In", "values": sorted(map(int, codes))}

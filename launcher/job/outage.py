@@ -9,7 +9,7 @@ from launcher.errors import Exit, Failure
 
 
 class OutageLimit:
-    """Bear failures of the API server that may pass, for some seconds after its last answer."""
+    """Ignore temporary failures of the API server, for some seconds after its last answer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -21,9 +21,10 @@ class OutageLimit:
         self._last_answer, self._has_answered = time.monotonic(), True
 
     def bear(self, failure: Failure) -> None:
-        """Raise the failure if it is permanent, or lasts too long.
+        """Raise the failure if it is permanent, or if the last answer was too long ago.
 
-        An API server that has just started answers 403 until it has read the roles: so after an answer, 403 may pass.
+        An API server that has just started answers 403 until it has read the roles. So 403 counts as temporary if the
+        server has answered before.
         """
         may_pass = isinstance(failure, Transient) or (self._has_answered and failure.code == Exit.DENIED)
         if not may_pass or time.monotonic() - self._last_answer > self._seconds:

@@ -32,9 +32,9 @@ class PaddleJob:
 
     Args:
         job_name: The job's name, unique in its namespace.
-        entry_point: The command that trains, and also serves if there are servers: a command line, or a list of words.
+        entry_point: The command of all trainers and of all parameter servers: a command line, or a list of words.
         runtime_image: The image with Paddle, the training program and the launcher (docker/build_docker.sh).
-        memory: Memory of each pod, such as "4G" or "512Mi". By default 1G is requested, without a limit.
+        memory: Memory of each pod, such as "4G" or "512Mi". By default 1G is requested, and there is no limit.
         cpu_nums: CPUs of each pod. Also called cpu_num.
         pservers: The number of parameter servers; 0 for collective training.
         trainers: The number of trainers.
@@ -53,7 +53,7 @@ class PaddleJob:
         queue: The queue of Volcano for gang scheduling.
         labels: Labels for all objects and pods of the job.
         priority: The pods' priority class.
-        service_account: The pods' service account. The job needs no rights.
+        service_account: The pods' service account. The job needs no RBAC permissions.
         launcher_image: An image of docker/inject.Dockerfile, for a runtime_image without the launcher.
     """
 
@@ -102,9 +102,11 @@ class PaddleJob:
         return objects(self.spec(namespace))
 
     def spec(self, namespace: str | None = None) -> JobSpec:
-        """Return the checked description that the Kubernetes objects are made from; `namespace` is a default.
+        """Return the checked JobSpec, from which the Kubernetes objects are made.
 
-        Raises ConfigProblems for everything that the launcher in the pods would refuse.
+        namespace: used if the job has no namespace of its own
+
+        Raises ConfigProblems with everything that the launcher in the pods would refuse.
         """
         from launcher.job.preflight import check_pods
 
@@ -138,9 +140,9 @@ class PaddleJob:
         return read_state(self._client(), self.job_name)
 
     def wait(self, timeout: float | None = None, *, quiet: bool = False) -> int:
-        """Wait until the job ends, and show its members on standard error, unless `quiet`.
+        """Wait until the job ends. Unless `quiet`, show its members on standard error.
 
-        Returns 0, or the exit code of the first cause. Raises Failure after `timeout` seconds; the job continues.
+        Returns 0, or the exit code of the first cause. Raises Failure after `timeout` seconds; the job then continues.
         """
         from launcher.job.watch import wait
 
@@ -149,7 +151,7 @@ class PaddleJob:
     def logs(self, rank: int = 0, *, role: str = TRAINER, follow: bool = False) -> Iterator[str]:
         """Yield the log of a trainer, or of a server with role="pserver", line by line.
 
-        With `follow`, wait until its container has started, and yield new lines until it ends.
+        With `follow`, wait until the container has started, and yield new lines until the container ends.
         """
         from launcher.job.logs import read_log
 
@@ -173,9 +175,9 @@ def inside_a_job() -> bool:
 
 
 def dist_train(trainer: Callable[[], T], paddle_job: PaddleJob) -> T | None:
-    """Submit the job, or call `trainer` if this process runs inside a job: so one file does both.
+    """Call `trainer` if this process runs inside a job, else submit the job. So one file can submit and train.
 
-    Servers call `trainer`, too.
+    Parameter servers call `trainer`, too.
     """
     if inside_a_job():
         return trainer()

@@ -86,7 +86,7 @@ def split_entry_point(entry_point: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def kubernetes_quantity(quantity: str) -> str:
-    """Return the quantity with the lower-case k that Kubernetes wants for 1000."""
+    """Return the quantity as Kubernetes writes it: a factor of 1000 is a lower-case k."""
     return quantity[:-1] + "k" if quantity.endswith("K") else quantity
 
 

@@ -12,7 +12,7 @@ from launcher.model import BOTH
 SECRET_FOLDER = "/var/run/paddle-launcher"
 SECRET_KEY = "secret"
 _GRACE_SECONDS = 30  # Kubernetes' default terminationGracePeriodSeconds
-_SHUTDOWN_SECONDS = 5  # that the launcher needs once its children have ended
+_SHUTDOWN_SECONDS = 5  # seconds that the launcher needs after its children have ended
 
 _BY_FIELD = {
     "POD_NAME": "metadata.name",
@@ -21,7 +21,7 @@ _BY_FIELD = {
 }
 _JOB_ID = ("LAUNCHER_JOB_ID", "metadata.labels['batch.kubernetes.io/controller-uid']")
 
-# Variables that launcher/paddle/fleet.py sets for programs in any case; a test compares the two.
+# Variables that launcher/paddle/fleet.py always sets for programs; a test compares them with these.
 _SET_FOR_TRAINERS = {
     *("TRAINERS", "TRAINER_ID", "PADDLE_TRAINERS", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ENDPOINTS"),
     *("PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK", "PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
@@ -63,9 +63,9 @@ def replaced_variables(job_spec: JobSpec, role_spec: RoleSpec) -> list[tuple[int
 
 
 def new_secret(job_spec: JobSpec) -> SecretSpec | None:
-    """Return a new secret for the gang, or None if the job needs none: on a volume the launcher makes it.
+    """Return a new Secret for the gang, or None if the job needs none. On a volume, the launcher makes the secret.
 
-    Its name is random, too: a node may still have an older Secret of the same name in its cache.
+    The name of the Secret is random, too: a node may still have an older Secret of the same name in its cache.
     """
     known = [set_by_user(role, name) for role in job_spec.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
     if job_spec.pod_count == 1 or any(known):
@@ -74,7 +74,7 @@ def new_secret(job_spec: JobSpec) -> SecretSpec | None:
 
 
 def user_secret_name(job_spec: JobSpec) -> str:
-    """Return the name that a Secret must have that the user makes for the job."""
+    """Return the name by which the job finds a Secret that the user has made."""
     return f"{job_spec.name}-gang"
 
 
@@ -90,7 +90,7 @@ def _user_variables(role_spec: RoleSpec) -> list[Json]:
 
 
 def _fixed(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
-    """The variables that follow from the job: the user cannot change them."""
+    """Return the variables that follow from the job. The user cannot change them."""
     values = {"CONF_PADDLE_GRADIENT_NUM": str(job_spec.trainers)}
     if role_spec.role != BOTH:
         values |= {"LAUNCHER_PSERVERS": str(job_spec.pservers), "LAUNCHER_ROLE": role_spec.role}
@@ -102,8 +102,8 @@ def _fixed(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
 
 
 def _defaults(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
-    """The variables that the user may change."""
-    # On the host network a pod's host name is that of its node, so the hub's name is made from JOB_NAME.
+    """Return the variables that the user may change."""
+    # On the host network a pod has the host name of its node, so the name of the hub is made from JOB_NAME.
     of_role = job_spec.on_host_network(role_spec) and role_spec.role == BOTH
     values = {"JOB_NAME": role_spec.name if of_role else job_spec.name}
     values |= {"LAUNCHER_MODE": job_spec.mode, "LAUNCHER_STOP_GRACE": str(_stop_grace(role_spec.template))}

@@ -12,7 +12,7 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 VOLCANO = "volcano"
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
-INJECT = "paddle-launcher"  # the init container that copies the launcher, and the volume that it copies to
+INJECT = "paddle-launcher"  # the name of the init container that copies the launcher, and of the volume for the copy
 INJECT_FOLDER = "/launcher"  # the launcher's Python works in this folder only
 SECRET_VOLUME = "paddle-launcher-secret"
 
@@ -50,7 +50,7 @@ def pod_template(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
 
 
 def _annotations(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
-    """Defaults: the template's own annotations win."""
+    """Return the default annotations. Annotations of the user's template replace them."""
     annotations = {GROUP_NAME: job_spec.pod_group.name} if job_spec.pod_group else {}
     if len(role_spec.template["spec"]["containers"]) > 1:
         annotations[DEFAULT_CONTAINER] = role_spec.container
@@ -58,7 +58,7 @@ def _annotations(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
 
 
 def _with_launcher(job_spec: JobSpec, role_spec: RoleSpec, original: Json) -> Json:
-    """The container, with the launcher as its command and the original command as the launcher's program."""
+    """Return the container with the launcher as its command, which runs the original command."""
     program = f"{INJECT_FOLDER}/paddle-launcher" if job_spec.launcher_image else "paddle-launcher"
     launcher_fields: Json = {
         "command": [program],
@@ -84,14 +84,17 @@ def _with_launcher(job_spec: JobSpec, role_spec: RoleSpec, original: Json) -> Js
 
 
 def _readiness_probe(program: str) -> Json:
-    """A livenessProbe would be wrong: `alive` needs the work directory, which may not be writable in the user's image.
-    Other members detect a launcher that hangs (LAUNCHER_SILENCE)."""
+    """Return a readiness probe.
+
+    A liveness probe could kill a good pod: `alive` needs a work directory that is writable, and in the user's image it
+    may not be. Other members detect a launcher that hangs (LAUNCHER_SILENCE).
+    """
     probe = {"exec": {"command": [program, "alive"]}}
     return probe | {"initialDelaySeconds": 2, "timeoutSeconds": 5, "periodSeconds": 30}
 
 
 def _inject(image: str, pod: Json) -> Json:
-    """The init container that copies the launcher to a volume."""
+    """Return the init container that copies the launcher to a volume."""
     security: Json = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -109,7 +112,7 @@ def _inject(image: str, pod: Json) -> Json:
 
 
 def _host_ports(job_spec: JobSpec, role_spec: RoleSpec) -> list[int]:
-    """The fixed ports of the role's pods. As host ports they keep two pods of the job off one node."""
+    """Return the fixed ports of the role's pods. As host ports, they keep two pods of the job from sharing a node."""
     paddle_port = _port(role_spec, "CONF_PADDLE_PORT", _PADDLE_PORT)
     gang_port = _port(role_spec, "LAUNCHER_GANG_PORT", paddle_port + _PADDLE_PORTS)
     ports = [gang_port]

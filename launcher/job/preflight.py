@@ -1,4 +1,4 @@
-"""Check, before there are any pods, what the launcher in them would refuse at its start."""
+"""Check before a job has pods what the launcher in those pods would refuse at its start."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from launcher.job.spec import JobSpec, RoleSpec
 
 
 def check_pods(job_spec: JobSpec, findings: Findings, container_path: Callable[[RoleSpec], str]) -> None:
-    """Add what each role's launcher would refuse or warn about.
+    """Add a problem for everything that a role's launcher would refuse, and a note for everything it would warn about.
 
-    `container_path` returns the path of a role's main container, or nothing if fields have no path.
+    container_path: returns the path of a role's main container, or an empty text if fields have no path
     """
     for role_spec in job_spec.roles:
         container = container_path(role_spec)
@@ -29,7 +29,7 @@ def check_pods(job_spec: JobSpec, findings: Findings, container_path: Callable[[
 
 
 def _start(job_spec: JobSpec, role_spec: RoleSpec) -> tuple[list[str], list[str]]:
-    """Return the problems and warnings of a launcher in the first pod. Values that only the cluster has are unset."""
+    """Return the problems and warnings of a launcher in the first pod. Values that only the cluster knows are unset."""
     values = {entry["name"]: entry["value"] for entry in variables(job_spec, role_spec) if entry.get("value")}
     try:
         job_config = config.read(values | {"JOB_COMPLETION_INDEX": "0"}, {}, check_here=False)

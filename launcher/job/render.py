@@ -19,7 +19,7 @@ _DONE = {"render": "rendered", "submit": "submitted"}
 
 
 def render(file: str, options: RenderOptions, *, strict: bool) -> str:
-    """Return the manifests of a file with PaddleJobs, with its other objects as they are."""
+    """Return the manifests of a file with PaddleJobs. All other objects of the file are not changed."""
     texts: list[str] = []
     for document, job_spec in read_file("render", file, options, strict=strict):
         if job_spec is None:

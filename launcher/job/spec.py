@@ -1,4 +1,4 @@
-"""The description of a job, whether it came from YAML or from Python. Kubernetes objects are made from it alone."""
+"""The description of a job from YAML or from Python. The Kubernetes objects are made from this description alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BACKOFF_LIMIT = 4
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """The pods of one role: one Indexed Job. The template is the user's and is never changed."""
+    """The pods of one role: one Indexed Job. `template` is the pod template of the user; it is never changed."""
 
     role: str  # a role of launcher.model
     name: str  # of its Kubernetes Job
@@ -35,7 +35,7 @@ class RoleSpec:
 
 @dataclass(frozen=True)
 class SecretSpec:
-    """The Secret that only members of the gang know. Without a value, the user has made it."""
+    """The Secret that only members of the gang know. `value` is None if the user has made the Secret."""
 
     name: str
     value: str | None
@@ -43,7 +43,7 @@ class SecretSpec:
 
 @dataclass(frozen=True)
 class PodGroupSpec:
-    """The PodGroup of Volcano that holds all pods. Without a spec, the user has made it."""
+    """The PodGroup of Volcano to which all pods belong. `spec` is None if the user has made the PodGroup."""
 
     name: str
     spec: Mapping[str, Any] | None
@@ -85,12 +85,12 @@ class JobSpec:
 
     @property
     def backoff_limit(self) -> int:
-        """How many failed pods each Job replaces: none if the job must not restart."""
+        """How many failed pods each Job replaces. It is 0 if the job must not restart."""
         return _BACKOFF_LIMIT if self.max_restarts else 0
 
     @property
     def own_labels(self) -> Json:
-        """The labels by which everything that belongs to the job is found."""
+        """The labels of every object of the job, to find them."""
         return {_MANAGED_BY: "paddle-launcher", JOB_LABEL: self.name}
 
     @property

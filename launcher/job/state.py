@@ -25,7 +25,7 @@ _ENDS = {"Complete": COMPLETE, "SuccessCriteriaMet": COMPLETE, "Failed": FAILED,
 
 @dataclass(frozen=True)
 class MemberState:
-    """One member, by its newest pod; `pod` is empty if there is none."""
+    """One member, as its newest pod shows it. `pod` is empty if the member has no pod."""
 
     role: str
     rank: int
@@ -34,7 +34,7 @@ class MemberState:
     since: str = ""
     exit_code: int | None = None
     what: str = ""  # what it waits for, or how it ended
-    container: str = ""  # the one that trains or serves
+    container: str = ""  # the container that trains or serves
 
     @property
     def name(self) -> str:
@@ -66,13 +66,13 @@ class PodHistory:
     pods: dict[str, Json] = field(default_factory=dict)
 
     def add(self, pods: Iterable[Json]) -> list[Json]:
-        """Add pods, and return all that are known."""
+        """Add pods, and return all pods that are known."""
         for pod in pods:
             self.pods[pod["metadata"]["uid"]] = pod
         return list(self.pods.values())
 
     def end_of_removed(self, last: JobState) -> JobState:
-        """Return the final state of a job whose Jobs were removed when they ended, as their TTL may demand.
+        """Return the final state of a job whose Jobs are gone. A TTL may remove Jobs as soon as they end.
 
         Raises Failure if the job was deleted before it ended.
         """
@@ -160,7 +160,7 @@ def _terminated(pod: Json) -> Json | None:
 
 
 def _conditions(job: Json) -> list[Json]:
-    """Return the conditions that hold."""
+    """Return the conditions whose status is True."""
     return [each for each in (job.get("status") or {}).get("conditions") or [] if each.get("status") == "True"]
 
 

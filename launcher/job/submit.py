@@ -1,4 +1,4 @@
-"""Create all objects of a job in a cluster, or none, and delete them."""
+"""Create all objects of a job in a cluster, or none of them. Delete them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from launcher.job.spec import JOB_LABEL, JobSpec, Json
 from launcher.job.state import no_such_job
 
 _OTHER_KINDS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # besides Jobs and pods
-_GONE_SECONDS = 20.0  # for objects of a job with the same name that was just deleted
-_PODS_GONE_SECONDS = 90.0  # for the pods of a deleted job, beyond their grace period
+_GONE_SECONDS = 20.0  # for the objects of a deleted job with the same name to disappear
+_PODS_GONE_SECONDS = 90.0  # for the pods of a deleted job to disappear, after their grace period
 _POLL_SECONDS = 0.5
 
 
 def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
     """Create all objects of a job, or none.
 
-    The first object is a suspended Job: creating it reserves the name. It owns the other objects, so that they are
-    deleted with it. All Jobs are released at the end, so an interrupted submission leaves a Job that does nothing.
-    `beside` are other objects of the user's file. They do not belong to the job.
+    The first object is a suspended Job, whose creation reserves the name. The first Job owns all other objects, so that
+    they are deleted together with it. All Jobs are released at the end, so an interrupted submission leaves a Job that
+    does nothing.
+
+    beside: other objects of the user's file, which do not belong to the job
     """
     _check_beside(beside)
     all_objects = objects(job_spec)
@@ -32,7 +34,7 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
     first, *others = [jobs[-1], *jobs[:-1]]
     created = [_create_first(client, job_spec.name, first)]
     owner = _owner_reference(created[0])
-    # With a TTL, Kubernetes deletes the first Job when it has ended: the others may still run then.
+    # With a TTL, Kubernetes deletes the first Job when it has ended, and the other Jobs may still run then.
     owners_of_jobs = [] if job_spec.ttl_seconds is not None else [owner]
     try:
         _check_name_is_free(client, job_spec.name, owner)
@@ -42,7 +44,7 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
             if each["kind"] != "Job":
                 created.append(_create_replacing(client, _with_owners(each, [owner])))
         created += [_create_replacing(client, _with_owners(_suspended(each), owners_of_jobs)) for each in others]
-        for each in [first, *others]:  # the first Job has the hub, which the others look for
+        for each in [first, *others]:  # the first Job has the hub, which all other pods look for
             client.patch("Job", each["metadata"]["name"], {"spec": {"suspend": False}})
     except BaseException:
         _undo(client, created)
@@ -50,7 +52,7 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
 
 
 def delete(client: KubeClient, name: str) -> None:
-    """Delete everything with the job's label, and wait until its pods are gone."""
+    """Delete every object with the job's label, and wait until the job's pods are gone."""
     jobs = client.list("Job", f"{JOB_LABEL}={name}")
     pods = client.list("Pod", f"{JOB_LABEL}={name}")
     if not jobs and not pods:
@@ -70,7 +72,7 @@ def _create_first(client: KubeClient, name: str, job: Json) -> Json:
 
 
 def _check_name_is_free(client: KubeClient, name: str, owner: Json) -> None:
-    """Raise Failure if another job has the name. Its Jobs may have other names, as those of `render` have."""
+    """Raise Failure if another job has this name. Kubernetes Jobs from `render` may have other names than ours."""
     for job in client.list("Job", f"{JOB_LABEL}={name}"):
         if job["metadata"]["uid"] != owner["uid"]:
             raise _name_is_taken(client, name, job["metadata"]["name"])
@@ -85,7 +87,10 @@ def _name_is_taken(client: KubeClient, name: str, job: str) -> Failure:
 
 
 def _create_replacing(client: KubeClient, wanted: Json) -> Json:
-    """Create an object, replacing one that a deleted job of the same name has left. Raises Failure for any other."""
+    """Create an object. If a deleted job of the same name has left one with this name, replace that object.
+
+    Raises Failure if an object with this name belongs to something else.
+    """
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
         try:
@@ -137,7 +142,7 @@ def _create_unless_exists(client: KubeClient, wanted: Json) -> None:
 
 
 def _undo(client: KubeClient, created: Sequence[Json]) -> None:
-    """Delete what was created. A failure is printed, so that it does not hide the one before."""
+    """Delete the created objects. A failure is only printed, so that it does not hide the original failure."""
     for each in reversed(created):
         kind, metadata = each["kind"], each["metadata"]
         try:
@@ -153,7 +158,7 @@ def _delete_objects(client: KubeClient, name: str) -> None:
 
 
 def _list(client: KubeClient, kind: str, selector: str) -> list[Json]:
-    """Return the objects of a kind; none if the cluster does not know the kind, or only an admin may list it."""
+    """Return the objects of a kind. Return none if the cluster does not know the kind, or only an admin may list it."""
     try:
         found = client.list(kind, selector)
     except Failure as failure:
@@ -165,7 +170,7 @@ def _list(client: KubeClient, kind: str, selector: str) -> list[Json]:
 
 
 def _belongs_to(each: Json, namespace: str) -> bool:
-    """Volumes have no namespace: one with the same label may belong to a job of another namespace."""
+    """Return whether an object belongs to a job of this namespace. A PersistentVolume has its claim's namespace."""
     return bool(each["metadata"].get("namespace") or each["spec"]["claimRef"]["namespace"] == namespace)
 
 
@@ -185,7 +190,7 @@ def _with_owners(wanted: Json, owners: Sequence[Json]) -> Json:
 
 
 def _is_going(existing: Json) -> bool:
-    """Whether Kubernetes deletes the object by itself, as it does with objects that a deleted Job owned."""
+    """Return whether Kubernetes deletes the object by itself, as it deletes the objects that a deleted Job owned."""
     return bool(existing["metadata"].get("ownerReferences") or existing["metadata"].get("deletionTimestamp"))
 
 

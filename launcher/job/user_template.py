@@ -1,4 +1,4 @@
-"""Check the pod template of a PaddleJob in YAML: which container trains, what it runs, and what a gang cannot keep."""
+"""Check the pod template of a PaddleJob in YAML: which container trains, what it runs, and which fields are changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UserTemplate:
 
 
 def read_template(template: Fields, findings: Findings, entrypoint: tuple[str, ...]) -> UserTemplate | None:
-    """Return the template, or None after adding problems; `entrypoint` is for containers without a command."""
+    """Return the template, or None after adding problems. `entrypoint`: the command of a container that has none."""
     before = len(findings.problems)
     metadata, pod = template.mapping("metadata"), template.mapping("spec")
     if pod is None:
@@ -87,7 +87,7 @@ def _check_reserved(containers: list[Fields], pod: Fields, findings: Findings) -
 
 
 def _main_index(names: list[str], metadata: Fields | None) -> int:
-    """Return the container that trains: kubectl's default container, else the one named `paddle`, else the first."""
+    """Return the index of the container that trains: kubectl's default container, else `paddle`, else the first one."""
     annotations = (metadata.values.get("annotations") if metadata else None) or {}
     for name in (annotations.get(DEFAULT_CONTAINER), _MAIN_CONTAINER):
         if name in names:

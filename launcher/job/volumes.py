@@ -41,7 +41,7 @@ class ClaimVolume:
 class CephFSVolume:
     """A folder of CephFS, mounted by its CSI driver.
 
-    The job has its own volume and claim for it. They are deleted with the job, but the data stays.
+    The job gets a PersistentVolume and a claim of its own. Both are deleted together with the job, but the data stays.
 
     Args:
         monitors_addr: The monitors of the Ceph cluster: `host:port`, several separated by commas.
@@ -58,9 +58,9 @@ class CephFSVolume:
     path: str = "/"
 
     def objects(self, job: str, namespace: str) -> list[Json]:
-        """Return a volume and a claim, bound to each other.
+        """Return a PersistentVolume and a claim that are bound to each other.
 
-        Volumes have no namespace, so the volume's name contains that of the job.
+        A PersistentVolume has no namespace, so its name contains the namespace of the job.
         """
         name, claim_name = f"{namespace}-{self.claim(job)}", self.claim(job)
         shared: Json = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}

@@ -27,10 +27,10 @@ from launcher.job.state import (
 _POLL_SECONDS = 1.0  # at least; large jobs are polled less often, to stay below _PODS_PER_SECOND
 _PODS_PER_SECOND = 50
 _LAST_LINES = 10  # members per poll whose last line is read
-_LAST_LINE_SECONDS = 3.0  # timeout for reading one
+_LAST_LINE_SECONDS = 3.0  # timeout for reading one last line
 _END_SECONDS = 60.0  # in which the other Jobs must end once the exit code is known
 _OUTAGE_SECONDS = 300.0
-_PROGRESS_SECONDS = 10.0  # between two lines about one member's progress, without a terminal
+_PROGRESS_SECONDS = 10.0  # without a terminal: between two lines about the progress of one member
 
 
 def wait(client: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
@@ -101,7 +101,7 @@ class _Watch:
 
 
 class _Progress:
-    """The last line that each running trainer has printed. Each poll reads those of a few trainers only."""
+    """The last line that each running trainer has printed. Each poll reads the last lines of a few trainers only."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -115,7 +115,7 @@ class _Progress:
             start = self._next % len(running)
             for member in islice(cycle(running), start, start + min(_LAST_LINES, len(running))):
                 if not self._read(member):
-                    break  # its node may not answer: do not let others on that node delay the poll, too
+                    break  # its node may not answer, and other members on that node would delay the poll, too
             self._next += _LAST_LINES
         return {member.pod: self._last.get(member.pod, "") for member in running}
 
@@ -124,7 +124,7 @@ class _Progress:
             for line in self._client.log(member.pod, member.container, {"tailLines": "1"}, within=_LAST_LINE_SECONDS):
                 self._last[member.pod] = line.decode(errors="replace").strip()
         except Failure:
-            return False  # the pod is gone or the API server is away: the next poll finds out
+            return False  # the pod is gone or the API server does not answer: the next poll will show
         return True
 
 

@@ -21,7 +21,7 @@ _LIKE_A_NUMBER = re.compile(r"(?=.*[0-9])[-+.0-9][-+.0-9_a-fox]*|[yn]", re.IGNOR
 
 @dataclass(frozen=True)
 class Document:
-    """One object, and its original text unless it was an item of a list."""
+    """One object, and its original text. `text` is None if the object was an item of a list."""
 
     number: int
     value: Json
@@ -29,7 +29,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the same values as numbers as kubectl, so not 12:30, and no value as a date. Refuses duplicate keys."""
+    """Reads a value as a number only if kubectl does (12:30 is text), and never as a date. Refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
