@@ -1,4 +1,4 @@
-"""All commands: what each does, its exit codes, examples. docs/commands.md shows the same."""
+"""All commands: what each command does, its exit codes, examples. docs/commands.md shows the same texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Command:
-    """One command. `add` adds its flags to a parser, `add_hidden` those that only tab completion shows."""
+    """One command. `add` adds its flags to a parser, `add_hidden` adds the flags that only tab completion shows."""
 
     name: str
     group: str
@@ -36,7 +36,7 @@ class Command:
     examples: tuple[str, ...]
     add: Callable[[ArgumentParser], None] = lambda parser: None
     add_hidden: Callable[[ArgumentParser], None] = lambda parser: None
-    usage: str | None = None  # in place of the one that argparse makes
+    usage: str | None = None  # in place of the usage that argparse makes
 
 
 COMMANDS: tuple[Command, ...] = (

@@ -10,13 +10,13 @@ import shtab
 _FOLDERS = ("DATA", "CONFIG", "OUT", "FOLDER|JOB")
 _FILES = {"FILE": shtab.FILE, "COMMAND": shtab.FILE, **dict.fromkeys(_FOLDERS, shtab.DIRECTORY)}
 _ZSH = (
-    ("$zsh_eval_context[-1] == eval", "$zsh_eval_context[-1] == (eval|file)"),  # loaded by `source <(...)`, too
-    ('"(-)*::', '"*:'),  # after a flag of Paddle come flags of the launcher, too
+    ("$zsh_eval_context[-1] == eval", "$zsh_eval_context[-1] == (eval|file)"),  # also for `source <(...)`
+    ('"(-)*::', '"*:'),  # flags of the launcher may follow a flag of Paddle
 )
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return what the shell has to read. Where a value is a file, as its metavar says, files are offered."""
+    """Return the script that the shell must load. If the metavar of a value stands for a file, files are offered."""
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar in _FILES:
             vars(action)["complete"] = _FILES[action.metavar]

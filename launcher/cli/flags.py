@@ -14,7 +14,7 @@ Parser = argparse.ArgumentParser
 
 
 def run(parser: Parser, but: frozenset[str] = frozenset()) -> None:
-    """Add a flag for each LAUNCHER_ variable but these, and the user's command."""
+    """Add a flag for each LAUNCHER_ variable except those in `but`, and add the user's command."""
     group = parser.add_argument_group("flags that stand for variables")
     for flag in config.flags():
         for variable in VARIABLES:
@@ -24,7 +24,7 @@ def run(parser: Parser, but: frozenset[str] = frozenset()) -> None:
 
 
 def _explained(variable: Variable) -> str:
-    """Return what the variable means, what it may be, and its default."""
+    """Return what the variable means, which values it may have, and its default."""
     default = variable.default
     if default is None:
         return f"{variable.meaning} ({variable.expected})"
@@ -146,7 +146,7 @@ def _job(parser: Parser) -> None:
 
 
 def _text_or_none(text: str) -> str | None:
-    """Return None for an empty namespace, as an unset variable of the shell leaves it."""
+    """Return None for an empty text: the user may have passed an unset variable of the shell."""
     return text or None
 
 

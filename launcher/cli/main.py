@@ -13,7 +13,7 @@ from launcher import __version__, config
 from launcher.cli import run_arguments
 from launcher.errors import FOR_GOOD, Exit, Failure
 
-if TYPE_CHECKING:  # `run` does without argparse
+if TYPE_CHECKING:  # `run` does not load argparse
     from argparse import Namespace
 
 
@@ -130,7 +130,7 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "delete": _delete,
     "completion": _completion,
 }
-# Probes call one of them all the time: argparse would be a tenth of its cost.
+# Probes call `alive` all the time: argparse would be a tenth of its cost.
 _WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "version": _version}
 _HELP = ("help", "--help", "-h")
 _NAMES = frozenset({*_WITH_FLAGS_OF_PADDLE, *_COMMANDS, *_WITHOUT_ARGUMENTS, *_HELP})
@@ -139,7 +139,7 @@ _HEAR_SIGNALS_THEMSELVES = ("run", "local")
 
 
 def run_command(received: list[int]) -> None:
-    """Run what the command line asks for, and end this process. `received`: the signals that came so far."""
+    """Run the command that the command line names, and end this process. `received`: signals that came before."""
     _open_missing_streams()
     name, *arguments = sys.argv[1:] or [""]
     if name not in _HEAR_SIGNALS_THEMSELVES:
@@ -163,7 +163,7 @@ def _perform(name: str, arguments: Sequence[str], received: list[int]) -> int:
     if name in _WITH_FLAGS_OF_PADDLE and not help_wanted:
         return _WITH_FLAGS_OF_PADDLE[name](arguments, received)
     if os.getpid() == 1 and name not in _NAMES and shutil.which(name):
-        # `docker run IMAGE python train.py`: the image runs what it could run before it had this entrypoint.
+        # `docker run IMAGE python train.py` must work as it did before the image had this entrypoint.
         os.execvp(name, [name, *arguments])
     from launcher.cli import parser
 
@@ -180,7 +180,7 @@ def _perform(name: str, arguments: Sequence[str], received: list[int]) -> int:
 
 
 def _print(text: str) -> int:
-    """What a command was asked for, on standard output, all of it or a failure."""
+    """Print the result of a command. Raises Failure if standard output cannot take all of it."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -191,7 +191,10 @@ def _print(text: str) -> int:
 
 
 def _open_missing_streams() -> None:
-    """A number that our parent closed would else become a file or a socket of ours, and output would go into that."""
+    """Open each standard stream that the parent process has closed.
+
+    Otherwise a file or a socket of this process could get the number of the stream, and output would be written there.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -211,7 +214,7 @@ def _complain(failure: Failure, received: Sequence[int]) -> int:
 
 
 def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> None:
-    """With one role a pod the members of the other role would wait for this one, which never comes."""
+    """If each pod has one role, mark this member as failed for good, so that the other role does not wait for it."""
     from launcher.store import failure_marks
 
     try:
@@ -224,7 +227,7 @@ def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> N
 
 
 def _end(code: int) -> None:
-    """End without waiting for threads that a stalled volume holds."""
+    """End the process without waiting for threads, which a stalled volume may block."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The argparse parser of each command, and the help that is made from it."""
+"""The argparse parser of each command, and the help that is made from the parser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.cli.commands import COMMANDS, GROUPS, PROGRAM, Command
 from launcher.errors import Exit, Failure
 
 _WIDTH = 79
-_SPACE = "\0"  # within what is not to be broken
+_SPACE = "\0"  # stands for a space at which a line must not be broken
 _ABOUT = "N Kubernetes pods become one PaddlePaddle training job"
 _MORE = f"""\
 `{PROGRAM} COMMAND --help` explains a command, its flags and exit codes.
@@ -33,7 +33,10 @@ def named(name: str) -> Command:
 
 
 def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was given. Flags may stand before, between and after the other words. Raises Failure."""
+    """Return the parsed arguments. Flags may stand before, between and after the other words.
+
+    Raises Failure if an argument is wrong.
+    """
     parser = _parser(command)
     try:
         given, unknown = parser.parse_known_intermixed_args(arguments)
@@ -47,7 +50,7 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def overview() -> str:
-    """Return the help of the program: a line for each command."""
+    """Return the help of the program: one line per command."""
     width = max(len(command.name) for command in COMMANDS)
     lines = [f"{PROGRAM} {__version__}: {_ABOUT}"]
     for group in GROUPS:
@@ -76,7 +79,7 @@ def tree() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises Failure where argparse would print its usage and exit with 2."""
+    """Raises Failure in the cases where argparse would print its usage and exit with 2."""
 
     def __init__(self, **texts: Any) -> None:
         super().__init__(formatter_class=_Help, allow_abbrev=False, add_help=False, **texts)
@@ -89,7 +92,7 @@ class _Parser(argparse.ArgumentParser):
         raise Failure(Exit.USAGE, f"{self.prog.removeprefix(PROGRAM).strip()}: {text}; see {self.prog} --help")
 
     def refuse_unknown_flags(self, words: Sequence[str]) -> None:
-        """Raise Failure for the first of these words that is a flag of no kind."""
+        """Raise Failure for the first of these words that is an unknown flag."""
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         for word in words:
             flag = word.partition("=")[0]
@@ -101,7 +104,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Looks the same at any width of the terminal and with any version of Python."""
+    """Formats help in the same way at any width of the terminal and with any version of Python."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=24, width=_WIDTH)
@@ -133,7 +136,7 @@ def _texts(command: Command) -> dict[str, Any]:
 
 
 def _filled(text: str, before: str = "") -> str:
-    """Return the text in lines. Commands in it, between backticks, stay whole."""
+    """Return the text, broken into lines. No line is broken within a command between backticks."""
     whole = re.sub("`[^`]*`", lambda found: found[0].replace(" ", _SPACE), text)
     after = " " * len(before)
     lines = textwrap.wrap(whole, _WIDTH, initial_indent=before, subsequent_indent=after, break_on_hyphens=False)

@@ -1,6 +1,6 @@
 """The arguments of `run`, `plan` and `local`: flags of the launcher among flags of Paddle, then a command after --.
 
-argparse is no help here: flags that are not the launcher's stay as they are, in their order. Nor does `run` load it.
+argparse cannot be used here: flags of Paddle must stay as they are, in their order. So `run` does not load argparse.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HELP = ("-h", "--help")
 
 @dataclass(frozen=True)
 class Request:
-    """What `run` was asked for on its command line."""
+    """The parsed arguments of `run`, `plan` or `local`."""
 
     own: Mapping[str, str]  # variable to value
     flags: tuple[str, ...]  # for `paddle train`, as they are
@@ -32,7 +32,7 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
 
 
 def parse(arguments: Sequence[str], *, switches: Collection[str] = (), valued: Collection[str] = ()) -> Request:
-    """Separate the launcher's flags from all others. Raises Failure for one that is unknown or has no value."""
+    """Separate the launcher's flags from all other words. Raises Failure for an unknown flag or a missing value."""
     words, command = _split(arguments)
     if command == []:
         raise Failure(Exit.USAGE, "--: expected a command after it")
@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str], *, switches: Collection[str] = (), valued: C
 
 
 def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Return the flags, and the command after --, which is None without --."""
+    """Return the flags, and the command after --. Without --, the command is None."""
     if "--" not in arguments:
         return arguments, None
     cut = list(arguments).index("--")
