@@ -1,4 +1,4 @@
-"""The cluster that commands work in: the one that kubectl would use, or that of the pod they run in."""
+"""The cluster in which the commands work: the cluster of kubectl, or that of the pod in which the command runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXPECTED = f"expected KUBECONFIG or {_KUBECONFIG}, as kubectl has it, or a pod 
 
 
 def connect(namespace: str | None = None) -> KubeClient:
-    """Return a client for the given namespace, or for that of the current context or of this pod."""
+    """Return a client for this namespace. None: the namespace of kubectl's current context, or of this pod."""
     return KubeClient(_credentials(), namespace, _denied)
 
 

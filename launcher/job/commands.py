@@ -101,7 +101,7 @@ def delete(job: str, namespace: str | None) -> str:
 
 
 def _in_namespace(job: JobSpec, namespace: str | None) -> JobSpec:
-    """Return the job in this namespace. Raises Failure if its file names another one."""
+    """Return the job in this namespace. Raises Failure if the file names another namespace."""
     if namespace and job.namespace and namespace != job.namespace:
         raise Failure(
             Exit.USAGE,

@@ -14,7 +14,7 @@ from launcher.model import PSERVER, member_name
 
 WAITING, RUNNING, COMPLETE, FAILED, SUSPENDED = "waiting", "running", "complete", "failed", "suspended"
 
-SUBMIT_SECONDS = 30.0  # a submission releases its suspended Jobs in this time
+SUBMIT_SECONDS = 30.0  # within this time, a submission releases its suspended Jobs
 HALF_SUBMITTED = "only a part of the job was submitted: delete the job, then submit it again"
 
 _CONSEQUENCES = (Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED)
@@ -33,7 +33,7 @@ class MemberState:
     phase: str
     since: str = ""
     exit_code: int | None = None
-    what: str = ""  # what it waits for, or how it ended
+    what: str = ""  # what the member waits for, or how it ended
     container: str = ""  # the container that trains or serves
 
     @property

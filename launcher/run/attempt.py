@@ -1,4 +1,4 @@
-"""One attempt: the processes of this member, from the start of the first one to the end of the last."""
+"""One attempt: the processes of this member, from the start of the first process to the end of the last."""
 
 from __future__ import annotations
 

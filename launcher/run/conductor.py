@@ -237,7 +237,7 @@ class Conductor:
 
     def _fail_by(self, death: Died) -> None:
         if not death.process.echo:
-            for line in death.tail:  # else only the files on the volume would show why
+            for line in death.tail:  # otherwise only the files on the volume would show why it died
                 log.info(f"{death.process.role}: {line}")
         mode = paddle.mode(self._config, self._command)
         self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
@@ -358,7 +358,7 @@ class Conductor:
             pass  # do not wait longer for the member at fault
 
     async def _until_others_end(self) -> None:
-        """On the hub, wait until all members have ended, so that it can release the folder at once."""
+        """On the hub, wait until all members have ended, so that the hub can release its lease at once."""
         left = _LEAVE_WITHIN
         if self.stop_requested.done():
             left = self._stop_requested_at + self._config.stop_grace - time.monotonic()

@@ -26,7 +26,7 @@ async def answer(workdir: str) -> asyncio.AbstractServer:
 
 
 def ask(workdir: str) -> None:
-    """Wait until the launcher answers. Raises Failure if it does not answer within 4 s, since it may be starting."""
+    """Wait until the launcher answers, since it may still be starting. Raises Failure after 4 s without an answer."""
     path = os.path.join(workdir, _NAME)
     deadline = time.monotonic() + _PATIENCE
     while why := _refusal(path, deadline):

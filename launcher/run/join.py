@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
 _ASK_WITHIN = 3.0  # seconds: the helper may start on a busy node, but members that end meanwhile fail the Job
-_HUB_FIRST = 2.0  # seconds that members wait longer than the hub, which tells them which members are missing
+_HUB_FIRST = 2.0  # seconds that members wait longer than the hub, so that the hub can tell them who is missing
 
 T = TypeVar("T")
 

@@ -91,7 +91,7 @@ def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, f
 
 
 def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a launcher in its own process session, so that Ctrl-C reaches it through this process, once."""
+    """Start a launcher in its own process session, so that Ctrl-C reaches it only once, through this process."""
     return subprocess.Popen(
         [*module_command("launcher"), "run", *words],
         env=told,
@@ -199,6 +199,9 @@ def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.L
 
 
 def _job_code(codes: Sequence[int]) -> int:
-    """Return the exit code of the member at fault: the first one that did not end because of another member."""
+    """Return the exit code of the first member that did not end because of another member.
+
+    If there is no such member, return the highest code.
+    """
     at_fault = [code for code in codes if code not in _FOLLOWERS]
     return next(iter(at_fault), max(codes))

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_HOLDS_FOR = 30.0  # seconds after its last renewal, a lease still counts as held; it is renewed every 5 s
+_HOLDS_FOR = 30.0  # seconds since its last renewal in which a lease counts as held; it is renewed every 5 s
 _MARK_SEEN_WITHIN = 3.0  # seconds: a network volume may show the hub's mark a moment later
 
 

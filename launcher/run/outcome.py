@@ -41,7 +41,7 @@ def is_blamed(cause: Cause, rank: int | None) -> bool:
 
 
 def _shows(cause: Cause, rank: int | None) -> bool:
-    """Return whether this member's exit code shows the cause. The codes of all others only show that a peer failed."""
+    """Return whether this member's exit code shows the cause. All other codes only show that a peer failed."""
     if cause.kind is CauseKind.STALLED:
         return rank == 0
     if cause.kind is CauseKind.LOST:

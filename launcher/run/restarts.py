@@ -68,7 +68,7 @@ class RestartPolicy:
         return self.latest if self.latest and self.latest.ended_by else None
 
     def begin(self, resume: int | None, now: float) -> None:
-        """Count a generation that begins now. At its end it may be too late: every launcher may be gone."""
+        """Begin a generation. It counts as an attempt at once, since at its end no launcher may be left to count it."""
         self.latest = Generation(resume, now)
         self.without_progress = self._before + 1
 

@@ -1,4 +1,4 @@
-"""The job's generations, on the hub: how each ended, and where the next one starts."""
+"""The job's generations, on the hub: how each generation ended, and where the next one starts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
         *marks,
     ]
     await asyncio.wait([asyncio.ensure_future(step) for step in last_steps], timeout=FLUSH_WITHIN + 0.5)
-    log.info(summary)  # the last line, after those of all steps
+    log.info(summary)  # the last line of the log, after the lines of all steps
 
 
 async def _leave_volume(node: Node, releasing: Awaitable[None]) -> None:
@@ -76,6 +76,6 @@ async def _answer_in_time(answer: Awaitable[bool]) -> bool:
 
 
 def _folder_without_rank(config: JobConfig, held: Cause | None) -> str | None:
-    """Return the folder for the log of a server that failed before there was a gang, or None if it did not fail."""
+    """Return the folder for the log of a server that failed before there was a gang, or None if none failed."""
     failed = held is not None and held.kind is CauseKind.PSERVER
     return os.path.join(config.output, f"pod_{config.own_name}") if failed else None

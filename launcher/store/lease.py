@@ -75,7 +75,7 @@ class LeaseFiles:
         self._folder = os.path.join(output, ".launcher", ".leases")
 
     def latest(self) -> Lease | None:
-        """Return the latest lease, or None if the folder never had one."""
+        """Return the latest lease, or None if the folder has never had a lease."""
         number = self._latest_number()
         if number is None:
             return None
