@@ -1,4 +1,4 @@
-"""A bounded buffer between one writer and several readers. Each reader takes all bytes in order, at its own speed."""
+"""A bounded buffer between one writer and several readers. Each reader gets all bytes in order, at its own speed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import deque
 
 CHUNK = 256 * 1024
 
-_SOFT_LIMIT = 1024 * 1024  # more is kept only for a reader that is stuck
-_STUCK_AFTER = 0.05  # seconds without progress
+_SOFT_LIMIT = 1024 * 1024  # bytes; above this, the writer first waits for up to _STUCK_AFTER
+_STUCK_AFTER = 0.05  # seconds without progress of the slowest reader
 
 
 class _Chunk:
@@ -26,25 +26,25 @@ class Cursor:
 
     def __init__(self) -> None:
         self.position = 0
-        self.closed = False  # it takes no more bytes, and the writer does not wait for it
+        self.closed = False  # the reader takes no more bytes, and the writer does not wait for this reader
 
 
 class Buffer:
-    """The writer's thread calls `reserve` and `commit`, each reader's thread calls `next_bytes` and `advance`."""
+    """The writer's thread calls `reserve` and `commit`. Each reader's thread calls `next_bytes` and `advance`."""
 
     def __init__(self, limit: int, spare: int) -> None:
-        """`spare` of the `limit` is only used after the child's death: a dead child cannot be made to wait."""
+        """Keep `spare` bytes of the `limit` for the output that is left in the pipe when the child dies."""
         self._limit = limit
         self._spare = spare
         self._changed = threading.Condition()
         self._chunks = deque([_Chunk(0)])
         self._cursors: list[Cursor] = []
         self._end = 0
-        self._progress_at = time.monotonic()  # when the slowest reader last took something
+        self._progress_at = time.monotonic()  # when the slowest reader last took bytes
         self._finished = False
 
     def cursor(self) -> Cursor:
-        """Return a new reader's position, at the first byte. Make all of them before the first byte is written."""
+        """Return the position of a new reader, at the first byte. Create all cursors before the first write."""
         cursor = Cursor()
         self._cursors.append(cursor)
         return cursor
@@ -52,7 +52,7 @@ class Buffer:
     def reserve(self, stop: threading.Event, dead: threading.Event) -> memoryview | None:
         """Wait for free memory and return it, for the next bytes. Return None once `stop` is set.
 
-        Once the child is `dead`, use the spare memory and do not wait: return None when that is full.
+        Once the child is `dead`, use the spare memory and do not wait. Return None if the spare memory is full, too.
         Call `wake` after setting one of the events.
         """
         with self._changed:
@@ -74,7 +74,10 @@ class Buffer:
             return memoryview(chunk.data)[chunk.filled :]
 
     def commit(self, count: int) -> tuple[bytearray, int, int]:
-        """Add the first bytes of the reserved memory. Return where they are: valid until the next `reserve`."""
+        """Add the first `count` bytes of the reserved memory to the stream.
+
+        Return the memory, and the begin and end of these bytes in it. The bytes are valid until the next `reserve`.
+        """
         with self._changed:
             chunk = self._chunks[-1]
             begin = chunk.filled
@@ -84,7 +87,7 @@ class Buffer:
             return chunk.data, begin, chunk.filled
 
     def next_bytes(self, cursor: Cursor, limit: int) -> memoryview | None:
-        """Wait for bytes and return the next ones. Return None if the cursor is closed, or at the end."""
+        """Wait for bytes and return the next ones. Return None if the cursor is closed or at the end of the stream."""
         with self._changed:
             while cursor.position == self._end and not self._finished and not cursor.closed:
                 self._changed.wait()
@@ -109,7 +112,7 @@ class Buffer:
             self._free_chunks()
 
     def pause(self, cursor: Cursor, seconds: float) -> None:
-        """Wait before the next attempt, or until the cursor is closed."""
+        """Wait for so many seconds, or until the cursor is closed."""
         with self._changed:
             self._changed.wait_for(lambda: cursor.closed, seconds)
 

@@ -16,17 +16,17 @@ from launcher.base.spawn import spawn, wait_for_exit
 from launcher.model import Process
 from launcher.processes.proc import group_is_alive
 
-KILL_WAIT = 1.0  # seconds after SIGKILL: usually milliseconds are enough; on a stalled volume a process may never end
+KILL_WAIT = 1.0  # seconds to wait after SIGKILL; a process that is blocked on a stalled volume may never end
 
 _NOT_FOUND = 127  # the exit codes of a shell
 _CANNOT_RUN = 126
 _POLL = 0.01
-_GROUP_POLL = 0.2  # seconds between searches for live processes: a group may consist of zombies only
+_GROUP_POLL = 0.2  # seconds between searches for live processes of a group: it may consist of zombies only
 
 
 @dataclass(frozen=True)
 class Death:
-    """The exit code, 128 + n for signal n, and the monotonic time of the death."""
+    """The death of a process at the monotonic time `at`. `code` is its exit code, or 128 + n after signal n."""
 
     code: int
     at: float
@@ -51,13 +51,13 @@ class Child:
         self._on_fork = on_fork
         self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
         self._death: asyncio.Task[Death] | None = None
-        self._sigterm_sent = False  # send it once: many programs end at once on the second
+        self._sigterm_sent = False  # send SIGTERM once: on the second one many programs end without cleaning up
         self._killed_at: float | None = None
         self._next_group_poll = 0.0
-        self._group_ended = False  # another process may have its number now: never send a signal again
+        self._group_ended = False  # another group may have its number now: send no more signals
 
     async def start(self, output: int) -> None:
-        """Run the program. Its output goes to this descriptor, which is closed here. Raises StartFailed."""
+        """Run the program with the descriptor `output` as its output, and close the descriptor. Raises StartFailed."""
         self._starting = run_in_thread(self._spawn, output)
         try:
             popen = await self._starting
@@ -69,7 +69,7 @@ class Child:
             self._signal(signal.SIGKILL)
 
     async def death(self) -> Death:
-        """Wait for the death of the process itself. Others of its group may still live."""
+        """Wait for the death of the process itself. Other processes of its group may still be alive."""
         assert self._death is not None
         return await asyncio.shield(self._death)
 
@@ -81,7 +81,8 @@ class Child:
     async def end(self, grace: float) -> bool:
         """Send SIGTERM to the group, and SIGKILL after `grace` seconds.
 
-        Return False if SIGKILL does not end all of it: the kernel holds a process, as on a stalled volume.
+        Return False if a process is still alive after SIGKILL. It is blocked in the kernel, for example on a stalled
+        volume, or belongs to another user.
         """
         deadline = time.monotonic() + grace
         while await self._group_is_alive():
@@ -133,10 +134,10 @@ class Child:
         except ProcessLookupError:
             self._signal_process(number)
         except PermissionError:
-            pass  # the whole group has changed its user: `end` returns False
+            pass  # all processes of the group have changed their user: `end` returns False
 
     def _signal_process(self, number: int) -> None:
-        """Send a signal when there is no such group: it has ended, or its first process has not created it yet."""
+        """Send the signal to the process if it has not created its group yet. Else note whether the group has ended."""
         assert self.pid is not None
         if self._death is not None:
             self._group_ended = self._death.done()
@@ -147,7 +148,7 @@ class Child:
             pass
 
     async def _group_is_alive(self) -> bool:
-        """Return whether the program is being started, or a process of the group is alive and no zombie."""
+        """Return whether the program is being started, or the group has a process that is not a zombie."""
         if self._group_ended:
             return False
         if self._death is None:

@@ -27,7 +27,12 @@ _LINES = 50
 _MAX_PROCESSES = 200
 _MAX_CONNECTIONS = 40
 _FRAME = re.compile(r"^\[<.*>\] |\+0x.*$")
-_ENTRY = ("entry_SYSCALL", "do_syscall", "el0", "invoke_syscall")  # the entry into the kernel, the same for all threads
+_ENTRY = (
+    "entry_SYSCALL",
+    "do_syscall",
+    "el0",
+    "invoke_syscall",
+)  # frames that all threads have: the entry into the kernel
 _STATES = {
     "R": "runs",
     "S": "sleeps",
@@ -45,7 +50,7 @@ class Subject:
     role: str
     log: str
     pid: int
-    lines: Sequence[str]  # its last output
+    lines: Sequence[str]  # the last lines of its output
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,10 @@ class Evidence:
 
 
 async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: float) -> Evidence:
-    """Describe the subjects and all their descendants, within so many seconds.
+    """Describe the subjects and all their descendants, in at most `within` seconds.
 
-    A process that does not answer in time is named without details. `peers`: the names of the members by address.
+    If a process does not answer in time, the text contains its number without details. `peers` maps addresses to
+    names of members.
     """
     deadline = time.monotonic() + within
     below = [
@@ -93,7 +99,7 @@ async def _answer(future: asyncio.Future[T], deadline: float) -> T | None:
 
 
 def _dump_all(pids: Sequence[int], dumps: dict[int, str], deadline: float) -> None:
-    """Get the stacks of one process after the other until the deadline. Add them to `dumps`."""
+    """Add the stacks of each process to `dumps`, one process after the other, until the deadline."""
     for pid in pids:
         if time.monotonic() < deadline:
             dumps[pid] = stacks.dump(pid)
@@ -117,7 +123,7 @@ def _indented(text: str) -> str:
 
 
 def _facts(pid: int, peers: Mapping[str, str]) -> str:
-    """Describe one process. Blocks as long as the kernel does."""
+    """Describe one process. Blocks while the kernel blocks reads of /proc."""
     argv = [word.decode(errors="replace") for word in _read(pid, "cmdline").rstrip(b"\0").split(b"\0")]
     status = _status(pid)
     state = status.get("State", "?")[:1]
@@ -142,13 +148,13 @@ def _memory(status: Mapping[str, str]) -> str:
 
 
 def _threads(pid: int) -> list[str]:
-    """Describe the threads, one line for all that do the same: Paddle has dozens that wait for work."""
+    """Describe the threads. Threads that do the same share a line, since Paddle has dozens that wait for work."""
     counts: Counter[str] = Counter()
     for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
         try:
             counts[_thread(pid, thread)] += 1
         except OSError:
-            continue  # it has ended
+            continue  # the thread has ended
     return [f"  {f'{count} threads' if count > 1 else 'thread'} {text}" for text, count in counts.items()]
 
 
@@ -162,7 +168,7 @@ def _thread(pid: int, thread: int) -> str:
 
 
 def _in_kernel(pid: int, folder: str) -> str:
-    """Describe where a thread waits in the kernel: its kernel stack if readable (as root), else the function."""
+    """Describe where a thread waits in the kernel: its kernel stack, or without root only the innermost function."""
     frames = [_FRAME.sub("", line) for line in _optional(pid, f"{folder}/stack").splitlines()]
     where = " < ".join(frame for frame in frames if not frame.startswith(_ENTRY)) or _optional(pid, f"{folder}/wchan")
     return f" in {where}" if where not in ("", "0") else ""
@@ -184,7 +190,7 @@ def _connections(pid: int, peers: Mapping[str, str]) -> list[str]:
 
 
 def _optional(pid: int, name: str) -> str:
-    """Read a file that may need privileges. Return "" without them."""
+    """Return the text of a file, or "" if this user may not read it."""
     try:
         return _read(pid, name).decode(errors="replace").strip()
     except OSError:

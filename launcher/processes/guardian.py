@@ -1,4 +1,6 @@
-"""End the children when the launcher is killed. Process 1 needs no guardian: when it dies, the kernel kills all others.
+"""End the children if the launcher is killed.
+
+A launcher that is process 1 needs no guardian: when process 1 dies, the kernel kills all processes of the container.
 
 The guardian is an early fork that shares the launcher's memory, has its own session, and reads lines from a pipe:
 `+<group>` when a process group was started, `-<group>` when it has ended, `bye` when the launcher ends normally.
@@ -16,12 +18,14 @@ from collections.abc import Callable
 from launcher.base.spawn import register_fork
 from launcher.processes.proc import find_tagged, read_entry
 
-_POLL = 1.0  # seconds between checks of the launcher: a thread on a stalled volume keeps the pipe open after its death
-_SWEEP = 5.0  # seconds to kill tagged processes again and again: one that waits for a volume cannot die at once
+# Seconds between checks whether the launcher is alive. After its death, a thread that is blocked on a stalled volume
+# keeps the pipe open.
+_POLL = 1.0
+_SWEEP = 5.0  # seconds of repeated kills of tagged processes: a process that is blocked on a volume cannot die at once
 
 
 class Guardian:
-    """The launcher's end of the pipe. Create it before any thread and the event loop."""
+    """A process that kills the children if the launcher dies. Create it before any thread and the event loop."""
 
     def __init__(self, tag: str) -> None:
         launcher = os.getpid()
@@ -37,15 +41,15 @@ class Guardian:
         register_fork(self.pid)
 
     def watch(self, group: int) -> None:
-        """Kill this process group when the launcher dies."""
+        """Let the guardian kill this process group if the launcher dies."""
         self._send(b"+%d\n" % group)
 
     def forget(self, group: int) -> None:
-        """Do not kill this process group: it has ended, and another may get its number."""
+        """Let the guardian forget a process group that has ended: a new group may get the same number."""
         self._send(b"-%d\n" % group)
 
     def dismiss(self) -> None:
-        """End the guardian without killing anything. The launcher ends normally."""
+        """End the guardian process. It kills nothing: the launcher is about to end normally."""
         self._send(b"bye\n")
         os.close(self._pipe)
 
@@ -64,7 +68,7 @@ def _guard(pipe: int, launcher: int, tag: str) -> None:
         return
     for group in groups:
         _kill(os.killpg, group)
-        _kill(os.kill, group)  # its first process may not have created the group yet
+        _kill(os.kill, group)  # the child may not have created its group yet
     deadline = time.monotonic() + _SWEEP
     while (pids := find_tagged(tag)) and time.monotonic() < deadline:
         for pid in pids:
@@ -90,7 +94,7 @@ def _detach_from_launcher(pipe: int) -> int:
 
 
 def _ended_normally(pipe: int, launcher: int, groups: set[int]) -> bool:
-    """Wait for the end of the launcher, and keep `groups` up to date. Return whether it ended normally."""
+    """Wait until the launcher ends, and keep `groups` up to date. Return whether the launcher ended normally."""
     poller = select.poll()
     poller.register(pipe, select.POLLIN)
     rest = b""
@@ -117,4 +121,4 @@ def _kill(send: Callable[[int, int], None], number: int) -> None:
     try:
         send(number, signal.SIGKILL)
     except OSError:
-        pass  # it has ended, or belongs to another user
+        pass  # the process has ended, or belongs to another user

@@ -1,6 +1,6 @@
-"""Find out whether the kernel killed a process of this container because memory ran out, from its control group.
+"""Find out from the container's control group whether the kernel killed a process because memory ran out.
 
-The kernel answers reads of these files at once, so they may be read on the event loop.
+Reads of the group's files never block, so they are allowed on the event loop.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 
 _CGROUPS = "/sys/fs/cgroup"  # in a container this is the container's own group
-_VERSIONS = (  # the files with the count of kills and with the limit: of cgroup version 2, then of version 1
+_VERSIONS = (  # the files that contain the count of kills and the limit, first of cgroup version 2, then of version 1
     ("memory.events", "memory.max"),
     ("memory/memory.oom_control", "memory/memory.limit_in_bytes"),
 )
@@ -17,7 +17,7 @@ _NO_LIMIT = 1 << 60  # version 1 shows a very large number
 
 
 def watch(cgroups: str = _CGROUPS) -> Callable[[], str]:
-    """Return a function that describes a kill since now. It returns "" while there was none."""
+    """Return a function that describes a kill after this call. The function returns "" if there was no kill."""
     before = _kills(cgroups)
 
     def describe_kill() -> str:
@@ -37,7 +37,7 @@ def _describe(cgroups: str) -> str:
 
 
 def _kills(cgroups: str) -> int:
-    """Return how many processes of the container the kernel has killed so far. 0 if it does not count them."""
+    """Return how many processes of the container the kernel has killed, or 0 if the kernel does not count kills."""
     for events, _ in _VERSIONS:
         for line in _read(cgroups, events).splitlines():
             name, _, count = line.partition(" ")

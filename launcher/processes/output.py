@@ -1,4 +1,4 @@
-"""The output of one process: read at once, and written to its log and standard output. Its last lines are kept."""
+"""Read the output of one process, write it to a log file and to standard output, and keep its last lines."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
-RECENT_BYTES = 64 * 1024  # the reason of a death may come before long stacks and the lines of a nested launcher
+RECENT_BYTES = 64 * 1024  # the reason of a death may be followed by long stacks and by lines of a nested launcher
 
-_PIPE_SIZE = 1024 * 1024  # the most that is allowed without privileges
-_DIGITS = 20  # more than a pass number has
+_PIPE_SIZE = 1024 * 1024  # the maximum without privileges
+_DIGITS = 20  # a pass number has fewer digits
 
 
 class Output:
-    """The output of a process and of its retries, which attach again and continue the same log.
+    """The output of a process. Each retry of the process attaches again and continues the same log.
 
-    `on_pass` is called on the loop with each new pass number. `on_output` is called in a thread after each read.
+    `on_pass` is called on the event loop with each new pass number. `on_output` is called in a thread after each read.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Output:
         self._stall_timer = self._loop.call_later(1, self._check_stalls)
 
     def set_folder(self, folder: str | None, mark: str) -> None:
-        """Write the log in this folder, after a line with this mark. None: write no log."""
+        """Write the log to this folder, after a line with `mark`. If the folder is None, write no log."""
         if self._log is None:
             return
         if folder is None:
@@ -80,7 +80,7 @@ class Output:
             await self._reader.read_rest(timeout)
 
     async def detach(self, timeout: float) -> None:
-        """Wait until all writers have closed the pipe, then close it. Later output is lost."""
+        """Wait until all writers have closed the pipe or the time is over, then close it. Later output is lost."""
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close(timeout)
@@ -90,13 +90,13 @@ class Output:
         return self._tail.lines()
 
     def recent_lines(self) -> tuple[str, ...]:
-        """Return all lines that are kept: those of the last 64 KiB, or more."""
+        """Return all lines that are kept: at least the last 64 KiB of the output."""
         return self._tail.recent_lines()
 
     async def close(self, timeout: float) -> int:
         """Write all pending output, then stop. Log and return how many bytes were lost."""
         self._buffer.finish()
-        lost = self._give_up([self._log]) if self._log is not None else 0  # its folder never became known
+        lost = self._give_up([self._log]) if self._log is not None else 0  # the log's folder never became known
         await asyncio.wait(self._writing, timeout=timeout)
         self._stall_timer.cancel()
         return lost + self._give_up(self._sinks)
@@ -150,7 +150,7 @@ class _Reader:
             await wait_within(self._empty.wait(), timeout)
 
     async def close(self, timeout: float) -> None:
-        """Wait until all writers have closed the pipe, then stop reading."""
+        """Wait until all writers have closed the pipe or the time is over, then stop reading."""
         self._dead.set()
         self._wake()
         await asyncio.wait([self._done], timeout=timeout)
@@ -167,10 +167,10 @@ class _Reader:
         poller = select.poll()
         poller.register(self._pipe, select.POLLIN)
         poller.register(self._wake_fd, select.POLLIN)
-        left = _PIPE_SIZE  # to read after the stop: a process that still has the pipe may write without end
+        left = _PIPE_SIZE  # bytes to read after the stop: a process that still has the pipe may never stop writing
         try:
             while left > 0 and (memory := self._buffer.reserve(self._stop, self._dead)) is not None:
-                empty_awaited, stopping = self._empty_awaited, self._stop.is_set()  # as they are before the read
+                empty_awaited, stopping = self._empty_awaited, self._stop.is_set()  # their values before the read
                 try:
                     count = os.readv(self._pipe, [memory])
                 except BlockingIOError:
@@ -211,11 +211,11 @@ class Tail:
             self._is_cut = True
 
     def recent_lines(self) -> tuple[str, ...]:
-        """Return all lines. Bytes that are no UTF-8 are replaced."""
+        """Return all lines. Bytes that are not UTF-8 are replaced."""
         return tuple(self._bytes.decode(errors="replace").splitlines())
 
     def lines(self) -> tuple[str, ...]:
-        """Return the last lines, within both limits. Only a single line that is too long is cut."""
+        """Return the last lines, at most TAIL_LINES and TAIL_BYTES. If the last line is too long, return its end."""
         lines = self._bytes[-TAIL_BYTES:].decode(errors="replace").splitlines()
         if (self._is_cut or len(self._bytes) > TAIL_BYTES) and len(lines) > 1:
             del lines[0]
@@ -233,7 +233,7 @@ class Tail:
 
 
 class PassFinder:
-    """Find the numbers of passes in an output, even if two reads cut a number."""
+    """Find the numbers of passes in an output, even if a number is divided between two reads."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
@@ -241,7 +241,7 @@ class PassFinder:
         self._last: int | None = None
 
     def last_in(self, data: bytearray, begin: int, end: int) -> int | None:
-        """Return the number of the last pass in these bytes, or None if there is no new one."""
+        """Return the last pass number in these bytes, or None if there is none or it is the same as before."""
         if not self._mark:
             return None
         reach = len(self._mark) + _DIGITS
@@ -257,7 +257,7 @@ class PassFinder:
         return number
 
     def _search(self, data: bytes | bytearray, begin: int, end: int) -> int | None:
-        """Return the number after the last mark. A number at the end is ignored: more digits may follow."""
+        """Return the number after the last mark. A number at the end is ignored, since more digits may follow."""
         while (at := data.rfind(self._mark, begin, end)) >= 0:
             first = last = at + len(self._mark)
             while last < min(end, first + _DIGITS) and data[last : last + 1].isdigit():

@@ -9,11 +9,15 @@ from collections.abc import Iterable
 from launcher.processes.proc import process_tree
 
 _LISTEN = b"0A"
-_PAUSES = ((1.0, 0.02), (10.0, 0.05), (float("inf"), 0.2))  # up to so many seconds of waiting, pause this long
+_PAUSES = (
+    (1.0, 0.02),
+    (10.0, 0.05),
+    (float("inf"), 0.2),
+)  # seconds of waiting, and the pause between checks until then
 
 
 def wait_until_listening(pid: int, ports: Iterable[int], stop: threading.Event) -> bool:
-    """Wait until the process tree of `pid` listens on all ports. Blocks. Returns False once `stop` is set."""
+    """Wait until the process tree of `pid` listens on all ports. Blocks. Return False once `stop` is set."""
     wanted = tuple(ports)
     waited = 0.0
     while not is_listening(pid, wanted):
@@ -27,7 +31,7 @@ def wait_until_listening(pid: int, ports: Iterable[int], stop: threading.Event) 
 def is_listening(pid: int, ports: tuple[int, ...]) -> bool:
     """Return whether the process tree of `pid` listens on all ports.
 
-    Without the permission to see the open files of the tree, sockets of other processes count, too.
+    If this user may not see the open files of the tree, listening sockets of other processes count, too.
     """
     sockets = _listening_sockets()
     if any(port not in sockets for port in ports):
@@ -52,7 +56,7 @@ def _listening_sockets() -> dict[int, set[bytes]]:
 
 
 def _sockets_of_tree(pid: int) -> tuple[set[bytes], bool]:
-    """Return the inodes of all sockets of the process tree, and whether all of them could be seen."""
+    """Return the inodes of all sockets of the process tree, and whether this user may see all of them."""
     inodes: set[bytes] = set()
     all_seen = True
     for process in process_tree(pid):
@@ -61,7 +65,7 @@ def _sockets_of_tree(pid: int) -> tuple[set[bytes], bool]:
         except PermissionError:
             all_seen = False
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     return inodes, all_seen
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 _SHORT_FLAG = re.compile("-[A-Za-z]{1,3}")
 
-TAG = "LAUNCHER_TAG"  # in the environment of all that a launcher starts, so that it finds them all at its end
+TAG = "LAUNCHER_TAG"  # set for all children of a launcher, which kills the processes that inherited it at its end
 
 
 class ProcEntry(NamedTuple):
-    """One process. A zombie is dead."""
+    """One process. A zombie counts as dead."""
 
     parent: int
     group: int
@@ -39,7 +39,7 @@ def read_entry(pid: int) -> ProcEntry | None:
 
 
 def all_processes() -> dict[int, ProcEntry]:
-    """Return all visible processes by their number."""
+    """Return all visible processes by their pid."""
     return {pid: entry for pid in _pids() if (entry := read_entry(pid)) is not None}
 
 
@@ -49,7 +49,7 @@ def group_is_alive(group: int) -> bool:
 
 
 def descendants(roots: set[int], processes: Mapping[int, ProcEntry]) -> set[int]:
-    """Return the roots, their children, and so on."""
+    """Return the roots and all their descendants."""
     found = set(roots)
     while more := {pid for pid, entry in processes.items() if entry.parent in found} - found:
         found |= more
@@ -57,14 +57,17 @@ def descendants(roots: set[int], processes: Mapping[int, ProcEntry]) -> set[int]
 
 
 def process_tree(pid: int) -> set[int]:
-    """Return the process, all others of its session, and all their descendants."""
+    """Return the process, all other processes of the session that it leads, and all their descendants."""
     processes = all_processes()
     session = {pid} | {other for other, entry in processes.items() if entry.session == pid}
     return descendants(session, processes)
 
 
 def program(argv: Sequence[str]) -> str:
-    """Return what a command line runs: `paddle train`, `python -m pdb`, `sh -c`. Later words may contain secrets."""
+    """Return the program of a command line: `paddle train`, `python -m pdb`, `sh -c`.
+
+    The later words of the command line are left out, since they may contain secrets.
+    """
     shown = list(argv[:1])
     for word in argv[1:]:
         short = _SHORT_FLAG.fullmatch(word)
@@ -76,7 +79,7 @@ def program(argv: Sequence[str]) -> str:
 
 
 def find_tagged(tag: str) -> list[int]:
-    """Return the live processes with this tag in their environment, without this process."""
+    """Return the live processes with this tag in their environment, except this process."""
     start, needle, me = f"\0{TAG}=".encode(), tag.encode(), os.getpid()
     found = []
     for pid in _pids():

@@ -1,4 +1,4 @@
-"""The destinations of a child's output: a log file on the volume, and standard output. Each has a thread of its own."""
+"""The destinations of a child's output: a log file on the volume, and standard output. Each sink has its own thread."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from launcher.processes.buffer import CHUNK, Buffer
 
 log = logging.getLogger(__name__)
 
-_PIPE_CHUNK = 64 * 1024  # a write that blocks returns when all is taken: small writes show progress earlier
+_PIPE_CHUNK = (
+    64 * 1024
+)  # a blocking write returns only after all bytes were taken, so small writes show progress earlier
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of the output path, in bytes and seconds."""
+    """The limits of the output path."""
 
-    memory: int = 16 * 1024 * 1024  # of output that waits in memory, per child
-    stall: float = 10.0  # without progress, until a sink is reported
-    retry: float = 1.0  # between attempts to write after an error
-    repeat: float = 30.0  # between messages about the same problem
+    memory: int = 16 * 1024 * 1024  # bytes of output that may wait in memory, per child
+    stall: float = 10.0  # seconds without progress until a stall is logged
+    retry: float = 1.0  # seconds between attempts to write after an error
+    repeat: float = 30.0  # seconds between messages about the same problem
 
 
 class Sink:
-    """Write a child's output to one destination, in order and unchanged. Retry until the sink is given up.
+    """Write a child's output to one destination, in order and unchanged. After an error, retry until `give_up`.
 
     `run` is called in the sink's thread, all other methods on the event loop.
     """
@@ -58,11 +60,11 @@ class Sink:
         return self._buffer.pending(self._cursor)
 
     def give_up(self) -> None:
-        """Write no more, and drop what is pending."""
+        """Write no more, and drop all pending output."""
         self._buffer.close(self._cursor)
 
     def check_stall(self) -> None:
-        """Log if a write does not return. Call it about every second, since the sink's own thread may hang."""
+        """Log if a write does not return. Call this about every second: the sink's own thread may be blocked."""
         since, now = self._in_write_since, time.monotonic()
         if since is None or now - since < self._limits.stall:
             if self._stall_logged_at:
@@ -118,7 +120,7 @@ class Sink:
 
 
 class LogFile(Sink):
-    """A file on the volume that is appended to. It is opened once its folder is known; until then its bytes wait."""
+    """A log file on the volume, opened for appending once its folder is known. Until then the output waits."""
 
     def __init__(self, file: str, buffer: Buffer, limits: Limits) -> None:
         super().__init__(file, buffer, limits)
@@ -160,7 +162,7 @@ class LogFile(Sink):
                 self._opened_before = True
                 size = os.fstat(self._fd).st_size
                 if size and os.pread(self._fd, 1, size - 1) != b"\n":
-                    self._header = b"\n" + self._header  # the earlier attempt has ended within a line
+                    self._header = b"\n" + self._header  # the log of an earlier attempt ends in the middle of a line
         return self._fd
 
     def _close(self) -> None:
@@ -173,7 +175,7 @@ class LogFile(Sink):
 
 
 class StandardOutput(Sink):
-    """The launcher's standard output. It is given up when its reader has closed it."""
+    """The launcher's standard output. The sink is given up if the reader of standard output has closed it."""
 
     max_write = _PIPE_CHUNK
 
@@ -192,11 +194,11 @@ class StandardOutput(Sink):
         return self._fd
 
     def _close(self) -> None:
-        pass  # it belongs to the launcher
+        pass  # the launcher still uses the descriptor
 
 
 def _make_folders(path: str) -> None:
-    """Make a folder and its missing parents. The next attempt may run as another user and must be able to write."""
+    """Make a folder and its missing parents, writable for all: the next attempt may run as another user."""
     if os.path.isdir(path):
         return
     _make_folders(os.path.dirname(path))
@@ -208,7 +210,7 @@ def _make_folders(path: str) -> None:
 
 
 def _set_mode(path: str | int, mode: int) -> None:
-    """Set the mode in spite of the umask. Ignore errors: another user may own it, or the volume has no modes."""
+    """Set the mode in spite of the umask. Ignore errors: another user may own the file, or the volume has no modes."""
     try:
         os.chmod(path, mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""Start, watch and end all processes of one member, with everything that they leave behind."""
+"""Start, watch and end all processes of one member, and kill the processes that they leave behind."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from launcher.processes.sinks import Limits
 
 log = logging.getLogger(__name__)
 
-_REST_GRACE = 1.0  # for the rest of a group after the death of its first process
+# In seconds.
+_REST_GRACE = 1.0  # for the other processes of a group to end after the death of the first one
 _READ_REST = 0.1  # for reading the last output of a dead process
-_DETACH = 0.3  # for the end of a pipe that a process outside the group may hold open
-_SWEEP = 1.0  # for killing processes outside of their groups
+_DETACH = 0.3  # for the end of a pipe that a process outside of the group may still have open
+_SWEEP = 1.0  # for killing processes outside of the children's groups
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ class Serving:
 
 @dataclass(frozen=True)
 class Died:
-    """The process has died, or could not be started, and the supervisor did not end it.
+    """The process could not be started, or has died without the supervisor ending it.
 
     at: the monotonic time of the death
     tail: the last lines of its output
-    start_error: why it could not be started
-    out_of_memory: a sentence, if the kernel killed a process of the container because memory ran out
+    start_error: why it could not be started, or ""
+    out_of_memory: a sentence, if the kernel killed a process of the container because memory ran out, or ""
     recent_lines: more of its last lines; the reason of the death may be far above the end
     """
 
@@ -76,7 +77,7 @@ class _Run:
         self.output = output
         self.child: Child | None = None
         self.has_served = False
-        self.is_ending = False  # the supervisor ends it: its death is no event
+        self.is_ending = False  # the supervisor is ending the process, so its death is not reported
         self.rest_grace = _REST_GRACE
         self.task: asyncio.Task[None] | None = None
 
@@ -111,7 +112,7 @@ class Supervisor:
         self._log_folder: tuple[str | None, str] | None = None
 
     def start(self, process: Process) -> None:
-        """Start a process and supervise it. If it dies before it serves, start it again, up to its number of tries."""
+        """Start a process and supervise it. If it dies before it listens on its ports, retry, in all `tries` times."""
         output = Output(
             process,
             on_pass=lambda number: self._events(PassDone(number)),
@@ -126,7 +127,7 @@ class Supervisor:
         run.task = asyncio.ensure_future(self._supervise(run))
 
     def subjects(self) -> list[Subject]:
-        """Return the live children, to gather evidence about them."""
+        """Return the live children as subjects for evidence."""
         return [
             Subject(run.process.role, run.process.log, run.child.pid, run.output.recent_lines())
             for run in self._runs
@@ -138,7 +139,7 @@ class Supervisor:
         return next(reversed(self._last_printed.tail()), "") if self._last_printed else ""
 
     def set_log_folder(self, folder: str | None, mark: str) -> None:
-        """Write logs to the member's folder, each after a line with this mark. None: write no log files."""
+        """Write all logs to this folder, each after a line with `mark`. If the folder is None, write no log files."""
         self._log_folder = (folder, mark)
         for run in self._runs:
             run.output.set_folder(folder, mark)
@@ -146,7 +147,7 @@ class Supervisor:
     async def end(self, grace: float, *, role: str | None = None) -> list[Process]:
         """End all processes, or those of one role: send SIGTERM now, and SIGKILL after `grace` seconds.
 
-        Return those that not even SIGKILL ends, because the kernel holds them.
+        Return the processes that are still alive after SIGKILL, for example because they are blocked in the kernel.
         """
         runs = [run for run in self._runs if role in (None, run.process.role)]
         ended = await asyncio.gather(*(self._end(run, grace) for run in runs))
@@ -166,7 +167,7 @@ class Supervisor:
                 run.child.kill()
 
     async def close(self, flush_within: float) -> None:
-        """Kill all that is left, even in other sessions, and write all pending output."""
+        """Kill all processes that are left, even in other sessions, and write all pending output."""
         self.kill()
         await asyncio.gather(*(self._end(run, 0) for run in self._runs))
         await self._kill_strays()
@@ -197,7 +198,7 @@ class Supervisor:
             await run.output.detach(_DETACH)
             if last or run.is_ending:
                 return
-            if not ended:  # what is left of it may hold its ports
+            if not ended:  # its remaining processes may still use its ports
                 self._report_death(run, death, out_of_memory=describe_kill())
                 return
             log.info(
@@ -216,7 +217,7 @@ class Supervisor:
             self._on_output()
 
     async def _wait_for_death(self, run: _Run, child: Child) -> Death:
-        """Wait for the death of a child. Report before that when it serves."""
+        """Wait for the death of a child. Meanwhile, report when the child listens on all its ports."""
         stop = threading.Event()
         reporting = asyncio.ensure_future(self._report_serving(run, child, stop)) if run.process.ports else None
         death = await child.death()
@@ -237,7 +238,7 @@ class Supervisor:
             self._events(Died(run.process, death.code, death.at, tail, start_error, out_of_memory, recent))
 
     def _note_fork(self, pid: int) -> None:
-        """Let the guardian know of a child. Called in the thread that starts it."""
+        """Tell the guardian about a new child. Called in the thread that starts the child."""
         if self._guardian is not None:
             self._guardian.watch(pid)
 
@@ -247,7 +248,7 @@ class Supervisor:
 
     async def _end(self, run: _Run, grace: float) -> bool:
         run.is_ending = True
-        run.rest_grace = grace  # a wrapper such as `paddle` dies at once: its children get the whole grace
+        run.rest_grace = grace  # a wrapper such as `paddle` dies at once: give its children the whole grace
         return run.child is None or await run.child.end(grace)
 
     async def _close(self, run: _Run, flush_within: float) -> None:
@@ -257,7 +258,7 @@ class Supervisor:
         await run.output.close(flush_within)
 
     async def _kill_strays(self) -> None:
-        """Kill the descendants of the children outside of their groups, and orphans."""
+        """Kill orphans, and all descendants of the children that have left the children's process groups."""
         killed: set[int] = set()
         strays: set[int] = set()
 
@@ -279,7 +280,7 @@ class Supervisor:
 
 
 def _kill_strays(tag: str) -> set[int]:
-    """Send SIGKILL to all live strays. Return them."""
+    """Send SIGKILL to all live strays. Return their pids."""
     processes = all_processes()
     me = os.getpid()
     orphans = {pid for pid, entry in processes.items() if entry.parent == me and not is_own_child(pid)}
@@ -288,7 +289,7 @@ def _kill_strays(tag: str) -> set[int]:
 
 
 def _kill(pid: int) -> bool:
-    """Kill a process that was seen a moment ago, so its number cannot be reused yet. Return whether it was alive."""
+    """Kill a process, and return whether it was alive. It was seen a moment ago, so its pid is not reused yet."""
     entry = read_entry(pid)
     if entry is None or entry.is_dead:
         return False

@@ -1,8 +1,9 @@
-"""Each Python below a launcher with LAUNCHER_STALL_TIMEOUT imports this. A signal then makes it write its stacks.
+"""Make this Python process write its stacks when it gets a signal.
 
-The handler is in C and needs no lock of Python, so it works while the program hangs in C code. It writes to a memory
-file. The launcher finds this file among the open files of the process; its name contains the number of the signal.
-This must also run without an error in Python 2, which Paddle v0 embeds. There it does nothing.
+Each Python process below a launcher with LAUNCHER_STALL_TIMEOUT imports this module. The handler is written in C and
+does not need the GIL, so it works while the program hangs in C code. It writes to a memory file, which the launcher
+finds among the open files of the process. The file's name contains the number of the signal.
+This module must also run without an error in Python 2, which Paddle v0 embeds. There it does nothing.
 """
 
 import os
@@ -18,13 +19,13 @@ try:
         name = "launcher-stacks-%d" % SIGNAL  # noqa: UP031
         if hasattr(os, "memfd_create"):
             memory = os.memfd_create(name)
-        else:  # this Python was built with an older libc, as that of conda
+        else:  # this Python was built with an older libc, like conda's Python
             import ctypes
 
             memory = ctypes.CDLL(None).memfd_create(name.encode(), 1)
         if memory >= 0:
             faulthandler.register(SIGNAL, memory, all_threads=True)
-except Exception:  # the program must not notice; the evidence then says that there are no stacks
+except Exception:  # errors must not disturb the program; the evidence then says that there are no stacks
     pass
 
 # The image or the user may have a module of this name, too: import it now, as Python would have done.
