@@ -1,8 +1,9 @@
 """Copy folders of the volume to their destinations. Runs in the child `stage_child`.
 
-A destination that does not exist is copied to a temporary folder and renamed. In an existing one (the work directory, a
-mount, or a data folder of the image) each file is copied to a temporary file and renamed. Other files there are kept.
-Files of an earlier start are removed if the source has no such file, and reused if size and time are the same.
+If a destination does not exist, its source is copied to a temporary folder, which is renamed. If it exists (the work
+directory, a mount, or a data folder of the image), each file is copied to a temporary file, which is renamed. Files
+that staging has not copied are kept. Files that an earlier start has copied are removed if the source no longer has
+them, and reused if their size and time have not changed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class _PlannedCopy:
-    """A `Copy` of the request, with what there is to do for it."""
+    """A `Copy` of the request, with the files and links that must be copied."""
 
     def __init__(self, source: str, destination: str, what: str, job: str, trainers: int | None) -> None:
         self.source = source
@@ -35,8 +36,8 @@ class _PlannedCopy:
         self.job = job
         self.trainers = trainers
         self.tree = Tree(os.fsencode(source))
-        self.path = b""  # the destination with all links resolved, once it is known
-        self.is_new = False  # the destination does not exist yet
+        self.path = b""  # the destination with all links resolved, once the source was checked
+        self.is_new = False  # whether the destination does not exist yet
         self.files: list[File] = []
         self.links: list[Link] = []
 
@@ -58,7 +59,7 @@ class Copier:
         self._progress = Progress()
 
     def run(self) -> None:
-        """Copy what is missing or has changed. Raises Failure."""
+        """Copy all files and links that are missing or have changed. Raises Failure."""
         for copy in self._copies:
             self._check_source(copy)
         self._pool.call(files.make_with_parents, os.fsencode(os.path.dirname(self._record_path)))
@@ -123,7 +124,7 @@ class Copier:
             raise Failure(Exit.CONFIG, f"{text}: set LAUNCHER_WORKDIR to a folder outside of the job's folder")
 
     def _plan(self, copy: _PlannedCopy, record: StageRecord) -> space.Need:
-        """Find what to copy. Return the space that this needs."""
+        """Find which files and links must be copied. Return the space that they need."""
         kind = self._pool.call(inspection.kind_of, copy.path)
         if kind == "something else":
             raise Failure(Exit.CANNOT_WRITE, f"{printable(copy.destination)} is not a folder: remove it or rename it")
@@ -142,7 +143,7 @@ class Copier:
         return space.Need(copy.what, copy.path, copy.files, inodes, freed)
 
     def _update(self, copy: _PlannedCopy, record: StageRecord) -> None:
-        """Bring a destination up to date, and its record."""
+        """Make a destination equal to its source, and update the record."""
         wanted, ours = copy.tree.names(), record.names(copy.destination)
         if copy.has_nothing_to_copy() and wanted == ours and record.is_complete(copy.destination):
             total = format_size(copy.tree.size())
@@ -175,7 +176,11 @@ class Copier:
 
 
 def _advice(copy: _PlannedCopy, above: str, found: list[bytes]) -> str:
-    """Return what to do about a missing or empty source. `above` is the nearest folder above it, `found` its names."""
+    """Return advice for a missing or empty source.
+
+    above: the nearest parent folder of the source that exists
+    found: the names in the folder `above`
+    """
     job = os.path.normpath(copy.job)
     if os.path.commonpath([job, above]) != job:
         return "check JOB_PATH and JOB_NAME, and that the volume is mounted there"

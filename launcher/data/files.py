@@ -1,4 +1,4 @@
-"""Create, copy and remove files, folders and links. Workers call these functions, since each of them may block.
+"""Create, copy and remove files, folders and links. The pool's workers call these functions, since they may block.
 
 Paths are bytes, since names on a volume need not be UTF-8. Arguments and results are of types that `marshal` knows.
 """
@@ -25,7 +25,7 @@ _BUFFER = 1024 * 1024
 
 
 def make_with_parents(path: bytes) -> None:
-    """Make a folder and its missing parents. Succeeds if it exists."""
+    """Make a folder and its missing parents. Do nothing if the folder exists."""
     try:
         os.makedirs(path, 0o777, exist_ok=True)
     except OSError as error:
@@ -33,7 +33,7 @@ def make_with_parents(path: bytes) -> None:
 
 
 def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
-    """Make the folders that do not exist. Return the paths of the new ones."""
+    """Make those of the folders that do not exist yet. Return their paths."""
     made = []
     for path in paths:
         absolute = _below(root, path)
@@ -47,7 +47,7 @@ def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
 
 
 def set_folder_attributes(root: bytes, folders: list[tuple[bytes, int, int]]) -> None:
-    """Set mode and time of folders. Call it last: each new entry changes the time of its folder."""
+    """Set mode and time of folders. Call this last: each new entry changes the time of its folder."""
     for path, mode, mtime in folders:
         absolute = _below(root, path)
         try:
@@ -58,7 +58,7 @@ def set_folder_attributes(root: bytes, folders: list[tuple[bytes, int, int]]) ->
 
 
 def make_links(root: bytes, links: list[tuple[int, Link]]) -> None:
-    """Make symbolic links. Each replaces a file or link of its name."""
+    """Make symbolic links. A link replaces a file or link that has the same path."""
     for number, (path, target) in links:
         absolute = _below(root, path)
         temporary = _temporary_path(root, number, path, False)
@@ -70,7 +70,7 @@ def make_links(root: bytes, links: list[tuple[int, Link]]) -> None:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a small file atomically. Not synced: that would wait until the disk has taken all copied data."""
+    """Write a small file atomically. Do not sync it: that would wait until all copied data is on the disk."""
     temporary = f"{path}.new"
     try:
         with open(temporary, "wb") as file:
@@ -107,29 +107,29 @@ def sync(path: bytes) -> None:
 def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], new_root: bool) -> None:
     """Copy files below `source` to the same paths below `root`.
 
-    With `new_root` no other process uses `root` yet, and files are written in place. Otherwise each file is first
-    written to a temporary file in the same folder, whose name contains the file's number, and renamed at the end.
+    With `new_root` no other process uses `root` yet, so files are written in place. Without it, each file is written
+    to a temporary file in the same folder and then renamed. The temporary name contains the file's number.
     """
     for number, file in files:
         _copy(source, root, number, file, 0, file[2], new_root, last=True)
 
 
 def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, new_root: bool) -> int:
-    """Copy one range of a large file. Return the file's number. Call `finish_file` after all ranges."""
+    """Copy one range of a large file. Return the file's number. Call `finish_file` once all ranges are copied."""
     _copy(source, root, number, file, start, length, new_root, last=False)
     return number
 
 
 def finish_file(source: bytes, root: bytes, number: int, file: File, new_root: bool) -> None:
-    """Set the time and the name of a file that was copied by ranges. Raises Failure if its source has changed."""
+    """Set the time and the name of a file that was copied in ranges. Raises Failure if its source has changed."""
     _copy(source, root, number, file, 0, 0, new_root, last=True)
 
 
 def copy_bytes(source: int, target: int, start: int, length: int, at: int) -> int:
     """Copy `length` bytes at offset `start` of one open file to offset `at` of another. Return how many were copied.
 
-    The kernel copies where both file systems allow it. File systems refuse that with many different errors, or by
-    copying 0 bytes. So each problem leads to the next method, and only reading and writing raises OSError.
+    The kernel copies the bytes where both file systems allow this. If they do not, there are many different errors,
+    or 0 bytes are copied. So after any problem the next method is tried. Only the last method raises OSError.
     """
     done = 0
     if length > _SMALL:
@@ -155,7 +155,7 @@ def _copy(
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if length == full else 0)
     origin, target, written = _below(source, path), _below(root, path), _temporary_path(root, number, path, new_root)
     try:
-        reading = os.open(origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not block if it is a FIFO by now
+        reading = os.open(origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not block if it has become a FIFO
     except OSError as error:
         raise cannot_read(origin, error) from error
     try:
@@ -167,10 +167,10 @@ def _copy(
                 raise _changed(origin)
             if last:
                 if length < full:
-                    os.ftruncate(writing, full)  # an earlier run may have left a longer file
+                    os.ftruncate(writing, full)  # a killed run may have left a longer file
                 os.utime(writing, ns=(mtime, mtime))
         finally:
-            os.close(writing)  # a network file system may report only here that it is full
+            os.close(writing)  # a network file system may report a full disk only here
         if last and not new_root:
             os.rename(written, target)
     except OSError as error:
@@ -203,7 +203,7 @@ def _read_and_write(source: int, target: int, start: int, at: int, length: int) 
 
 
 def _copy_failed(origin: bytes, target: bytes, error: OSError) -> Failure:
-    """Explain an error that either of the two files may have caused."""
+    """Return the failure for an error that may come from reading `origin` or from writing `target`."""
     refused = cannot_write(target, error)
     if refused.code == Exit.CANNOT_WRITE or error.filename is not None:
         return refused
@@ -224,7 +224,7 @@ def _changed(origin: bytes) -> Failure:
 
 
 def remove_files(root: bytes, paths: list[bytes]) -> None:
-    """Remove files and links. Missing ones are ignored."""
+    """Remove files and links. Ignore paths that do not exist."""
     for path in paths:
         absolute = os.path.join(root, path)
         try:
@@ -236,7 +236,7 @@ def remove_files(root: bytes, paths: list[bytes]) -> None:
 
 
 def remove_empty_folders(root: bytes, paths: list[bytes]) -> None:
-    """Remove those of the folders that are empty."""
+    """Remove all empty folders among these folders."""
     for path in paths:
         absolute = os.path.join(root, path)
         try:
@@ -247,7 +247,7 @@ def remove_empty_folders(root: bytes, paths: list[bytes]) -> None:
 
 
 def remove_leftovers(root: bytes, folders: list[bytes]) -> None:
-    """Remove the temporary files that a killed run has left in these folders."""
+    """Remove the temporary files that a killed run has left directly in these folders."""
     for path in folders:
         absolute = os.path.join(root, path)
         try:

@@ -1,4 +1,4 @@
-"""Read what folders contain, and how much space a file system has. Workers call these functions, since each may block.
+"""Read what folders contain and how much space is free. The pool's workers call these functions, since they may block.
 
 Paths are bytes, since names on a volume need not be UTF-8. Arguments and results are of types that `marshal` knows.
 """
@@ -15,8 +15,8 @@ File = tuple[bytes, int, int, int, int, int]  # path, start and length of the ra
 Link = tuple[bytes, bytes]  # path, target
 Folder = tuple[bytes, int, int, list[bytes], list[bytes]]  # path, mode, mtime, the folders in it, all other entries
 Entry = tuple[bytes, str, int, int, int, bytes]  # path, kind, size, mtime, mode, target of a link
-Differences = tuple[list[File], list[Link], int, int]  # what to copy; number and bytes of the files that it replaces
-FreeSpace = tuple[int, int, int, int, bytes]  # device, block size, free bytes, free inodes or -1, the folder asked
+Differences = tuple[list[File], list[Link], int, int]  # what to copy; number and bytes of the files that are replaced
+FreeSpace = tuple[int, int, int, int, bytes]  # device, block size, free bytes, free inodes or -1, the existing folder
 
 
 def resolve(path: bytes) -> bytes:
@@ -36,7 +36,7 @@ def kind_of(path: bytes) -> str:
 
 
 def nearest_folder(path: bytes) -> tuple[bytes, list[bytes]]:
-    """Return the nearest parent that exists, and the names in it. If the path ends with a slash, it may be itself."""
+    """Return the nearest parent folder that exists, and the names in it. For "a/b/" the first candidate is "a/b"."""
     while True:
         path = os.path.dirname(path) or b"/"
         try:
@@ -48,7 +48,7 @@ def nearest_folder(path: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def list_names(path: str) -> list[str]:
-    """Return the names in a folder; none if there is no folder."""
+    """Return the names in a folder, or an empty list if the folder does not exist."""
     try:
         return os.listdir(path)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def list_names(path: str) -> list[str]:
 
 
 def read_file(path: str) -> bytes:
-    """Return the content of a small file; b"" if there is none."""
+    """Return the content of a small file, or b"" if the file does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -69,7 +69,7 @@ def read_file(path: str) -> bytes:
 
 
 def scan_folder(root: bytes, path: bytes) -> Folder:
-    """Return a folder below `root` with the paths of its entries."""
+    """Read the folder at `path` below `root`: its mode, its time, and the paths of its entries, relative to `root`."""
     folders: list[bytes] = []
     others: list[bytes] = []
     absolute = os.path.join(root, path)
@@ -84,10 +84,10 @@ def scan_folder(root: bytes, path: bytes) -> Folder:
 
 
 def examine(root: bytes, paths: list[bytes]) -> list[Entry]:
-    """Return how each path is to be copied.
+    """Return how to copy each path.
 
-    A link to a path inside `root` is copied as a link. A link to a file outside is copied as that file. A link to a
-    folder outside is copied as a link to the folder's absolute path.
+    Copy a link to a path inside of `root` as a link, a link to a file outside of `root` as that file, and a link to a
+    folder outside of `root` as a link to the folder's absolute path.
     """
     return [_examine(root, path) for path in paths]
 
@@ -126,7 +126,7 @@ def _examine_link(root: bytes, path: bytes, attributes: os.stat_result) -> Entry
 def find_differences(root: bytes, files: list[File], links: list[Link], ours: bool) -> Differences:
     """Return which of these files and links must be copied to `root`.
 
-    With `ours` an earlier run copied these files: those that still have the same size and time are skipped.
+    `ours`: an earlier run has copied these files. Then files with the same size and time are skipped.
     """
     replaced = freed = 0
     different = []
@@ -163,7 +163,7 @@ def _target(path: bytes) -> bytes | None:
 
 
 def free_space(path: bytes) -> FreeSpace:
-    """Return the free space of the file system that will hold the path. Some file systems do not limit inodes: -1."""
+    """Return the free space of the file system of a path, which need not exist. Without a limit of inodes: -1."""
     while not os.path.isdir(path):
         path = os.path.dirname(path.rstrip(b"/")) or b"/"
     try:

@@ -1,4 +1,4 @@
-"""Where to cut a text file into parts of whole lines. Workers call this, since reading may block."""
+"""Find where to cut a text file into parts of whole lines. The pool's workers do this, since reading may block."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _WINDOW = 1024 * 1024
 
 
 def find_line_bounds(path: bytes, count: int) -> list[int]:
-    """Return the count + 1 offsets that cut a file into `count` parts of whole lines and about equal size.
+    """Return count + 1 offsets that cut a file into `count` parts of whole lines and of about equal size.
 
-    Returns fewer offsets if the file has fewer lines. Reads only near each cut, one buffer at a time.
+    Return fewer offsets if the file has fewer than `count` lines. Read the file only near each cut.
     """
     try:
         with open(path, "rb", buffering=0) as file:
@@ -21,7 +21,9 @@ def find_line_bounds(path: bytes, count: int) -> list[int]:
             for part in range(1, count):
                 bounds.append(_next_line(file.fileno(), max(size * part // count, bounds[-1] + 1), size))
             bounds.append(size)
-            for part in range(count - 1, 0, -1):  # after a long line at the end, earlier parts must give up lines
+            for part in range(
+                count - 1, 0, -1
+            ):  # if the last line is long, earlier parts must pass lines to later ones
                 if bounds[part] >= bounds[part + 1]:
                     bounds[part] = _previous_line(file.fileno(), bounds[part + 1])
     except OSError as error:
@@ -30,7 +32,7 @@ def find_line_bounds(path: bytes, count: int) -> list[int]:
 
 
 def _next_line(fd: int, position: int, size: int) -> int:
-    """Return the first offset at or after `position` where a line begins, or the file's size."""
+    """Return the first offset at or after `position` at which a line begins, or `size` if there is none."""
     position -= 1
     while position < size:
         data = os.pread(fd, _WINDOW, position)
@@ -44,7 +46,7 @@ def _next_line(fd: int, position: int, size: int) -> int:
 
 
 def _previous_line(fd: int, position: int) -> int:
-    """Return the last offset before `position` where a line begins."""
+    """Return the last offset before `position` at which a line begins."""
     end = position - 1
     while end > 0:
         start = max(0, end - _WINDOW)

@@ -1,6 +1,7 @@
-"""A lock on a folder, for processes of any pod. It needs no file locks, which many volumes do not have.
+"""A lock on a folder, for processes in any pod. It does not use file locks, which many volumes do not support.
 
-The lock is a file with its holder's token. The holder touches it every 2 s. A lock that is not touched is stale.
+The lock is a file that contains the token of its holder. The holder touches the file every 2 s. If the file is not
+touched for 10 s, the lock is stale.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Lock:
             os.unlink(self._path)
 
     def renew(self) -> None:
-        """Touch the lock if a touch is due. Raises Failure if another process has taken it."""
+        """Touch the lock file if a touch is due. Raises Failure if another process has taken the lock."""
         if time.monotonic() < self._next_touch:
             return
         if read_file(self._path) != self._token:
@@ -75,7 +76,7 @@ def _name(token: bytes) -> str:
 
 
 def _claim(path: str, token: bytes) -> tuple[bytes, int]:
-    """Create the file unless it exists. Return the token in it, and when it was last touched."""
+    """Create the file unless it exists. Return the token in the file, and when the file was last touched."""
     make_folder(os.path.dirname(path))
     holder = create_once(path, token)
     try:
@@ -88,7 +89,7 @@ def _claim(path: str, token: bytes) -> tuple[bytes, int]:
 
 
 def _touch(path: str) -> None:
-    """Set the file's time to now, by the clock of the volume's server."""
+    """Set the file's time to the current time of the volume's server."""
     try:
         os.utime(path)
     except OSError as error:
@@ -96,7 +97,7 @@ def _touch(path: str) -> None:
 
 
 def _remove_stale(path: str, token: bytes) -> bool:
-    """Remove the file if it still has this token. Return False if another process has it by now."""
+    """Remove the file if it still contains this token. Return False if another process has taken the lock."""
     aside = f"{path}.{os.urandom(8).hex()}"
     try:
         os.rename(path, aside)
@@ -106,6 +107,6 @@ def _remove_stale(path: str, token: bytes) -> bool:
         raise cannot_write(path, error) from error
     is_stale = read_file(aside) == token
     if not is_stale:
-        create_once(path, read_file(aside))  # the lock of a faster process: put it back
+        create_once(path, read_file(aside))  # another process was faster and has the lock: put its file back
     os.unlink(aside)
     return is_stale

@@ -1,4 +1,4 @@
-"""Which mounts of a container are volumes, read from the text of /proc/self/mountinfo."""
+"""Find which mounts of a container are volumes, from the text of /proc/self/mountinfo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EMPTY_DIR = "/kubernetes.io~empty-dir/"
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount: its mount point, its type, and the folder of the file system that is mounted."""
+    """One mount: its mount point, the type of its file system, and the folder of this file system that is mounted."""
 
     point: str
     type: str
@@ -26,7 +26,7 @@ class Mount:
 
 
 def parse(mountinfo: str) -> list[Mount]:
-    """Return the mounts in the order in which they were made."""
+    """Return the mounts in the order in which they were mounted."""
     mounts = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -36,9 +36,9 @@ def parse(mountinfo: str) -> list[Mount]:
 
 
 def ephemeral_storage(mounts: Sequence[Mount], path: str, in_container: bool) -> str:
-    """Describe the storage below an absolute path if its data is lost with the pod. Return "" if the data is kept.
+    """Describe the storage of an absolute path if its data is lost with the pod. Return "" if the data is kept.
 
-    A root of layers also shows that this is a container.
+    If the root file system is an overlay, this is a container, whatever `in_container` says.
     """
     if not in_container and _mount_of(mounts, "/").type not in _CONTAINER_ROOTS:
         return ""
@@ -65,7 +65,7 @@ def describe_volumes(mounts: Sequence[Mount]) -> list[str]:
 
 
 def _mount_of(mounts: Sequence[Mount], path: str) -> Mount:
-    """Return the mount with the longest mount point above the path. Of several on one point the last one counts."""
+    """Return the mount that contains the path. If there are several mounts on one mount point, the last one counts."""
     longest = Mount("/", "", "/")
     for mount in mounts:
         if (path + "/").startswith(mount.point.rstrip("/") + "/") and len(mount.point) >= len(longest.point):

@@ -1,8 +1,8 @@
 """Forked workers for file operations that may block. The process that holds the pool only distributes tasks.
 
-A task is a function of an imported module with its arguments. At first there are few workers. More are started while
-the workers mostly wait, as on a network volume with a round trip per operation. On a local disk, where they compete
-for the processors, no more are started.
+A task is a function of an imported module with its arguments. At first there are few workers. More workers are started
+while the workers mostly wait, for example on a network volume with a round trip per operation. On a local disk the
+workers compete for the processors, so no more workers are started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ T = TypeVar("T")
 Task = tuple[Any, ...]
 
 MAX_WORKERS = progress.SLOTS  # enough to hide a volume's latency, few enough that N pods do not overload it
-_WAITING = 0.25  # a worker that computes, or waits for a processor, for less of its time waits for the file system
+_WAITING = (
+    0.25  # a worker mostly waits if it is busy (computes, or waits for a processor) for less than this share of time
+)
 _TICK = 1.0  # seconds between calls of `on_tick`
 _CLOSE_TIMEOUT = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -35,20 +37,21 @@ _LENGTH = struct.Struct("!I")
 
 
 class Pool:
-    """A context manager. Calls `on_tick` about every second while tasks run.
+    """A context manager that forks workers, runs tasks in them, and kills them at its end.
 
-    `output` is the writing end of a pipe. When its reader closes it, this process exits: the result is not needed.
+    `on_tick` is called about every second while tasks run. `output` is the writing end of a pipe. If its reader closes
+    the pipe, this process exits, since the reader no longer needs the result.
     """
 
     def __init__(self, output: int | None = None) -> None:
         self.on_tick: Callable[[], None] = lambda: None
         self._next_tick = time.monotonic() + _TICK
         self._output = output
-        self._workers: dict[int, _Worker] = {}  # by the descriptor of their results
+        self._workers: dict[int, _Worker] = {}  # by the descriptor of the pipe with their results
         self._idle: list[_Worker] = []
         self._min_workers = max(2, len(os.sched_getaffinity(0)))
-        self.last_task_waited = False  # whether it mostly waited for the file system
-        self._wall = self._busy = 0.0  # seconds of the tasks since the last worker was started
+        self.last_task_waited = False  # whether the last finished task mostly waited for the file system
+        self._wall = self._busy = 0.0  # seconds of all tasks since the last start of a worker
         self._copied_before = progress.copied_bytes()
         self._poll = select.poll()
         if output is not None:
@@ -61,7 +64,7 @@ class Pool:
         self.close()
 
     def run(self, tasks: Iterable[Task], on_result: Callable[[Any], Iterable[Task]] = lambda _: ()) -> None:
-        """Run all tasks, and those that `on_result` returns for each result. Raises the first Failure of a task."""
+        """Run all tasks, and the tasks that `on_result` returns for each result. Raises the first Failure of a task."""
         queue = deque(tasks)
         while queue or len(self._idle) < len(self._workers):
             while queue and (worker := self._free_worker()):
@@ -86,7 +89,7 @@ class Pool:
         return progress.copied_bytes() - self._copied_before
 
     def close(self) -> None:
-        """Kill the workers. One that waits for a stalled volume ends when the volume answers."""
+        """Kill the workers. A worker that is blocked on a stalled volume ends once the volume answers."""
         for worker in self._workers.values():
             os.kill(worker.pid, signal.SIGKILL)
             self._poll.unregister(worker.results)
@@ -100,12 +103,12 @@ class Pool:
         self._idle.clear()
 
     def _free_worker(self) -> _Worker | None:
-        """Return an idle worker or a new one, or None if there are enough."""
+        """Return an idle worker, or start one. Return None if all are busy and there are enough."""
         if self._idle:
             return self._idle.pop()
         count = len(self._workers)
         if count < self._min_workers or (count < MAX_WORKERS and self._busy < _WAITING * self._wall):
-            self._busy = self._wall = 0.0  # start the next one only after another result
+            self._busy = self._wall = 0.0  # start the next worker only after another result
             return self._fork()
         return None
 
@@ -156,7 +159,7 @@ class Pool:
         return worker
 
     def _serve(self, tasks: int, results: int, slot: int, parent: int) -> NoReturn:
-        """Run a worker. It keeps no output of its parent open, and does not outlive its parent."""
+        """Run a worker, in the forked process. It does not keep its parent's output open, and ends with its parent."""
         try:
             _end_with_parent(parent)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -181,7 +184,7 @@ class _Worker:
 
 
 def batches(items: Sequence[T], size: Callable[[T], int] = lambda _: 0) -> Iterator[list[T]]:
-    """Cut items into batches: small enough to keep all workers busy, large enough that their number costs little."""
+    """Divide items into batches: small enough to keep all workers busy, large enough to cost few messages."""
     limit = max(1, min(64, len(items) // (4 * MAX_WORKERS)))
     batch: list[T] = []
     weight = 0
@@ -207,12 +210,12 @@ def _run_task(task: tuple[Any, ...]) -> tuple[Any, tuple[int, str] | None, float
 
 
 def _busy_seconds() -> float:
-    """Return for how long this process has computed or waited for a processor, so not for a file system."""
+    """Return how long this process has computed or waited for a processor. The rest is waiting for file systems."""
     try:
         with open("/proc/self/schedstat", "rb") as file:
             queued = int(file.read().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
-        queued = 0.0  # this kernel does not count it
+        queued = 0.0  # this kernel does not measure the waits for a processor
     return time.process_time() + queued
 
 
@@ -223,7 +226,7 @@ def _send(pipe: int, message: Any) -> None:
         while rest:
             rest = rest[os.write(pipe, rest) :]
     except BrokenPipeError:
-        pass  # the other process is dead: the next read shows that
+        pass  # the other process is dead: the next read from it returns nothing
 
 
 def _receive(pipe: int) -> Any:
@@ -243,7 +246,7 @@ def _read_exactly(pipe: int, count: int) -> bytes | None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Get SIGKILL when the parent dies, even if it is already dead."""
+    """Let the kernel kill this process when its parent dies. Exit now if the parent is already dead."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

@@ -1,6 +1,6 @@
-"""The progress of a copy: bytes counted by all workers, and log messages with names, sizes and rates.
+"""The progress of a copy: the bytes that all workers have copied, and log messages with names, sizes and rates.
 
-The counts are in memory that the workers share with the process that forked them. So reading them never waits.
+The counts are in memory that the workers share with the process that forked them, so reading the counts never blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIRST, _INTERVAL = 2.0, 10.0  # seconds until the first message, and between la
 
 
 def use_slot(slot: int) -> None:
-    """Count in this slot from now on. Each live worker must have its own."""
+    """Count the bytes of this worker in this slot. Each live worker must have its own slot."""
     global _slot
     _slot = slot * _COUNT.size
 
@@ -40,7 +40,7 @@ def copied_bytes() -> int:
 
 
 def format_names(paths: Iterable[bytes], limit: int = 20) -> str:
-    """Return some of the names for a message, in natural order: 2 before 10."""
+    """Return the first `limit` names for a message, in natural order: 2 before 10."""
     ordered = sorted(paths, key=lambda name: (len(name), name) if name.isdigit() else (1 << 20, name))
     text = ", ".join(printable(name) for name in ordered[:limit])
     return text + (f" and {len(ordered) - limit} more" if len(ordered) > limit else "")
@@ -61,21 +61,21 @@ def format_files(count: int) -> str:
 
 
 class Progress:
-    """Logs the progress of one task: first after 2 s, then every 10 s. A short task logs nothing."""
+    """Log the progress of one task at a time: first after 2 s, then every 10 s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.begin("")
 
     def begin(self, task: str, total: int = 0) -> None:
-        """Begin another task, which `total` bytes belong to. Without a total, files are counted."""
+        """Begin another task: to copy `total` bytes, or if `total` is 0, to find files."""
         self._task, self._total = task, total
         self._logged_at = self._changed_at = self._began_at = self._clock()
         self._logged = 0
         self._due = self._began_at + _FIRST
 
     def update(self, done: int) -> None:
-        """Log the progress if a message is due. `done` counts bytes, or files without a total."""
+        """Log the progress if a message is due. `done` is a number of bytes, or of files if the task has no total."""
         now = self._clock()
         if now < self._due:
             return

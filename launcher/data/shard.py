@@ -27,7 +27,7 @@ def command(
     line_files: Sequence[str] | None,
     in_kubernetes: bool | None,
 ) -> None:
-    """Check the arguments and split. With `in_kubernetes` None, OUT_DIR may be any folder. Raises Failure."""
+    """Check the arguments, then split. If `in_kubernetes` is None, OUT_DIR may be any folder. Raises Failure."""
     problems = []
     if not out:
         problems.append("OUT_DIR (or --out): not set: expected the folder to write the shards to")
@@ -42,7 +42,7 @@ def command(
 
 
 def shard(data: str, config: str | None, out: str, count: int, *, line_files: Sequence[str] | None) -> None:
-    """Split a data set for `count` trainers, and copy the configuration. A second run changes nothing."""
+    """Split a data set for `count` trainers, and copy the configuration. The same call again changes nothing."""
     data, out = os.path.realpath(data), os.path.realpath(out)
     if (out + "/").startswith(data + "/"):
         raise Failure(
@@ -53,7 +53,7 @@ def shard(data: str, config: str | None, out: str, count: int, *, line_files: Se
 
 
 def refuse_ephemeral_storage(out: str, in_kubernetes: bool) -> None:
-    """Raise Failure if OUT_DIR is lost with the pod: nearly always the volume is mounted at another path."""
+    """Raise Failure if OUT_DIR would be lost with the pod. The usual cause: the volume is mounted at another path."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         mounted = mounts.parse(file.read())
     in_container = in_kubernetes or any(map(os.path.exists, ("/.dockerenv", "/run/.containerenv")))

@@ -1,4 +1,4 @@
-"""Check before a copy that the file systems have enough free space."""
+"""Check before copies that the file systems have enough free space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from launcher.errors import Exit, Failure
 
 
 class Need:
-    """What one copy needs below `path`: bytes for files, and inodes. `freed`: the bytes of files that it replaces."""
+    """The space that one copy needs below `path`: bytes for `files`, and inodes.
+
+    freed: the bytes of the files that this copy replaces
+    """
 
     def __init__(self, what: str, path: bytes, files: Sequence[File], inodes: int, freed: int = 0) -> None:
         self.what = what
@@ -24,7 +27,7 @@ class Need:
 
 
 def check(pool: Pool, needs: Iterable[Need]) -> None:
-    """Raise Failure (CANNOT_WRITE) if a file system lacks bytes or inodes for all copies that go to it."""
+    """Raise Failure (CANNOT_WRITE) if a file system has too few bytes or inodes for all copies to it together."""
     by_device: dict[int, list[Need]] = {}
     spaces: dict[int, tuple[int, int, int, bytes]] = {}
     for need in needs:
@@ -49,6 +52,9 @@ def _check(needs: list[Need], block: int, free: int, free_inodes: int, folder: b
 
 
 def _bytes(need: Need, block: int) -> int:
-    """Return the bytes in whole blocks. At least the largest file: it is complete before the old one is removed."""
+    """Return the needed bytes, in whole blocks.
+
+    At least the largest file must fit, since a new file is complete before it replaces the old one.
+    """
     sizes = [-(-file[2] // block) * block for file in need.files]
     return max(sum(sizes) - need.freed, max(sizes, default=0))

@@ -1,7 +1,7 @@
-"""Split a data set: one folder per trainer, with its share of the lines of some files and a copy of all others.
+"""Split a data set: one folder per trainer, with its share of the lines of some files and a copy of all other files.
 
 Each folder is made under a temporary name and renamed at the end, so a trainer sees the old folder or the new one.
-Each has a hidden file, its mark. A folder without the mark was made by another program and is never replaced.
+Each folder contains a hidden file, its mark. A folder without a mark was made by another program and is never replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MARK = ".paddle-launcher-shard.json"
 
 @dataclass
 class _Target:
-    """One folder to make: the folders and links of `tree`, and these files."""
+    """A folder to make at `path`: with the folders and links of `tree`, and with `files`."""
 
     what: str
     path: str
@@ -38,18 +38,18 @@ class _Target:
     files: list[File]
 
     def temporary_path(self, word: str) -> bytes:
-        """Return a hidden name in the same folder."""
+        """Return a hidden path beside this folder."""
         folder, name = os.path.split(os.fsencode(self.path))
         return os.path.join(folder, PART + word.encode() + b"-" + name)
 
     def mark(self) -> bytes:
-        """Return the content of the mark. It changes with everything that the folder is made from."""
+        """Return the content of the mark. It depends on all files, links and folders that the folder is made from."""
         digest = hashlib.sha256(repr((self.files, self.tree.links, self.tree.folders)).encode()).hexdigest()
         return json.dumps({"version": 1, "what": self.what, "of": digest}).encode()
 
 
 class Splitter:
-    """One run of the command, after its arguments were checked. Calls `renew_lock` while it works."""
+    """One run of the command with checked arguments. Calls `renew_lock` about every second."""
 
     def __init__(self, pool: Pool, out: str, renew_lock: Callable[[], None]) -> None:
         self._pool = pool
@@ -117,7 +117,7 @@ class Splitter:
             raise Failure(Exit.CONFIG, f"--config {printable(config)}: {name} is the name of another folder of the job")
         path = os.path.join(self._out, name)
         if os.path.realpath(path) == os.path.realpath(config):
-            return []  # it is already in its place
+            return []  # the configuration is already in its place
         scanned = self._scan("configuration", config)
         return [_Target("configuration", path, scanned, scanned.files)]
 
@@ -141,7 +141,7 @@ class Splitter:
         return bool(names) and MARK not in names
 
     def _is_current(self, target: _Target) -> bool:
-        """Return whether an earlier run has made exactly this folder, and it is unchanged."""
+        """Return whether an earlier run has made exactly this folder, and the folder has not changed."""
         if self._pool.call(inspection.read_file, os.path.join(target.path, MARK)) != target.mark():
             return False
         ours = {file[0] for file in target.files}
@@ -167,7 +167,7 @@ class Splitter:
             self._pool.call(files.sync, os.fsencode(self._out))
 
     def _publish(self, target: _Target) -> None:
-        """Replace the old folder by the new one."""
+        """Replace the old folder with the new one."""
         path = os.fsencode(target.path)
         if self._pool.call(inspection.kind_of, path):
             self._pool.call(files.rename, path, target.temporary_path("old"))
@@ -199,7 +199,7 @@ class Splitter:
 
 
 def _matching(data: Tree, patterns: Sequence[str]) -> list[File]:
-    """Return the files to split by lines. Raises Failure if a pattern, a path or with wildcards, matches no file."""
+    """Return the files to split by lines. A pattern is a path, maybe with wildcards. Raises Failure if none matches."""
     matching: dict[bytes, File] = {}
     for pattern in patterns:
         of_pattern = [file for file in data.files if fnmatchcase(os.fsdecode(file[0]), pattern)]

@@ -1,8 +1,8 @@
-"""The child process that stages. It reads a request as a line of JSON, and answers in lines of JSON.
+"""The child process of staging. It reads a request as one line of JSON, and answers in lines of JSON.
 
 Answers: {"say": text} any number of times, then {"complete": true} or {"failure": [exit code, message]}.
-Only its workers wait for volumes, so it can always end when the launcher closes the pipe. It forks, so it must have
-one thread only.
+Only the workers of this process wait for volumes. So it can always end when the launcher closes the pipe. It must have
+one thread only, since it forks.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from launcher.data.copier import Copier
 from launcher.data.pool import Pool
 from launcher.errors import Failure
 
-_CLEANING = 5  # seconds for removing incomplete copies; the next start removes the rest
+_CLEANING = 5  # seconds to remove incomplete copies; the next start removes those that are left
 
 
 def main() -> None:
-    """Do the copies of the request."""
+    """Do all copies of the request."""
     with shown_by(TextHandler(lambda text: _answer({"say": text}))), Pool(output=1) as pool:
         copier = Copier(read_request(), pool)
         try:

@@ -1,4 +1,4 @@
-"""The launcher's side of staging: the configuration and this rank's shard, copied by the child `stage_child`."""
+"""The launcher's side of staging. The child `stage_child` copies the configuration and this rank's shard."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RECORD = ".paddle-launcher-staged.json"
 
 @dataclass(frozen=True)
 class Copy:
-    """A folder to copy: the content of `source`, except what is hidden at its top, goes into `destination`.
+    """A folder to copy: the content of `source`, except hidden entries at its top level, goes into `destination`.
 
-    `job` is the job's folder on the volume, `trainers` the expected number of shards. Both are for messages only.
+    `job` is the job's folder on the volume, `trainers` is the expected number of shards. Both are for messages only.
     """
 
     source: str
@@ -30,14 +30,14 @@ class Copy:
 
 
 class Staging:
-    """The copies of one member, done in order by a helper. Always call `close`, at any time."""
+    """The copies of one member, done in order by a helper process. Always call `close`, even while `run` waits."""
 
     def __init__(self, copies: Sequence[Copy], workdir: str, env: Mapping[str, str]) -> None:
         request = {"copies": [asdict(copy) for copy in copies], "record": os.path.join(workdir, _RECORD)}
         self._helper = Helper("launcher.data.stage_child", request, env)
 
     async def run(self) -> None:
-        """Wait until all is copied. Raises Failure if something is missing or a copy fails."""
+        """Do all copies. Raises Failure if a source is missing or a copy fails."""
         complete, failure = False, None
         async for message in self._helper.messages():
             if "say" in message:
@@ -53,5 +53,5 @@ class Staging:
             raise Failure(Exit.IO_FAILED, f"the process that copies from the volume {how}")
 
     async def close(self) -> None:
-        """Kill the child and its workers. Returns even if the volume is stalled."""
+        """Kill the child and its workers. Return even if the volume is stalled."""
         await self._helper.close()

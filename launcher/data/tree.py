@@ -1,4 +1,4 @@
-"""Whole folders: find what is in one, copy it, remove it. The pool's workers do the tasks."""
+"""Scan, compare, copy and remove whole folders. The pool's workers do the tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.data import files, inspection
 from launcher.data.inspection import Differences, Entry, File, Folder, Link
 from launcher.data.pool import Pool, Task, batches
 
-_RANGE = 64 * 1024 * 1024  # larger files are copied by ranges
+_RANGE = 64 * 1024 * 1024  # files larger than two ranges are copied in ranges
 
 
 class Tree:
@@ -17,7 +17,7 @@ class Tree:
 
     def __init__(self, root: bytes) -> None:
         self.root = root
-        self.folders: dict[bytes, tuple[int, int]] = {}  # mode and mtime; those of root itself at b""
+        self.folders: dict[bytes, tuple[int, int]] = {}  # mode and mtime; the path of the root itself is b""
         self.files: list[File] = []
         self.links: list[Link] = []
         self.special: list[bytes] = []  # neither file, folder nor link: not copied
@@ -29,13 +29,13 @@ class Tree:
         return sum(file[2] for file in self.files)
 
     def names(self) -> set[bytes]:
-        """Return the paths of all that a copy makes. Those of folders end with a slash."""
+        """Return the paths of all folders, files and links that a copy makes. The paths of folders end with a slash."""
         folders = {path + b"/" for path in self.folders if path}
         return folders | {file[0] for file in self.files} | {link[0] for link in self.links}
 
 
 def scan(pool: Pool, tree: Tree) -> None:
-    """Find all content of the tree's root, except what is hidden at its top, such as .snapshot and .git."""
+    """Fill the tree with the content of its root, except hidden entries at its top level (.snapshot, .git)."""
 
     def add_folder(folder: Folder) -> Iterator[Task]:
         path, mode, mtime, folders, others = folder
@@ -77,7 +77,10 @@ def _add_entry(tree: Tree, entry: Entry) -> None:
 def compare(
     pool: Pool, wanted: Sequence[File], wanted_links: Sequence[Link], root: bytes, ours: Container[bytes]
 ) -> Differences:
-    """Return which of these files and links must be copied to `root`. `ours`: the paths that an earlier run copied."""
+    """Return which of these files and links must be copied to `root`.
+
+    ours: the paths that an earlier run copied
+    """
     different: list[File] = []
     different_links: list[Link] = []
     replaced = freed = 0
@@ -98,9 +101,10 @@ def compare(
 
 
 def copy(pool: Pool, tree: Tree, wanted: list[File], links: list[Link], root: bytes, new_root: bool) -> None:
-    """Make all folders of the tree below `root`, and copy these of its files and links.
+    """Make all folders of the tree below `root`, and copy the files `wanted` and the links `links` of the tree.
 
-    With `new_root` only this copy uses `root`, which is renamed when complete. Otherwise each file is renamed.
+    With `new_root` no other process uses `root` yet, so files are written in place. Without it, each file is written
+    to a temporary file, which is renamed.
     """
     made = {b""} if new_root else set()
 
@@ -116,9 +120,9 @@ def copy(pool: Pool, tree: Tree, wanted: list[File], links: list[Link], root: by
     ranges = {number: _ranges(tree, root, number, file, new_root) for number, file in large}
 
     def next_ranges(number: int | None) -> Iterable[Task]:
-        """Return the next range of the same file, or the next two if copying mostly waits for the file system.
+        """Return the next range of the same file, or the next two if the last task mostly waited for the file system.
 
-        Several writers of one file are slower than one on a local disk, and faster on a network volume.
+        On a local disk one writer of a file is faster than several writers. On a network volume several are faster.
         """
         return () if number is None else islice(ranges[number], 1 + pool.last_task_waited)
 
@@ -137,7 +141,7 @@ def _ranges(tree: Tree, root: bytes, number: int, file: File, new_root: bool) ->
 
 
 def remove_names(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
-    """Remove these paths below `root`. Folders, whose names end with a slash, are removed only if they are empty."""
+    """Remove these paths below `root`. Paths that end with a slash are folders, and are removed only if empty."""
     names = list(names)
     pool.run([(files.remove_files, root, batch) for batch in batches([n for n in names if not n.endswith(b"/")])])
     for level in reversed(list(_levels(n[:-1] for n in names if n.endswith(b"/")))):
@@ -145,7 +149,7 @@ def remove_names(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
 
 
 def remove_folder(pool: Pool, root: bytes) -> None:
-    """Remove a folder with all its content, hidden files included. Does nothing if there is no folder."""
+    """Remove a folder with all its content, hidden files included. Do nothing if the folder does not exist."""
     if not pool.call(inspection.kind_of, root):
         return
     names: list[bytes] = [b"/"]
@@ -161,7 +165,7 @@ def remove_folder(pool: Pool, root: bytes) -> None:
 
 
 def _levels(folders: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Group folders by depth, top first. Those of one level can be made at the same time."""
+    """Group folders by depth, the top level first. The folders of one level can be made at the same time."""
     by_depth: dict[int, list[bytes]] = {}
     for path in folders:
         by_depth.setdefault(path.count(b"/") + bool(path), []).append(path)
