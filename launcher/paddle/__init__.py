@@ -1,4 +1,4 @@
-"""Paddle's flags and variables: which processes a member runs. Another flavour of Paddle is one file and one line."""
+"""Plan which processes a member runs, with Paddle's flags and variables. Each flavour of Paddle is one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ __all__ = [
 
 
 def mode(config: JobConfig, command: Sequence[str]) -> str:
-    """Return v0, ps, collective or single: LAUNCHER_MODE, or what the command and LAUNCHER_PSERVERS imply."""
+    """Return the mode: v0, ps, collective or single.
+
+    It is LAUNCHER_MODE if set, else it follows from the command, LAUNCHER_PSERVERS and the number of trainers.
+    Raises Failure if they contradict each other.
+    """
     requested = config.mode
     if not command and config.role != BOTH:
         raise Failure(
@@ -65,15 +69,17 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
 
 
 def programs(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the programs that the plan starts and that must be installed. Checked before all else."""
+    """Return the programs that the plan starts and that must be installed in the image."""
     if not command:
         return v0.PROGRAMS
-    is_relative = "/" in command[0] and not command[0].startswith("/")  # may not be copied to the work directory yet
+    is_relative = "/" in command[0] and not command[0].startswith(
+        "/"
+    )  # staging may not have copied it to the work directory yet
     return () if is_relative else (command[0],)
 
 
 def warnings(flags: Sequence[str], command: Sequence[str]) -> list[str]:
-    """Return warnings about a valid plan."""
+    """Return warnings about flags that are valid but may not work as expected."""
     return [] if command else v0.warnings(flags)
 
 
@@ -85,7 +91,7 @@ def plan(
     rank: int | None,
     start: Start = FIRST,
 ) -> Plan:
-    """Return the plan of one member. Without a roster it has placeholders for all that depends on the peers."""
+    """Return the plan of one member. Without a roster, values that depend on the peers are placeholders."""
     flavour = mode(config, command)
     if flavour == "v0":
         return v0.plan(config, flags, roster, rank, start.resume)
@@ -93,12 +99,12 @@ def plan(
 
 
 def saves(config: JobConfig, flags: Sequence[str], command: Sequence[str]) -> Saves | None:
-    """Return where passes are saved, to resume after the last one. None: not where all members can read them."""
+    """Return where passes are saved, or None if the job cannot resume: not all members could read the passes."""
     return v0.saves(config, flags) if mode(config, command) == "v0" else fleet.saves(config)
 
 
 def overridden_variables(config: JobConfig, plan: Plan) -> list[str]:
-    """Describe the variables that the user has set and the plan overrides."""
+    """Describe each variable that the user has set and the plan replaces."""
     overridden: dict[str, str] = {}
     for process in (*plan.servers, *plan.trainers):
         for name, value in process.env.items():
@@ -109,10 +115,10 @@ def overridden_variables(config: JobConfig, plan: Plan) -> list[str]:
 
 
 def program_exit_code(code: int, tail: Sequence[str]) -> int:
-    """Return the exit code of the program itself, even if Paddle's own launcher has started it."""
+    """Return the exit code of the user's program, even if Paddle's own launcher has started it."""
     return fleet.program_exit_code(code, tail)
 
 
 def hide_environment(tail: Sequence[str]) -> tuple[str, ...]:
-    """Return the lines without those that show variables, which may contain secrets."""
+    """Return the lines without lines that show environment variables, which may contain secrets."""
     return fleet.hide_environment(tail)

@@ -14,9 +14,9 @@ _SEGFAULT = 139
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A pattern in the log, the conditions under which it counts, and what to do.
+    """A pattern in the log, the mode, role and exit code for which the pattern counts, and the advice.
 
-    {name} in the advice is replaced by the group of this name in the pattern.
+    `{name}` in the advice is replaced with the text of the pattern's group `name`.
     """
 
     pattern: re.Pattern[str]
@@ -26,7 +26,7 @@ class KnownFailure:
     code: int | None = None
 
     def is_possible(self, mode: str, role: str, code: int) -> bool:
-        """Return whether the conditions hold, without the pattern."""
+        """Return whether mode, role and exit code fit. The pattern is not searched."""
         return self.mode in (None, mode) and self.role in (None, role) and self.code in (None, code)
 
 
@@ -148,7 +148,7 @@ _KNOWN = (
 
 
 def advice(mode: str, role: str, code: int, tail: Sequence[str]) -> str | None:
-    """Return advice for a dead child of this role, or None. If several patterns match, the last match counts."""
+    """Return advice for a dead child, or None. If several patterns match, the last match in the output counts."""
     text = "\n".join(tail)
     matches = [
         (match.start(), known.advice.format(**match.groupdict()))

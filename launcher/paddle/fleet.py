@@ -1,6 +1,6 @@
-"""Paddle 2.x and 3.x: servers and trainers run the same Python program, which is configured by variables.
+"""Paddle 2.x and 3.x: servers and trainers run the same Python program, configured by environment variables.
 
-docs/paddle.md lists which version reads which variable, as tried with the real packages.
+docs/paddle.md lists which version of Paddle reads which variable, as tested with the real packages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ASK_FOR_SERVERS = (
     *("PADDLE_SERVERS_ENDPOINTS", "PADDLE_TRAINERS_ENDPOINTS"),
 )
 _WORKER_FAILED = re.compile(r"^Container rank \d+ status failed .* code (-?\d+)")
-_WORKER_ENVIRONMENT = "env {'"  # 2.6 prints this after that line
-_LOOPBACK = "lo"  # the device for trainers that are all on one node: each node has it
+_WORKER_ENVIRONMENT = "env {'"  # paddle.distributed.launch of 2.6 prints this after the line of the failed worker
+_LOOPBACK = "lo"  # the device if all trainers are on one node: each node has this device
 PROXIES = ("no_proxy", "NO_PROXY")
 
 
@@ -38,7 +38,7 @@ class Layout:
     trainers: tuple[str, ...]
     trainer_hosts: tuple[str, ...]
     all_hosts: tuple[str, ...]
-    number: int | None  # of this member, within its role
+    number: int | None  # this member's number within its role, counted from 0
     own_host: str
 
     @property
@@ -55,7 +55,7 @@ def plan(
     rank: int | None,
     start: Start = FIRST,
 ) -> Plan:
-    """Return the plan of one member. All its processes need the roster, so none starts before the gang is complete."""
+    """Return the plan of one member. No process starts before the gang is complete, since all need the roster."""
     _refuse_two_launchers(config, command, mode)
     layout = _layout(config, mode, roster, rank)
     common = {**_common(config, layout), **_resume(config, start)}
@@ -78,20 +78,20 @@ def saves(config: JobConfig) -> Saves | None:
 
 
 def _resume(config: JobConfig, start: Start) -> dict[str, str]:
-    """Return the variables from which a program resumes. The folder is empty if there is no pass."""
+    """Return the variables that tell a program where to resume. Without a pass LAUNCHER_RESUME_DIR is empty."""
     model = "" if start.resume is None else pass_folder(config.output, start.resume)
     return {"LAUNCHER_GENERATION": str(start.generation), "LAUNCHER_RESUME_DIR": model}
 
 
 def _serves(config: JobConfig, layout: Layout) -> bool:
-    """Return whether this member runs a server. Without roles, the first members do."""
+    """Return whether this member runs a server. Without roles, the members with the lowest ranks run the servers."""
     if config.role != BOTH:
         return config.role == PSERVER
     return layout.number is None or layout.number < (config.pservers or config.shape.trainers)
 
 
 def program_exit_code(code: int, tail: Sequence[str]) -> int:
-    """Return the code of the failed worker from the log of `paddle.distributed.launch`, which ends with another one."""
+    """Return the failed worker's exit code from the log of `paddle.distributed.launch`, which exits with another."""
     for line in reversed(tail):
         if match := _WORKER_FAILED.search(line):
             of_worker = int(match.group(1))
@@ -100,12 +100,12 @@ def program_exit_code(code: int, tail: Sequence[str]) -> int:
 
 
 def hide_environment(tail: Sequence[str]) -> tuple[str, ...]:
-    """Drop the line in which `paddle.distributed.launch` of 2.6 prints all variables of a failed worker."""
+    """Drop lines in which `paddle.distributed.launch` of 2.6 prints all variables of a failed worker."""
     return tuple(line for line in tail if not line.startswith(_WORKER_ENVIRONMENT))
 
 
 def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) -> None:
-    """Raise Failure if both this launcher and Paddle's own would start servers or several trainers of a node."""
+    """Raise Failure if this launcher and Paddle's own launcher would both start servers or all trainers of a node."""
     at = next((at for at, word in enumerate(command) if os.path.basename(word) in _LAUNCHERS), None)
     if at is None:
         return
@@ -132,7 +132,7 @@ def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) 
 
 
 def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | None) -> Layout:
-    """Return the layout, with placeholders for what is not known yet. Ports are the same on all members."""
+    """Return the layout, with placeholders for endpoints that are not known yet. All members use the same ports."""
     if mode == "single" or config.members == 1:
         address = config.training_address
         alone = Member(config.own_name, "", address, address, 0, trainers=config.trainers_per_node)
@@ -158,7 +158,7 @@ def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | Non
 
 
 def _check_trainers_per_node(config: JobConfig, members: Sequence[Member]) -> None:
-    """Raise Failure if a member runs another number of trainers: ranks and shards are computed from one number."""
+    """Raise Failure if members run different numbers of trainers: ranks and shards are computed from one number."""
     for member in members:
         if config.role != PSERVER and member.trainers != config.trainers_per_node:
             raise Failure(
@@ -170,12 +170,12 @@ def _check_trainers_per_node(config: JobConfig, members: Sequence[Member]) -> No
 
 
 def _port_of(config: JobConfig, trainer: int) -> int:
-    """Return the port of one of the member's trainers, above the port of the gang."""
+    """Return the port of the member's trainer with this number, counted from 0. The ports follow the gang's port."""
     return config.gang.port + 1 + trainer
 
 
 def _common(config: JobConfig, layout: Layout) -> dict[str, str]:
-    """Return the variables of all processes."""
+    """Return the variables that all processes get."""
     given = config.environment
     variables = {
         "TRAINERS": layout.count,
@@ -194,7 +194,7 @@ def _common(config: JobConfig, layout: Layout) -> dict[str, str]:
 
 
 def _without_proxy(given: str | None, layout: Layout) -> str:
-    """Return the value of no_proxy with all peers. With a proxy between them Paddle's rendezvous hangs."""
+    """Return no_proxy with all peers added: through a proxy, Paddle's rendezvous hangs."""
     return ",".join(dict.fromkeys([*(given.split(",") if given else []), *layout.all_hosts, "localhost", "127.0.0.1"]))
 
 
@@ -251,7 +251,9 @@ def _server(config: JobConfig, command: Sequence[str], variables: Mapping[str, s
         cwd=config.workdir,
         log="server.log",
         echo=not config.job_folder,  # without a volume there is no log file
-        ports=() if waits_for_trainers else (config.port,),  # then it listens only after all trainers have registered
+        ports=()
+        if waits_for_trainers
+        else (config.port,),  # the server then listens only after all trainers have registered
         may_finish=True,
     )
 
@@ -264,7 +266,7 @@ def _trainer(
     number: int,
     leads: bool,
 ) -> Process:
-    """Return the member's trainer with this number."""
+    """Return the member's trainer with this number, counted from 0. If it `leads`, peers connect to its port."""
     rank = None if layout.number is None else layout.number * config.trainers_per_node + number
     port = _port_of(config, number)
     own = {

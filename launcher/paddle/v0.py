@@ -15,13 +15,13 @@ PROGRAMS = ("paddle",)
 _COMMENT = "paddle_process_by_paddle"
 _TRAINER_CONFIGS = ("trainer_config.lr.py", "trainer_config.py")
 _TRUE = ("", "1", "true", "t", "yes", "y")
-_PSERVER_TRIES = 3  # 2 of 320 starts crashed
+_PSERVER_TRIES = 3  # a pserver of v0 sometimes crashes at its start: 2 of 320 starts did
 _NUM_PASSES = 100  # Paddle's default
 _READ_FLAGS = ("trainer_count", "config", "job", "save_dir", "start_pass", "num_passes", "init_model_path", "flagfile")
 _UNKNOWN_PSERVERS = "<addresses of all members>"
 _UNKNOWN_RANK = "<rank>"
 
-# The flags that the launcher sets, each with the variable of its value.
+# The flags that the launcher sets, each with the variable that sets its value.
 _OWNED = {
     "nics": "CONF_PADDLE_NIC",
     "port": "CONF_PADDLE_PORT",
@@ -38,7 +38,7 @@ def plan(
 ) -> Plan:
     """Return the pserver and the trainer of one member. A job of one member has no pserver.
 
-    `resume` is the last whole pass. Return no processes if no pass is left.
+    `resume` is the number of the last complete pass. Return a plan without processes if no pass is left to train.
     """
     addresses = _training_addresses(config, roster)
     owned = _owned_values(config, addresses, rank)
@@ -58,30 +58,33 @@ def plan(
 
 
 def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
-    """Return where passes are saved, or None if the job cannot resume. All trainers must be able to read the folder."""
+    """Return where passes are saved, or None if the job cannot resume: not all trainers could read the folder."""
     if config.job_path is None or _last(flags, "job") not in (None, "train"):
         return None
     if _last(flags, "flagfile") is not None:
-        return None  # the file may set save_dir and num_passes, and only Paddle reads it
+        return None  # the file may set save_dir and num_passes, and the launcher does not read it
     folder = os.path.normpath(os.path.join(config.workdir, _last(flags, "save_dir") or config.output))
     if not folder.startswith(os.path.join(os.path.normpath(config.job_path), "")):
         return None
     first, wanted = _integer(_last(flags, "start_pass"), 0), _integer(_last(flags, "num_passes"), _NUM_PASSES)
     start = os.path.normpath(os.path.join(config.workdir, _last(flags, "init_model_path") or "."))
     if (number := pass_number(folder, start)) is not None and first <= number < first + wanted:
-        return None  # the user's model looks like a pass of this job, and a pass would overwrite it
+        return None  # the user's initial model is in a folder that a pass of this job would overwrite
     return Saves(folder, first, wanted)
 
 
 def _integer(value: str | None, default: int) -> int:
-    """Parse a number as gflags does. Paddle itself refuses text that is no number."""
+    """Parse a number as gflags does. Return the default for other text, which Paddle itself refuses."""
     if value is None or not re.fullmatch(r"\s*[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)", value):
         return default
     return int(value, 16 if "x" in value.lower() else 10)
 
 
 def _resume_flags(config: JobConfig, flags: Sequence[str], resume: int | None) -> list[str] | None:
-    """Return the flags to resume after a pass, or None if no pass is left. Then num_passes counts the passes left."""
+    """Return the flags that resume after the pass `resume`, or None if no pass is left.
+
+    In these flags, num_passes is the number of passes that are left.
+    """
     saved = None if resume is None else saves(config, flags)
     if resume is None or saved is None or saved.wanted is None:
         return []
@@ -93,7 +96,7 @@ def _resume_flags(config: JobConfig, flags: Sequence[str], resume: int | None) -
 
 
 def warnings(flags: Sequence[str]) -> list[str]:
-    """Warn about values that the `paddle` script of v0 splits: it passes its arguments on without quotes."""
+    """Return warnings about values that the `paddle` script of v0 splits, since it does not quote its arguments."""
     split = [word for word in flags if re.search(r"[\s*?[]", word)]
     return [f"Paddle's own `paddle` script splits values at spaces and expands * ? [: {word!r}" for word in split]
 
@@ -112,7 +115,10 @@ def _pserver(config: JobConfig, network: Sequence[str]) -> Process:
 
 
 def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last: Sequence[str]) -> Process:
-    """Return the trainer. `ours` come first: a user's flag may swallow the next word. `last` overrides all flags."""
+    """Return the trainer.
+
+    `ours` are the first flags: a user's flag could take the next word as its value. `last` overrides all other flags.
+    """
     given = {name for name, _ in _flag_values(flags)}
     defaults = []
     if config.trainer_count is not None and "trainer_count" not in given:
@@ -133,13 +139,13 @@ def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last:
 
 
 def _trainer_config(workdir: str) -> str:
-    """Return the configuration file that exists. start_paddle.py of 2016 used these names."""
+    """Return the configuration file that exists, else the first name. start_paddle.py of 2016 used these names."""
     existing = [name for name in _TRAINER_CONFIGS if os.path.exists(os.path.join(workdir, name))]
     return existing[0] if existing else _TRAINER_CONFIGS[0]
 
 
 def _training_addresses(config: JobConfig, roster: Roster | None) -> list[str] | None:
-    """Return the address of each member's pserver in rank order. Raises Failure for IPv6, which v0 cannot use."""
+    """Return the address of each member's pserver, in rank order. Raises Failure for IPv6, which v0 cannot use."""
     if roster is None:
         return None
     for member in roster.members:
@@ -165,7 +171,7 @@ def _owned_values(config: JobConfig, addresses: Sequence[str] | None, rank: int 
 
 
 def _check_owned_flags(config: JobConfig, flags: Sequence[str], owned: Mapping[str, str]) -> None:
-    """Raise Failure if the user gives a flag of the launcher another value. Values not known yet are checked later."""
+    """Raise Failure if the user sets a flag of the launcher to another value. Skip values that are not known yet."""
     problems = []
     for name, value in _flag_values(flags):
         if name in _OWNED and not owned[name].startswith("<") and value != owned[name]:
@@ -183,7 +189,7 @@ def _check_owned_flags(config: JobConfig, flags: Sequence[str], owned: Mapping[s
 
 
 def _last(flags: Sequence[str], wanted: str) -> str | None:
-    """Return the value that Paddle uses for a flag: the last one."""
+    """Return the value that Paddle uses for a flag, the last one, or None if the flag is not set."""
     values = [value for name, value in _flag_values(flags) if name == wanted]
     return (values[-1] or "1") if values else None
 
@@ -191,8 +197,8 @@ def _last(flags: Sequence[str], wanted: str) -> str | None:
 def _flag_values(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield names and values as gflags does, for the flags that the launcher knows.
 
-    The forms are --name=value, --name value, --name and --noname, with one dash or two. Names may have - for _.
-    The launcher cannot know which other flags have a value in the next word.
+    The forms are --name=value, --name value, --name and --noname, with one dash or two. Names may contain - for _.
+    Other flags are skipped: the launcher cannot know whether the next word is the value of such a flag.
     """
     switches = {"local", "small_messages"}
     known = {*_OWNED, *_READ_FLAGS, *switches}
