@@ -1,6 +1,6 @@
-"""The configuration: read environment and flags, return a JobConfig or raise all problems at once.
+"""The configuration: read the environment and the flags. Return a JobConfig, or raise one error with all problems.
 
-No other room reads the environment.
+No other package of the launcher reads the environment.
 """
 
 from launcher.config.read import (

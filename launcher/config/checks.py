@@ -1,4 +1,4 @@
-"""Checks of valid values: do they contradict each other, and do they fit this pod?"""
+"""Check values that are valid by themselves: do they contradict each other, and do they fit this pod?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.base.host import device_address, device_names
 from launcher.config.parsers import BY_ROLE
 from launcher.model import BOTH, PSERVER, TRAINER
 
-# The variable with the number of pods of each role.
+# The variable that sets the number of pods of each role.
 COUNT_VARIABLE = {
     BOTH: "CONF_PADDLE_GRADIENT_NUM",
     TRAINER: "CONF_PADDLE_GRADIENT_NUM",
@@ -20,14 +20,18 @@ COUNT_VARIABLE = {
 
 
 def last_port(values: Mapping[str, Any]) -> int:
-    """Return the last port of the pserver."""
+    """Return the highest port of the pserver."""
     ports: int = values["CONF_PADDLE_PORTS_NUM"] + values["CONF_PADDLE_PORTS_NUM_SPARSE"]
     first: int = values["CONF_PADDLE_PORT"]
     return first + ports - 1
 
 
 def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """Return the problems between variables. `given` has the texts of those that are set."""
+    """Return the contradictions between variables.
+
+    values: the parsed values, defaults included
+    given: the texts of the variables that are set
+    """
     problems = []
     size, discovery = values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_DISCOVERY"]
     if size is None and "CONF_PADDLE_GRADIENT_NUM" not in given:
@@ -78,7 +82,7 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
 
 
 def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """Return the problems of roles: each needs its number of pods, and addresses need the role of their pods."""
+    """Return the problems of roles: the number of pservers must be set, and peers must be listed by role."""
     role, peers, service = values["LAUNCHER_ROLE"], values["LAUNCHER_PEERS"], values["LAUNCHER_SERVICE"] or ""
     problems = []
     if role and not values["LAUNCHER_PSERVERS"]:
@@ -111,7 +115,10 @@ def _peer_count_problems(values: Mapping[str, Any], given: Mapping[str, str]) ->
 
 
 def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
-    """Check the work directory, the GPUs and the network device of this pod. Return the training address."""
+    """Check the work directory, the GPUs and the network device of this pod. Add to `problems`.
+
+    Return the training address, or "" if there is none.
+    """
     workdir = values["LAUNCHER_WORKDIR"]
     if not os.path.isdir(workdir):
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that exists")

@@ -1,4 +1,4 @@
-"""Parsers for the texts of variables. Each raises ValueError if the text is wrong."""
+"""Parsers for the values of variables. Each parser raises ValueError if the text is not valid."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from launcher.model import BOTH, PSERVER, TRAINER
 
-BY_ROLE = f"{TRAINER}="  # LAUNCHER_SERVICE begins with this if there are roles
-ONE_PER_GPU = 0  # stands for as many trainers as GPUs
+BY_ROLE = f"{TRAINER}="  # LAUNCHER_SERVICE begins with this if LAUNCHER_ROLE is set
+ONE_PER_GPU = 0  # means one trainer per GPU
 
 
 def text(value: str) -> str:
@@ -36,7 +36,7 @@ def seconds_or_none(value: str) -> float:
 
 
 def silence(value: str) -> float:
-    """Parse LAUNCHER_SILENCE: at least three heartbeats of 5 s, since a busy node may send them late."""
+    """Parse LAUNCHER_SILENCE. It must be at least three heartbeats of 5 s, since a busy node may send them late."""
     number = seconds(value)
     if number < 15:
         raise ValueError
@@ -44,7 +44,7 @@ def silence(value: str) -> float:
 
 
 def stall(value: str) -> float:
-    """Parse LAUNCHER_STALL_TIMEOUT. Importing Paddle alone takes a trainer seconds without output."""
+    """Parse LAUNCHER_STALL_TIMEOUT. It must not be too short: the import of Paddle takes seconds without output."""
     number = seconds_or_none(value)
     if 0 < number < 5:
         raise ValueError
@@ -78,7 +78,7 @@ def folder_name(value: str) -> str:
 
 
 def relative_folder(value: str) -> str:
-    """Parse a folder below another one. A leading slash is ignored, as in start.sh of 2016."""
+    """Parse a path below another folder. A leading slash is ignored, as in start.sh of 2016."""
     path = os.path.normpath(value.strip("/") or ".")
     if path == "." or path.split("/")[0] == "..":
         raise ValueError
@@ -99,7 +99,7 @@ def addresses(value: str) -> tuple[str, ...]:
 
 
 def by_role(value: str) -> dict[str, tuple[str, ...]]:
-    """Parse `a,b`, or with roles `trainer=a,b;pserver=c`."""
+    """Parse the peers: `a,b` without roles, `trainer=a,b;pserver=c` with roles."""
     if "=" not in value:
         return {BOTH: addresses(value)}
     parts = [part.strip().partition("=") for part in value.split(";") if part.strip()]

@@ -26,18 +26,18 @@ from launcher.config.variables import (
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.model import BOTH, PSERVER, TRAINER, Shape
 
-_SIMILAR = 0.87  # of 1: names that differ by one or two letters
+_SIMILAR = 0.87  # the similarity, 0 to 1, of names that differ by one or two letters
 
 
 @dataclass(frozen=True)
 class RoleMember:
-    """The identity of a member of a job with roles. It is known even if other variables are wrong."""
+    """The identity of a member of a job with roles. It can be read even if other variables are wrong."""
 
     job_path: str
     output: str
     job_id: str
     role: str
-    number: int | None  # within the role
+    number: int | None  # within the role, counted from 0
     pod: str
 
 
@@ -55,8 +55,8 @@ def read(
 ) -> JobConfig:
     """Return the configuration, or raise ConfigProblems with one line per problem.
 
-    `own_flags` maps names of variables to values, which override `environment`. Without `check_here`, devices,
-    folders and `programs` of this pod are not checked: the configuration may be meant for another pod.
+    `own_flags` maps names of variables to values, which override `environment`. Without `check_here`, the devices,
+    folders and `programs` of this pod are not checked, since the configuration may be for another pod.
     """
     given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
     problems: list[str] = []
@@ -104,7 +104,7 @@ def environment() -> Mapping[str, str]:
 
 
 def variable_of_flag(flag: str) -> str | None:
-    """Return LAUNCHER_PEER_TIMEOUT for `--launcher-peer-timeout`. None if there is no such variable."""
+    """Return LAUNCHER_PEER_TIMEOUT for `--launcher-peer-timeout`, or None if there is no such variable."""
     name = flag.lstrip("-").upper().replace("-", "_")
     return name if name in {v.name for v in VARIABLES if v.name.startswith("LAUNCHER_")} else None
 
@@ -123,7 +123,7 @@ def termination_log(environment: Mapping[str, str]) -> str:
 def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) -> RoleMember | None:
     """Return the identity of this member, even if other variables are wrong.
 
-    None if there are no roles, or if members of the other role could not identify it.
+    Return None if there are no roles, or if members of the other role could not identify this member.
     """
     given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
     problems: list[str] = []
@@ -137,18 +137,18 @@ def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) ->
     count_variable = next(known for known in VARIABLES if known.name == COUNT_VARIABLE[role])
     count = _value(count_variable, given, [])
     if count and number is not None and number >= count:
-        return None  # the corrected job has no member with this number, so none would remove its failure mark
+        return None  # a corrected job has no member with this number, so no member would remove the failure mark
     output = os.path.join(path, name, "output")
     return RoleMember(path, output, job_id, role, number, values["POD_NAME"] or socket.gethostname())
 
 
 def workdir(environment: Mapping[str, str]) -> str:
-    """Return the work directory, for commands that ask a running launcher."""
+    """Return the work directory, for commands that send a request to a running launcher."""
     return environment.get("LAUNCHER_WORKDIR") or os.getcwd()
 
 
 def job_folder(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return the folder of a command's job: its argument, or the folder of JOB_PATH and JOB_NAME."""
+    """Return the job's folder: the argument of a command, else JOB_PATH/JOB_NAME. Raises Failure if neither is set."""
     if given is not None:
         return given
     if environment.get("JOB_PATH") and environment.get("JOB_NAME"):
@@ -191,7 +191,7 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:
-    """Return the shape. Without roles, no pod is only a server."""
+    """Return the shape. Without roles there are no pods that run only a server."""
     return Shape(values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_PSERVERS"] if values["LAUNCHER_ROLE"] else 0)
 
 
@@ -208,16 +208,16 @@ def _service_account_namespace() -> str | None:
 
 
 def _scratch(values: Mapping[str, Any]) -> str | None:
-    """Return a temporary folder if the work directory is not writable, as in many images, and there is no volume."""
+    """Return a temporary folder if there is no volume and the work directory is not writable, as in many images."""
     if values["JOB_PATH"] or os.access(values["LAUNCHER_WORKDIR"], os.W_OK | os.X_OK):
         return None
     return os.path.join(tempfile.gettempdir(), f"paddle-launcher-{os.getpid()}")
 
 
 def _misspelt(given: Mapping[str, str]) -> list[str]:
-    """Warn about names that are similar to an unset variable.
+    """Return warnings about unknown names that are similar to an unset variable.
 
-    Other unknown names are no problem: for a Service named `launcher`, Kubernetes sets LAUNCHER_SERVICE_HOST.
+    Other unknown names are normal: for a Service named `launcher`, Kubernetes sets LAUNCHER_SERVICE_HOST.
     """
     unset = {variable.name for variable in VARIABLES if not given.get(variable.name)}
     known = {variable.name for variable in VARIABLES}

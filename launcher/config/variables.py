@@ -33,7 +33,7 @@ COUNT = integer(1, 100_000)
 
 @dataclass(frozen=True)
 class Variable:
-    """One environment variable. `parse` raises ValueError if the text is not what is `expected`."""
+    """One environment variable. `expected` describes the valid texts. For all others `parse` raises ValueError."""
 
     name: str
     parse: Callable[[str], Any]
@@ -48,7 +48,7 @@ def variable(name: str, parse: Callable[[str], Any], default: Any, expected: str
 
 
 def declared(section: type[Any]) -> Iterator[tuple[str, Variable]]:
-    """Yield the name and the variable of each field in a section that has a variable."""
+    """Yield the name and the variable of each field of a section. Skip fields that have no variable."""
     for each in fields(section):
         if "variable" in each.metadata:
             yield each.name, each.metadata["variable"]
@@ -94,7 +94,7 @@ class DiscoveryConfig:
         "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C",
         "all members' addresses, for static discovery",
     )
-    # among all members, while LAUNCHER_RANK is within a role
+    # the rank among all members, while the variable counts within a role
     rank: int | None = variable(
         "LAUNCHER_RANK",
         integer(0, 99_999),
@@ -297,8 +297,8 @@ class JobConfig:
     gang: GangConfig
     restarts: RestartConfig
     shape: Shape
-    gpus: int  # that are visible in this pod
-    scratch: str | None  # replaces a work directory that is not writable
+    gpus: int  # the number of GPUs that are visible in this pod
+    scratch: str | None  # a folder to use if the work directory is not writable
     host_name: str
     training_address: str
     environment: Mapping[str, str]
@@ -316,30 +316,30 @@ class JobConfig:
 
     @property
     def rejoins(self) -> bool:
-        """Whether the members wait for a replacement when a pod is lost."""
+        """Whether the members wait for a replacement if a pod is lost."""
         return self.members > 1 and self.restarts.max_restarts > 0 and self.restarts.rejoin_timeout > 0
 
     @property
     def job_folder(self) -> str | None:
-        """The job's folder on the volume. None without a volume."""
+        """The job's folder on the volume, or None without a volume."""
         return os.path.join(self.job_path, self.job_name or "") if self.job_path else None
 
     @property
     def output(self) -> str:
-        """The folder for logs, status and models: on the volume, else in a local folder."""
+        """The folder for logs, status and models: on the volume if there is one, else local."""
         return os.path.join(self.job_folder or self.scratch or self.workdir, "output")
 
     def data_folder(self, trainer: int = 0) -> str:
-        """Return the folder for the shard of one of the pod's trainers."""
+        """Return the folder for the shard of the pod's trainer with this number, counted from 0."""
         return os.path.join(self.workdir, "data" if self.trainers_per_node == 1 else f"data_{trainer}")
 
     @property
     def own_name(self) -> str:
-        """The name of this member in messages until the roster is known."""
+        """The name of this member in messages, until the roster is known."""
         return self.pod_name or self.host_name
 
 
-# Variables without a field: other fields are computed from them.
+# Variables that have no field of their own: other fields are computed from them.
 DERIVED = (
     Variable("CONF_PADDLE_GRADIENT_NUM", COUNT, None, "the number of nodes, 1 or more", "N: how many pods train"),
     Variable("POD_NAMESPACE", text, None, "the pod's namespace", "by fieldRef metadata.namespace"),
