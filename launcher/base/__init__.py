@@ -1,1 +1,1 @@
-"""The floor: what every room stands on. It knows no room."""
+"""Helpers that all other packages use: files, processes, log, API client. It imports none of them."""

@@ -1,4 +1,4 @@
-"""Blocking work beside the event loop, and waits with a bound."""
+"""Run blocking work outside of the event loop, and wait with a timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 def run_in_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
     """Run `work` in a new thread, and return a future of its result.
 
-    Not in a pool: work on a stalled volume may block for ever, and would keep the pool's thread.
+    A thread pool is not used: work on a stalled volume may block for ever, and would occupy a thread of the pool.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
@@ -32,7 +32,7 @@ def run_in_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         try:
             loop.call_soon_threadsafe(settle, *outcome)
         except RuntimeError:
-            pass  # the loop has ended: there is no one to tell
+            pass  # the loop has ended: the result is not needed
 
     threading.Thread(target=run, daemon=True, name=getattr(work, "__name__", "off-loop")).start()
     return result
@@ -41,10 +41,12 @@ def run_in_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
 async def wait_within(work: Awaitable[T], within: float) -> T:
     """Await `work` for at most `within` seconds, then cancel it and raise asyncio.TimeoutError.
 
-    asyncio.wait_for can lose a cancellation that comes together with the result, before Python 3.12.
+    asyncio.wait_for is not used: before Python 3.12 it can lose a cancellation that comes together with the result.
     """
     task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # its exception may not be awaited
+    task.add_done_callback(
+        lambda ended: ended.cancelled() or ended.exception()
+    )  # avoids a warning if no one awaits the exception
     try:
         done, _ = await asyncio.wait([task], timeout=within)
         if not done:

@@ -1,11 +1,11 @@
-"""Small files on the volume: readers see each whole or not at all. All functions block: call them in `run_in_thread`.
+"""Small files on the volume. Readers see a complete file or no file. All functions block: call them in `run_in_thread`.
 
-Temporary files are hidden, in the same folder, and have random names, so that writers in several pods never share one.
-A crash leaves a few KiB behind. They are not removed, since another pod may still be writing.
+Temporary files are hidden files in the same folder. Their names are random, so writers in several pods never share a
+file. A crash leaves a temporary file of a few KiB behind. It is not removed, since another pod may still write it.
 
-The next attempt may have to write the same files under another uid. So files and folders are open to all (0666, 0777),
-the job's secret, too: it keeps others on the network out. Who can write on the volume can change the training program
-anyway.
+The next attempt may have to write the same files under another uid. So files and folders are readable and writable for
+all (0666, 0777), the job's secret, too. The secret only protects against other hosts on the network: a user who can
+write to the volume can change the training program anyway.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _ADVICE = {
 }
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES}
-_CLAIM = 10.0  # seconds; an older claim is from a process that has died
+_CLAIM = 10.0  # seconds after which the process that made a claim file counts as dead
 _POLL = 0.05
 
 
 class FromVolume(Protocol):
-    """Runs blocking work on the volume and returns its result. Raises Failure if the volume does not answer."""
+    """Run blocking work on the volume and return its result. Raises Failure if the volume does not answer."""
 
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
 def printable(path: str | bytes) -> str:
-    """Return the text for people: unprintable characters are escaped."""
+    """Return the path as text for messages, with unprintable characters escaped."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def cannot_write(path: str | bytes, error: OSError) -> Failure:
-    """Return the failure of a write: CANNOT_WRITE if it is refused or the volume is full, else IO_FAILED."""
+    """Return the failure for a failed write: CANNOT_WRITE if it is refused or the volume is full, else IO_FAILED."""
     words = os.strerror(error.errno) if error.errno else str(error)
     advice = _ADVICE.get(error.errno or 0)
     if advice:
@@ -58,7 +58,7 @@ def cannot_write(path: str | bytes, error: OSError) -> Failure:
 
 
 def cannot_read(path: str | bytes, error: OSError) -> Failure:
-    """Return the failure of a read."""
+    """Return the failure for a failed read."""
     if isinstance(error, FileNotFoundError):
         return Failure(
             Exit.IO_FAILED, f"{printable(path)} vanished while it was read: is something still working there?"
@@ -71,7 +71,7 @@ def cannot_read(path: str | bytes, error: OSError) -> Failure:
 
 
 def write_atomically(path: str, data: bytes) -> None:
-    """Write a file. Readers see the old content or the new one; after a crash one of them is there."""
+    """Write a file. Readers see the complete old content or the complete new content, even after a crash."""
     with _failing(path):
         temporary = _write_beside(path, data)
         try:
@@ -85,8 +85,8 @@ def write_atomically(path: str, data: bytes) -> None:
 def create_once(path: str, data: bytes) -> bytes:
     """Create a file unless it exists. Return its content, which is the same for all callers.
 
-    Without hard links a claim file decides who creates it. If its maker dies, the others wait 10 s. If two of them take
-    over at the same instant, they may return different contents.
+    If the volume has no hard links, the process that creates a claim file creates the file. If this process dies, the
+    other processes wait 10 s and then remove the claim file. If two do so at once, they may return different contents.
     """
     with _failing(path):
         there = read_if_exists(path)
@@ -153,18 +153,18 @@ def _write_beside(path: str, data: bytes) -> str:
 
 def _open_to_all(path: str, mode: int) -> None:
     try:
-        os.chmod(path, mode)  # regardless of the umask; some mounts have fixed modes and refuse
+        os.chmod(path, mode)  # regardless of the umask; mounts with fixed modes refuse this
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
             raise
 
 
 def _settle(temporary: str, path: str) -> None:
-    """Make `path` from the temporary file unless it exists."""
+    """Create `path` from the temporary file unless `path` exists."""
     try:
         os.link(temporary, path)
     except FileExistsError:
-        pass  # made by another pod, or by this one: NFS may repeat a request whose answer was lost
+        pass  # created by another pod, or by this one: NFS may repeat a request whose answer was lost
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -192,7 +192,7 @@ def _settle_by_claim(temporary: str, path: str) -> None:
 
 
 def read_if_exists(path: str) -> bytes | None:
-    """Return the content of a file, or None if there is none."""
+    """Return the content of a file, or None if the file does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -201,7 +201,7 @@ def read_if_exists(path: str) -> bytes | None:
 
 
 def exists(path: str) -> bool:
-    """Return whether the path exists. Raises Failure if the volume does not tell: it must not pass for an empty one."""
+    """Return whether the path exists. Raises Failure on an I/O error, which does not mean that the path is missing."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -219,7 +219,7 @@ def _remove(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make the file's name durable, if the file system can: SMB and some FUSE mounts cannot sync a folder."""
+    """Make the file's name durable by a sync of its folder. Do nothing on SMB and FUSE mounts that cannot do this."""
     try:
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

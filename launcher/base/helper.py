@@ -1,7 +1,8 @@
-"""A child process for heavy work, or for work that must be killable: it runs one module of this package.
+"""A child process for work that needs much memory or must be killable. The child runs one module of this package.
 
-Its request is one line of JSON, its messages are lines of JSON. The memory of its imports is freed when it ends, and a
-stalled volume or server cannot keep it from being killed. launcher.base.helper_child is the child's side.
+The request is one line of JSON, and the child's messages are lines of JSON. When the child ends, the memory of its
+imports is freed. The launcher can kill it even while a volume or a server does not answer.
+launcher.base.helper_child is the child's side.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PATIENCE = 1.0  # seconds; a healthy kernel ends a killed process at once
 class Helper:
     """A child that runs `python -m MODULE`. Always close it.
 
-    exit_code: once all messages are read
+    exit_code: the child's exit code; None until all messages are read or the helper is closed
     """
 
     def __init__(self, module: str, request: Mapping[str, Any], env: Mapping[str, str]) -> None:
@@ -38,29 +39,29 @@ class Helper:
         self.exit_code: int | None = None
 
     async def start(self) -> None:
-        """Start the child before its messages are read. Does nothing if it runs already."""
+        """Start the child before its messages are read. Do nothing if the child was started already."""
         await self._started()
 
     async def messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Start the child and iterate over its messages, until it has closed its output and ended."""
+        """Start the child, and iterate over its messages until the child has closed its output and ended."""
         child = await self._started()
         reader = asyncio.StreamReader(limit=_LINE_LIMIT)
         await self._read(child.stderr, self._errors)
         await self._read(child.stdout, asyncio.StreamReaderProtocol(reader))
-        while (line := await reader.readline()).endswith(b"\n"):  # a kill cuts the last line short
+        while (line := await reader.readline()).endswith(b"\n"):  # the last line of a killed child may be incomplete
             yield json.loads(line)
         self.exit_code = await wait_for_exit(child)
         try:
             await wait_within(self._errors.complete.wait(), _PATIENCE)
         except asyncio.TimeoutError:
-            pass  # a grandchild holds it open
+            pass  # a grandchild still has standard error open
 
     def last_error_line(self) -> str:
-        """Return the last line of the child's standard error: of a traceback, the one with the exception."""
+        """Return the last line of the child's standard error. In a traceback, this line has the exception."""
         return self._errors.last_line()
 
     async def close(self) -> None:
-        """Kill the child and all that it started, and wait for its end for a moment."""
+        """Kill the child's process group, and wait for a moment until the child has ended."""
         if self._starting is None:
             return
         await asyncio.wait([self._starting], timeout=_PATIENCE)
@@ -88,7 +89,7 @@ class Helper:
         try:
             self.exit_code = await wait_within(wait_for_exit(child), _PATIENCE)
         except asyncio.TimeoutError:
-            pass  # a stalled volume holds it: it ends later
+            pass  # the child is blocked on a stalled volume, and ends later
 
     async def _started(self) -> subprocess.Popen[bytes]:
         if self._starting is None:
@@ -98,19 +99,19 @@ class Helper:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        # Not in the work directory: `-m` imports from there first, and a user's json.py may be in it.
+        # Not in the work directory: `-m` imports from the current folder first, and a user's json.py may be there.
         child = spawn(self._argv, env=self._env, cwd="/", stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
         assert child.stdin is not None
         try:
             child.stdin.write(self._request)
         except BrokenPipeError:
-            pass  # it has ended already: its exit code says why
+            pass  # the child has already ended: its exit code says why
         child.stdin.close()
         return child
 
 
 class _Tail(asyncio.Protocol):
-    """Reads all of standard error, so that the child never blocks on it, and keeps the end."""
+    """Read all of the child's standard error, so that the child never blocks, and keep only the last bytes."""
 
     def __init__(self) -> None:
         self._tail = b""

@@ -1,4 +1,4 @@
-"""The child's side of launcher.base.helper: reads the request, sends messages, ends with the parent."""
+"""The child's side of launcher.base.helper: read the request, send messages, end when the parent ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Answers:
-    """Sends messages to the parent. Redirects all else that this process prints to standard error."""
+    """Send messages to the parent by standard output. Redirect all other output of this process to standard error."""
 
     def __init__(self) -> None:
         sys.stdout.flush()
@@ -21,7 +21,7 @@ class Answers:
         threading.Thread(target=self._end_with_reader, daemon=True).start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message. Ends this process if the parent does not read any more."""
+        """Send one message. If the parent has closed the pipe, end this process."""
         line = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         try:
             with self._lock:
@@ -31,8 +31,8 @@ class Answers:
             os._exit(0)
 
     def _end_with_reader(self) -> None:
-        # The kernel reports the closed end of a killed launcher as an error, even if nothing is written here.
-        # PR_SET_PDEATHSIG does not do: it fires at the end of the thread that started this process.
+        # When the launcher dies, its end of the pipe is closed. The poll returns then, even if nothing is written.
+        # PR_SET_PDEATHSIG is not usable: it fires when the thread that started this process ends.
         poll = select.poll()
         poll.register(self._out, 0)
         poll.poll()
@@ -40,6 +40,5 @@ class Answers:
 
 
 def read_request() -> dict[str, Any]:
-    """Read the request."""
     asked: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     return asked

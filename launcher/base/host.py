@@ -1,4 +1,4 @@
-"""What this host has: network addresses, IPv4 and IPv6 alike, and GPUs."""
+"""The network addresses (IPv4 and IPv6) and the GPUs of this host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
-SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts it
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts the service account
 
 
 def host_port(host: str, port: int) -> str:
@@ -19,12 +19,12 @@ def host_port(host: str, port: int) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Return whether this is an IP address, and not a name."""
+    """Return whether the text is an IP address, not a name."""
     return parse_address(text) is not None
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address in this text, IPv6-mapped IPv4 as IPv4; None for a name."""
+    """Return the address in this text, or None for a name. An IPv4-mapped IPv6 address is returned as IPv4."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -43,12 +43,12 @@ def address_order(address: str) -> tuple[int, int]:
 
 
 def device_names() -> list[str]:
-    """Return the names of network devices and their aliases (`lo:2`), sorted."""
+    """Return the sorted names of all network devices and aliases (`lo:2`)."""
     return sorted(psutil.net_if_addrs())
 
 
 def device_address(device: str) -> str | None:
-    """Return the address of a network device or alias, preferably IPv4; None if it has none but link-local ones."""
+    """Return the address of a network device or alias, preferably IPv4. Link-local addresses do not count."""
     found = _of_device(device)
     return next((address for address in found if ":" not in address), found[0] if found else None)
 
@@ -66,7 +66,7 @@ def local_addresses() -> frozenset[IPv4Address | IPv6Address]:
 
 
 def is_among(address: str, addresses: Collection[IPv4Address | IPv6Address]) -> bool:
-    """Return whether the host has the address. Of 127.0.0.0/8 it has only those that a device really has."""
+    """Return whether the address is one of `addresses`. 127.0.0.2 is not, unless it is set on a device."""
     return parse_address(address) in addresses
 
 
@@ -77,7 +77,7 @@ def _of_device(device: str) -> list[str]:
 
 
 def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> int:
-    """Return how many GPUs CUDA_VISIBLE_DEVICES lists; without it, how many device files nvidia0, ... there are."""
+    """Return how many GPUs CUDA_VISIBLE_DEVICES lists, or if it is unset, how many device files nvidia0, ... exist."""
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return len([name for name in listed.split(",") if name.strip() not in ("", "-1", "NoDevFiles")])

@@ -1,4 +1,4 @@
-"""The one client of the API server. It bounds every call and sorts every error, and never calls twice by itself."""
+"""The client of the API server. Each call has a timeout and raises one kind of ApiError. The client never retries."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from launcher.errors import Exit
 
 _CONNECT, _READ = 5.0, 30.0  # seconds
 _WATCH = 300  # seconds after which the server ends a watch
-_WATCH_SILENCE = 90.0  # seconds; the server sends a bookmark every minute, so the connection is dead
-_LOG_SILENCE = 3600.0  # seconds; a program may print nothing for long
+_WATCH_SILENCE = 90.0  # seconds without data after which a watch is dead: the server sends a bookmark every minute
+_LOG_SILENCE = 3600.0  # seconds; a program may print nothing for a long time
 _PATCH = {"Content-Type": "application/merge-patch+json"}
-_PACKED = {"Accept-Encoding": "gzip"}  # a list of hundreds of pods becomes 20 times smaller
+_PACKED = {"Accept-Encoding": "gzip"}  # makes a list of hundreds of pods 20 times smaller
 
-_Timeout = tuple[float, float]  # to connect, and between two reads
+_Timeout = tuple[float, float]  # seconds to connect, and seconds between two reads
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,11 @@ KINDS: Mapping[str, Kind] = {
 
 
 class KubeClient:
-    """Objects in one namespace: the given one, else that of the credentials. Calls raise ApiError.
+    """A client for the objects of one namespace: `namespace`, else the namespace of the credentials.
 
-    denied: makes the message for a 403 from what the API server said and the namespace
-    on_answer: called after each answer that is no error; to be set
+    Calls raise ApiError.
+    denied: returns the message for a 403, from the text of the API server and the namespace
+    on_answer: a callback, called after each answer that is not an error
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class KubeClient:
         self.namespace = namespace or credentials.namespace() or "default"
 
     def connect(self) -> None:
-        """Read the credentials; call it again when they may have changed. Raises Failure."""
+        """Read the credentials. Call this again if the credentials may have changed. Raises Failure."""
         settings = self._credentials.read()
-        settings.retries = Retry(total=0)  # each of the library's own tries would take the time of a whole call
+        settings.retries = Retry(total=0)  # a retry of the library would take the timeout of a whole call again
         self._host = settings.host
         self._api = client.ApiClient(settings)
 
     def get(self, kind: str, name: str) -> Json | None:
-        """Return one object, or None if there is none."""
+        """Return one object, or None if it does not exist."""
         try:
             return self._json("GET", self._path(kind, name), f"{kind} {name}")
         except Refused as refused:
@@ -97,7 +98,7 @@ class KubeClient:
             raise
 
     def list_versioned(self, kind: str, selector: str) -> tuple[list[Json], str]:
-        """Return all objects with these labels, and the version to watch from."""
+        """Return all objects with these labels, and the version from which to watch."""
         query, what = {"labelSelector": selector}, f"{kind}s with the labels {selector}"
         found = self._json("GET", self._path(kind), what, query=query, headers=_PACKED)
         return found.get("items") or [], (found.get("metadata") or {}).get("resourceVersion", "")
@@ -107,7 +108,7 @@ class KubeClient:
         return self.list_versioned(kind, selector)[0]
 
     def create(self, made: Json) -> Json:
-        """Create an object and return it as the API server has it. Raises Refused with status 409 if it exists."""
+        """Create an object and return it as the API server stores it. Raises Refused with status 409 if it exists."""
         kind = made["kind"]
         return self._json("POST", self._path(kind), f"{kind} {made['metadata']['name']}", body=made)
 
@@ -116,7 +117,7 @@ class KubeClient:
         self._json("PATCH", self._path(kind, name), f"{kind} {name}", body=change, headers=_PATCH)
 
     def delete(self, kind: str, name: str, uid: str | None = None) -> None:
-        """Delete an object with all that it owns. One that does not exist, or has another uid, is no error."""
+        """Delete an object and all objects that it owns. Do nothing if it does not exist or has another uid."""
         only = {"preconditions": {"uid": uid}} if uid else {}
         try:
             body = {"propagationPolicy": "Background"} | only
@@ -126,7 +127,7 @@ class KubeClient:
                 raise
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[Json]:
-        """Open a watch from this version; return its events until the server ends it. Raises Expired."""
+        """Watch from this version. Return an iterator over the events, until the server ends it. Raises Expired."""
         query = {
             "labelSelector": selector,
             "resourceVersion": version,
@@ -140,13 +141,13 @@ class KubeClient:
     def log(
         self, pod: str, container: str, query: Mapping[str, str], *, follow: bool = False, within: float = _READ
     ) -> Iterator[bytes]:
-        """Return the lines of a container's log. The wait for each is bound by `within` seconds unless followed."""
+        """Return the lines of a container's log. Without `follow`, a wait for data is at most `within` seconds."""
         wanted = {"container": container, **query} | ({"follow": "true"} if follow else {})
         timeout = (min(_CONNECT, within), _LOG_SILENCE if follow else within)
         return self._lines(f"{self._path('Pod', pod)}/log", f"the log of pod {pod}", wanted, timeout)
 
     def _json(self, verb: str, path: str, what: str, **more: Any) -> Json:
-        # Not the library's models: it takes seconds to make those of thousands of pods.
+        # The library's model classes are not used: it takes seconds to make the models of thousands of pods.
         found: Json = self._send(verb, path, what, lambda response: json.loads(response.data), **more)
         return found
 
@@ -205,7 +206,9 @@ class KubeClient:
             refusal = f"does not accept the credentials in {self._credentials.token} (HTTP 401: {said})"
             advice = self._credentials.if_rejected
             return BadCredentials(Exit.DENIED, fact, f"the API server {self._host} {refusal}. {advice}")
-        if error.status == 403 and (verb == "GET" or "cannot" in said):  # else an admission controller refuses it
+        if error.status == 403 and (
+            verb == "GET" or "cannot" in said
+        ):  # any other 403 comes from an admission controller
             return Denied(Exit.DENIED, fact, self._denied(said, self.namespace))
         if is_transient(error.status):
             after = (error.headers or {}).get("Retry-After") or ""

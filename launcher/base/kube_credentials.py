@@ -15,34 +15,34 @@ from launcher.errors import Exit, Failure
 
 
 class Credentials(Protocol):
-    """Where credentials come from, and what a user can do when they do not work."""
+    """Where credentials come from, and what a user can do if they do not work."""
 
     @property
     def token(self) -> str:
-        """Where the token is, for people."""
+        """The place of the token, for messages."""
 
     @property
     def authority(self) -> str:
-        """Where the CA of the server's certificate is, for people."""
+        """The place of the CA certificate for the API server, for messages."""
 
     @property
     def if_rejected(self) -> str:
-        """What to do when the API server does not accept them."""
+        """What the user can do if the API server does not accept the credentials."""
 
     @property
     def if_unreachable(self) -> str:
-        """What to do when the API server cannot be reached."""
+        """What the user can do if the API server cannot be reached."""
 
     def read(self) -> client.Configuration:
-        """Read them as they are now. Raises Failure."""
+        """Read the current credentials. Raises Failure."""
 
     def namespace(self) -> str | None:
-        """Return the namespace that belongs to them. Raises Failure."""
+        """Return the namespace that the credentials name, or None. Raises Failure."""
 
 
 @dataclass(frozen=True)
 class Kubeconfig:
-    """One or several files, as in KUBECONFIG, with the current context."""
+    """The current context of one or several files. `path` has the format of KUBECONFIG."""
 
     path: str
     if_rejected = "Does `kubectl get pods` work here?"
@@ -79,7 +79,7 @@ class Kubeconfig:
 
 @dataclass(frozen=True)
 class ServiceAccount:
-    """The files that Kubernetes mounts into a pod. `if_missing`: what to do when there are none."""
+    """The files that Kubernetes mounts into a pod. `if_missing`: what the user can do if there are no such files."""
 
     if_missing: str
     folder: str = SERVICE_ACCOUNT

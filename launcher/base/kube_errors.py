@@ -8,12 +8,12 @@ from kubernetes.client.exceptions import ApiException
 
 from launcher.errors import Exit, Failure
 
-_LONGEST = 300  # characters of an error without a message of its own
+_LONGEST = 300  # characters of an error text in a message
 _TRANSIENT = (408, 429)
 
 
 class ApiError(Failure):
-    """A call that failed. `fact` says in one line what happened; `message` also tells the user what to do."""
+    """A call that failed. `fact` says in one line what happened. `message` also says what the user can do."""
 
     def __init__(self, code: Exit, fact: str, message: str = "") -> None:
         super().__init__(code, message or fact)
@@ -21,7 +21,7 @@ class ApiError(Failure):
 
 
 class Transient(ApiError):
-    """The API server cannot answer now. `retry_after`: the seconds after which it asks to be called again."""
+    """The API server cannot answer now. `retry_after`: the seconds to wait before a retry, if the server said so."""
 
     def __init__(self, fact: str, message: str = "", retry_after: float = 0) -> None:
         super().__init__(Exit.TIMED_OUT, fact, message)
@@ -37,7 +37,7 @@ class BadCredentials(ApiError):
 
 
 class Refused(ApiError):
-    """The API server refuses this call with any other status: 404 not found, 409 exists already, ..."""
+    """The API server refuses this call with another status: 404 not found, 409 exists already, ..."""
 
     def __init__(self, status: int, fact: str) -> None:
         super().__init__(Exit.CONFIG, fact)
@@ -45,7 +45,7 @@ class Refused(ApiError):
 
 
 class Expired(Refused):
-    """The version to watch from is too old (410): list again."""
+    """The version from which to watch is too old (410). The caller must list again."""
 
 
 def is_transient(status: int) -> bool:
@@ -62,6 +62,6 @@ def server_message(error: ApiException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the reason of a broken connection, in one line."""
+    """Return the reason of a connection error in one line."""
     reason = getattr(error, "reason", None)
     return " ".join(str(reason if isinstance(reason, BaseException) else error).split())[:_LONGEST]

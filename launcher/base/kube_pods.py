@@ -1,4 +1,4 @@
-"""What pod objects of the API say: a pod's number, its state, and why it does not run."""
+"""Read pod objects of the API: a pod's number, its state, and why it does not run."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ ORDINAL = "apps.kubernetes.io/pod-index"
 STATEFUL_NAME = "statefulset.kubernetes.io/pod-name"
 _REVISION = "controller-revision-hash"
 _MAIN = "kubectl.kubernetes.io/default-container"
-_POD_NOT_READY = ("ContainersNotReady", "ReadinessGatesNotReady")  # reasons that lie in the pod, not in its node
-_LONGEST = 300  # characters of a reason: some list every node
+_POD_NOT_READY = ("ContainersNotReady", "ReadinessGatesNotReady")  # reasons whose cause is in the pod, not in its node
+_LONGEST = 300  # characters of a reason: some reasons list each node
 
 
-LIVE = "live"  # its main container runs, or will
-LEAVING = "leaving"  # it is being deleted
-ENDED = "ended"  # its main container has ended for good; sidecars do not count
+LIVE = "live"  # the pod's main container runs, or will run
+LEAVING = "leaving"  # the pod is being deleted
+ENDED = "ended"  # the pod's main container has ended and will not be restarted; sidecars do not count
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod as discovery needs it.
+    """The fields of a pod that discovery needs.
 
+    number: the index in an Indexed Job or the ordinal in a StatefulSet, counted from 0
     job: the identity of the job, see `job_identity`
-    reason: why it does not run yet, or how it ended
-    role: from the environment of its main container
-    exit_code: of its main container, once that has ended
+    reason: why the pod does not run yet, or how it ended
+    role: LAUNCHER_ROLE in the environment of the main container
+    exit_code: the exit code of the main container, once the container has ended
     """
 
     uid: str
@@ -46,7 +47,7 @@ class Pod:
 
 
 def read_pod(seen: Json, job_id: str | None) -> Pod:
-    """Return the pod of an API object. `job_id`: the identity given by the user, in place of the controller's."""
+    """Read a pod object of the API. `job_id`: the identity that the user has set, which replaces the controller's."""
     meta, status = seen["metadata"], seen.get("status") or {}
     state = _state(seen)
     return Pod(
@@ -64,13 +65,13 @@ def read_pod(seen: Json, job_id: str | None) -> Pod:
 
 
 def controller_reference(seen: Json) -> Json:
-    """Return the reference to the pod's controller; empty if it has none."""
+    """Return the owner reference of the pod's controller, or {} if the pod has no controller."""
     references = seen["metadata"].get("ownerReferences") or []
     return next((reference for reference in references if reference.get("controller")), {})
 
 
 def job_identity(seen: Json) -> str | None:
-    """Return the identity of the job: the uid of the pod's controller, for a StatefulSet with its revision."""
+    """Return the identity of the job: the uid of the pod's controller. For a StatefulSet the revision is appended."""
     by = controller_reference(seen)
     revision = pod_labels(seen).get(_REVISION)
     if by.get("kind") == "StatefulSet" and revision:
@@ -79,9 +80,9 @@ def job_identity(seen: Json) -> str | None:
 
 
 def pod_number(seen: Json) -> int | None:
-    """Return the index in an Indexed Job, or the ordinal in a StatefulSet.
+    """Return the index in an Indexed Job, the ordinal in a StatefulSet, or None.
 
-    The name alone does not tell: the random suffix of a Job's pod may be all digits.
+    The pod's name is not enough: the random suffix of a plain Job's pod may consist of digits only.
     """
     labelled = pod_labels(seen)
     annotated = seen["metadata"].get("annotations") or {}
@@ -96,7 +97,7 @@ def pod_number(seen: Json) -> int | None:
 
 
 def pod_role(seen: Json) -> str:
-    """Return LAUNCHER_ROLE of the main container. A value from a ConfigMap cannot be seen here."""
+    """Return LAUNCHER_ROLE of the main container. A value from a ConfigMap is not visible in the pod object."""
     env = main_container(seen).get("env") or []
     return next((each.get("value") for each in env if each["name"] == "LAUNCHER_ROLE" and each.get("value")), BOTH)
 
@@ -106,7 +107,7 @@ def pod_labels(seen: Json) -> dict[str, str]:
 
 
 def describe_wait(seen: Json) -> str:
-    """Say why the pod does not run yet, in the words of Kubernetes; empty if nothing holds it up."""
+    """Return why the pod does not run yet, in the words of Kubernetes, or "" if nothing delays it."""
     status = seen.get("status") or {}
     pending = status.get("phase", "Pending") == "Pending"
     phase = "Pending" if pending else "waiting"
@@ -125,7 +126,7 @@ def describe_wait(seen: Json) -> str:
 
 
 def describe_end(seen: Json) -> str:
-    """Say how the pod ended, or what is about to end it; empty if it seems well."""
+    """Return how the pod ended, or what is about to end it, or "" if there is no sign of an end."""
     status = seen.get("status") or {}
     own = main_container_status(seen)
     said = [_reason(status.get("reason"), status.get("message")), _disruption(status)]
@@ -140,9 +141,9 @@ def describe_end(seen: Json) -> str:
 
 
 def describe_silent_node(seen: Json) -> str:
-    """Say that the pod's node does not answer; empty if it seems to.
+    """Return a sentence if the pod's node does not answer, else "".
 
-    The pod is then not ready any more, while its container still counts as ready.
+    If a node does not answer, Kubernetes sets the pod to not ready, while its container still counts as ready.
     """
     own = main_container_status(seen)
     conditions = (seen.get("status") or {}).get("conditions") or []
@@ -157,14 +158,14 @@ def describe_silent_node(seen: Json) -> str:
 
 
 def main_container(seen: Json) -> Json:
-    """Return the spec of the main container, which is the launcher's, as kubectl chooses it."""
+    """Return the spec of the main container, which runs the launcher. It is chosen as kubectl chooses it."""
     containers: list[Json] = (seen.get("spec") or {}).get("containers") or [{}]
     name = (seen["metadata"].get("annotations") or {}).get(_MAIN)
     return next((container for container in containers if container.get("name") == name), containers[0])
 
 
 def main_container_status(seen: Json) -> Json:
-    """Return the status of the main container; empty until there is one."""
+    """Return the status of the main container, or {} if there is no status yet."""
     name = main_container(seen).get("name")
     statuses = (seen.get("status") or {}).get("containerStatuses") or []
     return next((status for status in statuses if status["name"] == name), {})

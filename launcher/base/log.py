@@ -1,4 +1,4 @@
-"""Where the launcher's own messages go: the logger `launcher`, shown by one handler. Without one they are not seen."""
+"""The launcher's own messages. They go to the logger `launcher`, and one handler shows them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_KEPT = 1000  # lines that may wait while standard error takes none
+_KEPT = 1000  # lines that may wait while standard error is blocked
 _LOGGER = "launcher"
 
 
 @contextmanager
 def shown_by(handler: logging.Handler) -> Iterator[None]:
-    """Show all messages, from INFO on, by this handler and by no other."""
+    """Show all messages of level INFO and above by this handler only."""
     logger = logging.getLogger(_LOGGER)
     before = logger.level, logger.propagate
     logger.addHandler(handler)
@@ -32,7 +32,7 @@ def shown_by(handler: logging.Handler) -> Iterator[None]:
 
 
 def set_name(name: str) -> None:
-    """From now on the lines carry this name."""
+    """Set the name that the following lines begin with, such as `rank 3`."""
     for handler in logging.getLogger(_LOGGER).handlers:
         handler.set_name(name)
 
@@ -49,9 +49,9 @@ class TextHandler(logging.Handler):
 
 
 class StderrHandler(logging.Handler):
-    """Write lines with time and name, and never block the caller.
+    """Write lines with time and name. Never block the caller.
 
-    A thread writes; when too much waits, the oldest lines are dropped, and their number is written in their place.
+    A thread writes the lines. If more than 1000 lines wait, the oldest lines are dropped, and their number is written.
     """
 
     def __init__(self, fd: int = 2, name: str = "rank ?") -> None:
@@ -72,13 +72,15 @@ class StderrHandler(logging.Handler):
             while len(self._lines) > _KEPT:
                 self._lines.popleft()
                 self._dropped += 1
-            if self._thread is None:  # not before the first word: the guardian is forked before any thread is there
+            if (
+                self._thread is None
+            ):  # started by the first message, since the guardian must be forked before any thread
                 self._thread = threading.Thread(target=self._write_all, daemon=True, name="log")
                 self._thread.start()
             self._changed.notify()
 
     def close(self, timeout: float = 0.0) -> None:
-        """Wait until all is written, at most `timeout` seconds. This blocks: it is the last thing to do."""
+        """Wait until all lines are written, at most `timeout` seconds. Blocks, so call it last."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -91,7 +93,7 @@ class StderrHandler(logging.Handler):
             try:
                 self._write(line)
             except OSError:
-                continue  # nobody listens any more: there is no other place to say it
+                continue  # standard error is closed, and there is no other place for the line
 
     def _next(self) -> bytes | None:
         with self._changed:

@@ -1,7 +1,7 @@
-"""Starts processes and waits for their exit codes, while orphans are reaped.
+"""Start processes, wait for their exit codes, and reap orphans.
 
 Process 1 and subreapers inherit orphans and must reap them. waitpid(-1) would also take the exit codes of our own
-children. So each child is registered from its fork on, and the reaper looks at a dead process before it collects it.
+children. So each own child is registered at its fork, and the reaper checks which process is dead before it reaps it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# vfork keeps Python's lock until the program is loaded: a stalled volume would stop all threads of the launcher.
+# vfork keeps the GIL until the program is loaded: a stalled volume would block all threads of the launcher.
 subprocess._USE_VFORK = False  # type: ignore[attr-defined]
 
-_own: dict[int, _Child] = {}  # forked here and not yet collected
-_adopted: set[int] = set()  # forked by other means and not yet collected
-_forking: set[int] = set()  # threads whose child may exist but is not yet in _own; nothing is reaped meanwhile
+_own: dict[int, _Child] = {}  # forked by `spawn` and not yet reaped
+_adopted: set[int] = set()  # forked without `spawn` and not yet reaped
+_forking: set[int] = set()  # threads whose child may exist but is not yet in _own; meanwhile nothing is reaped
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class _Child(subprocess.Popen[bytes]):
-    """A Popen that is registered at its fork, not only when its program is loaded."""
+    """A Popen that is registered at its fork, before its program is loaded."""
 
     def __init__(self, forked: Callable[[int], None] | None, argv: Sequence[str], **options: Any) -> None:
         self._pid = 0
@@ -54,17 +54,17 @@ class _Child(subprocess.Popen[bytes]):
 
 
 def become_subreaper() -> None:
-    """Make orphaned descendants children of this process, as they are of process 1."""
+    """Let this process inherit its orphaned descendants, as process 1 does."""
     if os.getpid() != 1:
-        import ctypes  # takes memory that process 1 does not need
+        import ctypes  # imported here to save memory in process 1
 
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def handle_ignored_signals() -> None:
-    """Handle all signals that the parent process ignored: children inherit ignored signals, and Popen does not undo it.
+    """Install handlers for all signals that the parent process ignored: children would inherit that they are ignored.
 
-    Call it early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
+    Call this early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
     """
     kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}  # Popen restores the last two
     for number in signal.valid_signals() - kept:
@@ -73,17 +73,17 @@ def handle_ignored_signals() -> None:
 
 
 def register_fork(pid: int) -> None:
-    """Register a child that was forked by other means: it is no orphan. The reaper drops its exit code."""
+    """Register a child that was forked without `spawn`, so that it is not an orphan. Its exit code is dropped."""
     _adopted.add(pid)
 
 
 def is_own_child(pid: int) -> bool:
-    """Return whether this process started the child: else it is an orphan."""
+    """Return whether this process started the child. If not, the child is an orphan."""
     return pid in _own or pid in _adopted
 
 
 def module_command(name: str) -> list[str]:
-    """Return the command that runs a module of this package, isolated from PYTHON* variables if this process is."""
+    """Return the command that runs a module of this package. It ignores PYTHON* variables if this process does."""
     return [sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", name]
 
 
@@ -95,10 +95,10 @@ def spawn(
     forked: Callable[[int], None] | None = None,
     **pipes: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a new session. Blocks until its program is loaded: call it in `run_in_thread`.
+    """Start a process in a new session. Blocks until the program is loaded: call it in `run_in_thread`.
 
-    `forked` is called with the pid right after the fork. In the child all signals are unblocked and at their defaults:
-    exec resets the handled ones, Popen those that Python ignores (SIGPIPE).
+    `forked` is called with the pid right after the fork. In the child, all signals are unblocked and have their default
+    actions: exec resets handled signals, and Popen resets the signals that Python ignores (SIGPIPE).
     """
     thread = threading.get_ident()
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -111,8 +111,8 @@ def spawn(
 
 
 async def wait_for_exit(child: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a child of `spawn`, and return its exit code: 128 + n for signal n, as in a shell."""
-    reap_orphans()  # the fork of this child may have put the reaper off
+    """Wait for the end of a child of `spawn`, and return its exit code, or 128 + n after signal n, as a shell does."""
+    reap_orphans()  # during the fork of this child, the reaper may have returned early
     if child.returncode is None:
         loop = asyncio.get_running_loop()
         fd = os.pidfd_open(child.pid)
@@ -136,13 +136,13 @@ async def wait_for_exit(child: subprocess.Popen[bytes]) -> int:
 
 
 def reap_orphans() -> None:
-    """Collect dead children; keep the exit codes of our own for `wait_for_exit`. Call it on SIGCHLD, on the loop."""
+    """Reap dead children. Keep the exit codes of own children for `wait_for_exit`. Call it on SIGCHLD, on the loop."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if dead is None or _forking:  # checked last: the dead process may have been forked just now
+        if dead is None or _forking:  # checked after waitid: the dead process may have been forked just now
             return
         child = _own.pop(dead.si_pid, None)
         _adopted.discard(dead.si_pid)
@@ -153,5 +153,5 @@ def reap_orphans() -> None:
 
 
 def _forget(child: subprocess.Popen[bytes]) -> None:
-    if _own.get(child.pid) is child:  # the pid may be another child's by now
+    if _own.get(child.pid) is child:  # another child may have this pid now
         del _own[child.pid]

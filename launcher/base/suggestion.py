@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 from launcher.errors import Exit, Failure
 
-_ALIKE = 0.7  # of 1
+_ALIKE = 0.7  # the least similarity, 0 to 1
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """Return the word that is most like this one, or the only one that begins with it; else None."""
+    """Return the known word that is most similar to `word`, else the only known word that begins with it, else None."""
     by_small = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), by_small, n=1, cutoff=_ALIKE)
     near = near or [each for each in by_small if each.startswith(word.lower())]
@@ -19,13 +19,17 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 
 
 def meant(word: str, known: Collection[str]) -> str:
-    """Return a question about the nearest of these words, or an empty text."""
+    """Return a question that names the nearest of the known words, or "" if none is near."""
     near = nearest(word, known)
     return f": is {near} meant?" if near else ""
 
 
 def no_such(what: str, word: str, known: Collection[str], see: str, beginning: str = "") -> Failure:
-    """Return the failure for a command or flag that does not exist. `beginning`: what all names begin with."""
+    """Return the failure for a command or flag that does not exist.
+
+    see: where the user finds all names
+    beginning: the characters that all names begin with, which are not compared
+    """
     near = nearest(word.removeprefix(beginning), [name.removeprefix(beginning) for name in known])
     advice = f"; see {see}" if near is None else f": is {beginning}{near} meant? See {see}"
     return Failure(Exit.USAGE, f"{what}{advice}")

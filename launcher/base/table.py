@@ -8,7 +8,7 @@ from launcher.base.files import printable
 
 
 def format_table(rows: Sequence[Sequence[object]]) -> str:
-    """Return the rows as aligned columns. None and empty values become dashes; unprintable characters are escaped."""
+    """Return the rows as lines with aligned columns. None and "" become "-". Unprintable characters are escaped."""
     cells = [["-" if value in (None, "") else printable(str(value)) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
