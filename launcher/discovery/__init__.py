@@ -1,1 +1,1 @@
-"""How a launcher finds its peers. finder.py has the interface of all finders, and a line for each."""
+"""Find the peers of this launcher. finder.py contains the interface of all finders, and the list of finders."""

@@ -1,4 +1,4 @@
-"""The deadline of all waits for peers, and the progress lines meanwhile."""
+"""The deadline for finding peers, and the progress lines while the launcher waits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from launcher.errors import Exit, Failure
 log = logging.getLogger(__name__)
 
 _REPEAT = 30.0  # seconds until an unchanged line is repeated
-_PAUSE = 1.0  # seconds between two lines: pods of a large job change in bursts
+_PAUSE = 1.0  # seconds between two lines: many pods of a large job change at the same time
 
 
 class Deadline:
-    """Counts from the first `start`. `variable` is the one that sets the timeout."""
+    """A deadline that counts from the first `start`. `variable` is the name of the variable that sets the timeout."""
 
     def __init__(self, timeout: float, variable: str) -> None:
         self._timeout = timeout
@@ -26,9 +26,9 @@ class Deadline:
         self._said_at = 0.0
 
     def start(self) -> None:
-        """Start the clock, unless it runs already."""
+        """Start the time, unless it was started before."""
         if self._deadline is None:
-            self._said_at = monotonic()  # a wait that ends within a moment is not worth a line
+            self._said_at = monotonic()  # no line for a wait shorter than _PAUSE
             self._deadline = self._said_at + self._timeout
 
     def seconds_left(self) -> float:
@@ -36,7 +36,7 @@ class Deadline:
         return self._timeout if self._deadline is None else max(0.0, self._deadline - monotonic())
 
     def check(self, state: str, advice: str) -> None:
-        """Raise Failure with the state and the advice if the deadline is over."""
+        """Raise Failure with the state and the advice if the deadline has passed."""
         if not self.seconds_left():
             raise Failure(Exit.TIMED_OUT, f"waited {self._timeout:g} s for peers ({self._variable}): {state}. {advice}")
 
@@ -48,7 +48,7 @@ class Deadline:
             self._said, self._said_at = state, monotonic()
 
     async def pause(self, state: str, seconds: float, changed: asyncio.Event) -> None:
-        """Wait for the change, until the seconds or the deadline are over, or a line is due."""
+        """Wait until `changed` is set, the seconds are over, the deadline has passed, or a line is due."""
         bound = min(seconds, self.seconds_left(), max(0.0, self._line_due(state) - monotonic()))
         try:
             await wait_within(changed.wait(), bound)

@@ -1,4 +1,4 @@
-"""Finds the hub by its name in a headless Service. Works for numbered pods, and needs no rights."""
+"""Find the hub by its name in a headless Service. Works for numbered pods. Needs no RBAC permissions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from launcher.errors import Exit, Failure
 from launcher.model import Peers
 
 _RESOLVER = "/etc/resolv.conf"
-_FIRST = 1.2  # seconds after the start of this process. The names of pods that start together are there by then: a
-# kubelet looks at its containers once a second. A look-up that comes too early costs five seconds or more.
-_PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds; many clusters cache a failure for 5 s. The last pause is repeated
+# Seconds from the start of this process to the first look-up. By then the names of pods that start together exist,
+# since a kubelet checks its containers once a second. A look-up that is too early costs five seconds or more.
+_FIRST = 1.2
+_PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds between look-ups: many clusters cache a failure for 5 s. The last one repeats
 
 
 class DnsFinder(Finder):
-    """Looks up only `<name>-0.<service>`, seldom and by its full name.
+    """Look up only the name `<name>-0.<service>`.
 
-    Failed look-ups are cached, and a resolver's search list makes each of them slow.
+    Look-ups are rare, since failed look-ups are cached. They use the full name where it is known, since the resolver's
+    search list makes look-ups slow.
     """
 
     def __init__(self, settings: FinderSettings) -> None:
@@ -37,12 +39,12 @@ class DnsFinder(Finder):
         self._state = "the hub's name was not looked up yet"
 
     async def start(self) -> None:
-        """Set the start of the time that names take to appear: the creation of this process."""
+        """Note when this process was created. From then on, the pod's name takes about a second to appear in DNS."""
         if self._started is None:
             self._started = monotonic() - process_age()
 
     async def find(self) -> Peers:
-        """Return at once for number 0, which is the hub; for the others once the hub's name has an address."""
+        """Return immediately on the hub, which has number 0. On other members, wait until its name has an address."""
         await self.start()
         self._deadline.start()
         rank = self._rank()
@@ -53,7 +55,7 @@ class DnsFinder(Finder):
         return Peers(me, hub, self._settings.job_id, rank)
 
     def describe_missing(self, joined: Collection[str]) -> str:
-        """Describe the state of the hub's name: this finder knows nothing of other members."""
+        """Return the state of the look-up of the hub's name: this finder does not know the other members."""
         return self._state
 
     def _rank(self) -> int:
@@ -77,7 +79,7 @@ class DnsFinder(Finder):
         while not (found := await self._addresses(name)):
             await self._pause(next(pauses))
         self._found += 1
-        # A pod that is replaced has two addresses for a while: the next call of `find` returns the next of them.
+        # While a pod is replaced, its name has two addresses. Each call of `find` returns the next one.
         return found[(self._found - 1) % len(found)]
 
     async def _addresses(self, name: str) -> list[str]:
@@ -105,7 +107,7 @@ class DnsFinder(Finder):
 
 
 def hub_name(settings: FinderSettings, rank: int) -> str:
-    """Return the DNS name of pod 0; if the full name is known, with a final dot."""
+    """Return the DNS name of pod 0. If the full name is known, it ends with a dot."""
     base, service = _workload(settings, rank)
     if not base or not service:
         raise Failure(Exit.CONFIG, "LAUNCHER_DISCOVERY=dns needs LAUNCHER_SERVICE, the name of the headless Service")
@@ -119,7 +121,7 @@ def hub_name(settings: FinderSettings, rank: int) -> str:
 
 
 def process_age() -> float:
-    """Return the seconds since the creation of this process; 0 if the kernel does not tell."""
+    """Return the seconds since the creation of this process, or 0 if /proc does not show it."""
     try:
         with open("/proc/self/stat", "rb") as file:
             created = int(file.read().rpartition(b") ")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
@@ -129,14 +131,14 @@ def process_age() -> float:
 
 
 def _workload(settings: FinderSettings, rank: int) -> tuple[str | None, str]:
-    """Return the name of the hub's Job or StatefulSet, and its Service. With roles, LAUNCHER_SERVICE has both."""
+    """Return the name of the hub's Job or StatefulSet, and its Service. With roles, LAUNCHER_SERVICE contains both."""
     service = settings.service or ""
     if service.startswith(BY_ROLE):
         base, _, service = service.removeprefix(BY_ROLE).partition(".")
         return base, service
     suffix = f"-{rank}"
     host, pod = settings.host_name.partition(".")[0], settings.pod_name or ""
-    on_node_network = bool(pod) and not f"{pod}-".startswith(f"{host}-")  # the host name is then the node's
+    on_node_network = bool(pod) and not f"{pod}-".startswith(f"{host}-")  # with hostNetwork the host name is the node's
     names = ("" if on_node_network else host, pod)
     return next((name[: -len(suffix)] for name in names if name.endswith(suffix)), settings.job_name), service
 

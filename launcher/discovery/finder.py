@@ -1,4 +1,4 @@
-"""The interface of all finders of peers, and the choice between them."""
+"""The interface of all finders of peers, and the choice of a finder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FINDERS = {
 
 @dataclass(frozen=True)
 class FinderSettings:
-    """What a finder needs of the configuration.
+    """The part of the configuration that a finder needs.
 
-    rank: given by the user, where pods have no numbers of their own
+    rank: the rank that the user has set, or None
     timeout_variable: the variable that sets `timeout`, for messages
     env: the environment of child processes
     """
@@ -54,49 +54,50 @@ class FinderSettings:
 
 
 class Finder(ABC):
-    """Finds the peers of a job. Close it once this member has joined; `describe_peer` works after that, too."""
+    """Find the peers of a job. Close the finder once this member has joined. `describe_peer` works after that, too."""
 
     def __init__(self, settings: FinderSettings) -> None:
         self._settings = settings
 
     async def start(self) -> None:  # noqa: B027 (optional)
-        """Begin what takes long, so that `find` returns earlier."""
+        """Start slow work in the background, so that `find` returns earlier."""
 
     async def identity(self) -> str | None:
-        """Return the job's identity, with roles that of this role's pods; None if the finder does not know it.
+        """Return the identity of the job, or None if the finder does not know it.
 
-        Does not wait for other pods. Has the deadline of `find`, and raises the same failures.
+        With roles, return the identity of this role's pods. Does not wait for other pods. The deadline and the failures
+        are those of `find`.
         """
         return self._settings.job_id
 
     @abstractmethod
     async def find(self) -> Peers:
-        """Return the peers once enough is known to join; each call looks again. Raises Failure: 75, 77 or 78.
+        """Return the peers once enough is known to join. Each call looks again. Raises Failure: 75, 77 or 78.
 
-        All calls have one deadline together. The caller may cancel the call, and pauses between two calls.
+        All calls together have one deadline. The caller may cancel a call, and must pause between two calls.
         """
 
     def members(self) -> list[Member]:
-        """Return the members that `find` has seen. It may need to see only some of them."""
+        """Return the members that `find` has seen. These may be only some of the members."""
         return []
 
     @abstractmethod
     def describe_missing(self, joined: Collection[str]) -> str:
-        """Say which members are missing and why. `joined`: pod names or uids of the members that have joined."""
+        """Return which members are missing and why. `joined`: pod names or uids of the members that have joined."""
 
     def other_role(self) -> tuple[str | None, str]:
-        """Return the identity of the other role's pods, if known, and why that role has failed for good, if it has."""
+        """Return the identity of the other role's pods or None, and why the other role has failed for good or ""."""
         return None, ""
 
     async def describe_peer(self, pod: str) -> str:
-        """Look at a peer's pod again, for 5 s at most. Return what became of it; empty if that is not known.
+        """Look at the pod of a peer again, for at most 5 s. Return how the pod ended, or "" if that is not known.
 
-        pod: its name or uid
+        pod: the pod's name or uid
         """
         return ""
 
     async def close(self) -> None:  # noqa: B027 (optional)
-        """End what runs in the background."""
+        """End all background work."""
 
     def _own_member(self, rank: int, address: str | None = None) -> Member:
         settings = self._settings
@@ -123,7 +124,6 @@ class SingleFinder(Finder):
 
 
 def make_finder(settings: FinderSettings) -> Finder:
-    """Return the finder that the settings name."""
     if settings.size == 1:
         return SingleFinder(settings)
     module, name = FINDERS[settings.discovery]

@@ -1,4 +1,4 @@
-"""Finds peers by asking the API server, in a child process: this one never loads the Kubernetes client."""
+"""Find peers with the API server. Only a child process loads the Kubernetes client, never the launcher itself."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from launcher.model import BOTH, Member, Peers
 
 _CHILD = "launcher.discovery.kubernetes_child"
 _DESCRIBE = 5.0  # seconds
-_COALESCE = 0.05  # seconds; the pods of a large job change in bursts
+_COALESCE = 0.05  # seconds; many pods of a large job change at the same time
 _LONGEST = 30.0  # seconds between two starts of a child that crashes
 
 
 class KubernetesFinder(Finder):
-    """Keeps a view of the pods from the child's messages, as long as it is needed."""
+    """Keep a view of the pods from the messages of a child, which runs until the view is no longer needed."""
 
     def __init__(self, settings: FinderSettings) -> None:
         super().__init__(settings)
@@ -38,7 +38,7 @@ class KubernetesFinder(Finder):
         self._ends_when_all_run = False
 
     async def start(self) -> None:
-        """Start the child; its imports alone take a third of a second."""
+        """Start the child early, since its imports take a third of a second."""
         if self._watching is None or self._watching.done():
             self._failure = None
             self._view.is_listed = False
@@ -48,7 +48,7 @@ class KubernetesFinder(Finder):
             await child.start()
 
     async def identity(self) -> str | None:
-        """Return the identity as soon as this pod is known."""
+        """Return the identity as soon as the own pod is known."""
         self._deadline.start()
         await self.start()
         while not self._knows_own_pod():
@@ -56,27 +56,27 @@ class KubernetesFinder(Finder):
         return self._view.pods[self._view.own or ""].job
 
     async def find(self) -> Peers:
-        """Return once the hub's pod has an address; for pods without numbers once exactly N live pods have one."""
+        """Return once the hub's pod has an address. Without pod numbers, wait until exactly N live pods have one."""
         self._deadline.start()
-        # Past the deadline the last view says more than a new one, which starts empty.
+        # After the deadline, check first: the last view says more than a new view, which is empty at first.
         self._deadline.check(describe_missing(self._view, self._settings), self._advice())
         await self.start()
         while (peers := self._chosen()) is None:
             await self._next_view()
         self._finds += 1
-        # A view with all pods is kept until they run: one that has an address may still be held up, and is then named.
-        # If this is not the first call, this member has not joined, and may have to look once more.
+        # A view of all pods is kept until all pods run: a pod with an address may still be delayed, and messages must
+        # name this pod. After the first call, this member has failed to join and may have to look again.
         self._ends_when_all_run = self._finds == 1 and self._view.has_all
         if self._finds == 1 and (not self._view.has_all or self._is_complete()):
             await self._end()
         return peers
 
     def members(self) -> list[Member]:
-        """Return the members whose pods have an address. A numbered member that is not the hub sees only two pods."""
+        """Return the members whose pods have an address. A numbered member sees only the hub's pod and its own."""
         return present_members(self._view, self._settings)
 
     def describe_missing(self, joined: Collection[str]) -> str:
-        """Say which members are missing in the latest view. Only the hub has `joined`: others count pods that run."""
+        """Return which members are missing in the latest view. If `joined` is empty, pods that run are not missing."""
         return describe_missing(self._view, self._settings, joined or None)
 
     def other_role(self) -> tuple[str | None, str]:
@@ -84,7 +84,7 @@ class KubernetesFinder(Finder):
         return known, other_role_failure(self._view, self._settings)
 
     async def describe_peer(self, pod: str) -> str:
-        """Look at the pod again, in a child for this question alone."""
+        """Look at the pod again, in a child of its own."""
         known = next((p for p in self._view.pods.values() if pod in (p.name, p.uid)), None)
         question = {"pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
         child = self._child({"do": "describe", **question})
@@ -104,7 +104,7 @@ class KubernetesFinder(Finder):
         return choose_peers(self._view, self._settings)
 
     def _is_complete(self) -> bool:
-        # With roles never before the join: pods of the other role may still fail for good.
+        # With roles the view is needed until the join: pods of the other role may still fail for good.
         return self._settings.role == BOTH and all_run(self._view, self._settings)
 
     def _knows_own_pod(self) -> bool:

@@ -1,7 +1,7 @@
-"""The child of launcher.discovery.kubernetes, which asks the API server.
+"""The child process of launcher.discovery.kubernetes, which calls the API server.
 
-Its messages: {"has_all": bool}, {"listing": true} before each list, {"pod": {...}}, {"own": uid}, {"listed": true},
-{"gone": uid}, {"trouble": text}, {"failure": {...}}; or {"description": text}, and nothing else.
+Its messages for "watch": {"has_all": bool}, {"listing": true} before each list, {"pod": {...}}, {"own": uid},
+{"listed": true}, {"gone": uid}. For "describe": {"description": text}. For both: {"trouble": text}, {"failure": {...}}.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from launcher.base.kube_pods import LIVE, Pod
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH
 
-gc.disable()  # it takes a quarter of the time in which the client's 700 modules load
+gc.disable()  # garbage collection takes a quarter of the time to import the client's 700 modules
 from launcher.base.kube import KubeClient  # noqa: E402
 from launcher.base.kube_credentials import Kubeconfig, ServiceAccount  # noqa: E402
 from launcher.base.kube_errors import Denied, Expired, Refused, Transient  # noqa: E402
@@ -30,7 +30,7 @@ gc.enable()
 
 Json = dict[str, Any]
 
-_RECORDED = 3.0  # seconds; the API server has the death of a pod by then
+_RECORDED = 3.0  # seconds after which the API server has recorded the death of a pod
 _SHORTEST_WATCH = 1.0  # seconds; a watch that ends sooner without an event has failed
 _NO_ACCOUNT = (
     "let the pod have its service account's token (automountServiceAccountToken), or find peers without the API "
@@ -39,7 +39,7 @@ _NO_ACCOUNT = (
 
 
 class PodWatcher:
-    """Lists and then watches the job's pods, and sends the parent what changes for it."""
+    """List and then watch the job's pods. Send each change to the parent."""
 
     def __init__(self, asked: Json, client: KubeClient, retries: Retries, answers: Answers) -> None:
         self._asked = asked
@@ -67,7 +67,7 @@ class PodWatcher:
         try:
             found = self._client.get("Pod", name)
         except Denied:
-            return None  # the selector is then not narrowed, and all pods are listed
+            return None  # then the selector is not narrowed, and all pods are listed
         return found if found and (not uid or found["metadata"]["uid"] == uid) else None
 
     def _list_and_watch(self) -> None:
@@ -110,7 +110,7 @@ class PodWatcher:
         else:
             if not had_events and time.monotonic() - started < _SHORTEST_WATCH:
                 raise Transient("the API server ended the watch at once")
-        # A server that restarts cuts all watches at once: their members must not all return at once.
+        # An API server that restarts ends the watches of all members at once. They must not all reconnect at once.
         time.sleep(random.uniform(0, 0.5))
 
     def _update(self, changed: Json) -> None:
@@ -154,7 +154,7 @@ class PodWatcher:
 
 
 def describe_pod(asked: Json, client: KubeClient, retries: Retries) -> str:
-    """Return what became of a pod; wait a little for it, since a death takes up to a second to be recorded."""
+    """Return how a pod ended. Wait a few seconds for this, since a death is recorded up to a second late."""
     until = time.monotonic() + _RECORDED
     while True:
         said = retries.run(lambda: _look(asked, client))
@@ -182,10 +182,10 @@ def _description(found: Json) -> str:
 
 
 def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
-    """Return the selector of the pods that this member needs, and whether these are all.
+    """Return the selector of the pods that this member needs, and whether these are all pods of the job.
 
-    Numbered members need number 0 of each role and themselves: 1,000 members that list 1,000 pods would overload the
-    API server.
+    A numbered member needs only its own pod and number 0 of each role. If each of 1,000 members listed 1,000 pods,
+    they would overload the API server.
     """
     number = kube_pods.pod_number(own) if own else None
     if not own or not number:
@@ -193,7 +193,7 @@ def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
     has = kube_pods.pod_labels(own)
     name = own["metadata"]["name"]
     first = {kube_pods.INDEX: "0", kube_pods.ORDINAL: "0"}
-    if role == BOTH:  # else the hub is of another StatefulSet, whose name is not known
+    if role == BOTH:  # with roles the hub may belong to another StatefulSet, whose name is not known
         first[kube_pods.STATEFUL_NAME] = f"{name.rpartition('-')[0]}-0"
     for label, hub in first.items():
         if label in has:
@@ -208,7 +208,7 @@ def _connect(asked: Json) -> KubeClient:
 
 
 def main() -> None:
-    """Do what the request says. A failure is a message, too."""
+    """Do the work of the request. Send a failure as a message."""
     asked, answers = read_request(), Answers()
     try:
         client = _connect(asked)

@@ -1,4 +1,4 @@
-"""Which members are missing in a view and why, in words. Pure functions."""
+"""Describe which members are missing in a view, and why. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _SHOWN = 5  # pods that one message names
 
 
 def describe_missing(view: View, settings: FinderSettings, joined: Collection[str] | None = None) -> str:
-    """Say which members are missing and why.
+    """Return which members are missing and why.
 
-    joined: names or uids of the pods that have joined; None: pods that run are not missing, and are counted
+    joined: names or uids of the pods that have joined. If None, pods that run are not missing, and the text has their
+    number
     """
     me = own_pod(view, settings)
     if not view.is_listed or me is None:

@@ -1,4 +1,4 @@
-"""The ranks of members: the numbers of their pods, else the numeric order of their addresses."""
+"""Assign ranks to members: the numbers of their pods, or if they have none, the numeric order of their addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.model import PSERVER, Member, Roster, Shape
 
 
 def are_numbered(members: Collection[Member]) -> bool:
-    """Return whether the members have numbers. Raises Failure if only some of them have one."""
+    """Return whether all members have numbers. Raises Failure if only some of the members have a number."""
     without = sorted(member.pod for member in members if member.rank is None)
     if without and len(without) != len(members):
         raise Failure(
@@ -24,7 +24,7 @@ def are_numbered(members: Collection[Member]) -> bool:
 
 
 def make_roster(members: Collection[Member]) -> Roster:
-    """Return the roster of all members. Raises Failure if two have the same place, or if a number is missing."""
+    """Return the roster of all members. Raises Failure if numbers or addresses repeat, or if a number is missing."""
     if not are_numbered(members):
         in_order = sorted(members, key=lambda member: (member.role == PSERVER, address_order(member.address)))
         _check_unique("address", [member.address for member in members])
@@ -39,10 +39,10 @@ def make_roster(members: Collection[Member]) -> Roster:
 
 
 def restore_roster(members: Collection[Member], kept: Mapping[str, int], shape: Shape) -> Roster:
-    """Return the roster of members without numbers after an earlier gang of the job.
+    """Return the roster of members without numbers, if there was an earlier gang of the job.
 
-    kept: the ranks of the earlier gang, by pod uid. Its members keep them; new members take the vacant ranks of
-    their role, in the order of their addresses.
+    kept: the ranks of the earlier gang, by pod uid. Members of the earlier gang keep their ranks. New members take the
+    vacant ranks of their role, in the order of their addresses.
     """
     ranks = {member.uid: kept[member.uid] for member in members if member.uid in kept}
     vacant = [rank for rank in range(shape.size) if rank not in ranks.values()]
@@ -54,7 +54,7 @@ def restore_roster(members: Collection[Member], kept: Mapping[str, int], shape: 
 
 
 def joint_identity(roster: Roster) -> str:
-    """Return the identity of a job whose roles have different controllers: those of both, the trainers' first."""
+    """Return the identity of a job whose roles have different controllers: both uids, the trainers' uid first."""
     return "+".join(dict.fromkeys(member.controller for member in roster.members))
 
 

@@ -1,4 +1,4 @@
-"""Repeats calls of the API server for as long as this process lives, with growing, random pauses."""
+"""Retry calls of the API server, with growing, random pauses and without an end."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from launcher.base.kube_errors import ApiError, BadCredentials, Denied, Refused,
 
 T = TypeVar("T")
 
-_REJECTED = 4  # calls in a row with credentials that are rejected or lack a right
+_REJECTED = 4  # calls in a row with credentials that are rejected or lack a permission
 _FINAL = (400, 422)  # the request itself is wrong
 _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 
 
 class Retries:
-    """Repeats what may succeed later. Reports each error, and an empty text once the API server answers again.
+    """Retry calls that may succeed later. Report each error, and "" once the API server answers again.
 
-    Calls that it rejects are repeated only a few times, each with the credentials read again.
+    Calls that the API server rejects are retried only a few times. The credentials are read again before each retry.
     """
 
     def __init__(self, client: KubeClient, report: Callable[[str], None]) -> None:
         client.on_answer = self._answered
-        self.has_all_rights = False  # if a call is denied later, the server has restarted and not read the roles yet
+        self.has_all_rights = False  # if a call is denied later, the server has restarted and not read the Roles yet
         self._client = client
         self._report = report
         self._in_trouble = False
         self._rejected = 0
 
     def run(self, step: Callable[[], T]) -> T:
-        """Repeat the step until it returns, or raises an error that does not pass."""
+        """Repeat the step until it returns, or raises an error that a retry cannot solve."""
         trying = Retrying(
             retry=retry_if_exception(self._may_pass), wait=_pause, before_sleep=self._prepare, reraise=True
         )

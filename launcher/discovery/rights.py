@@ -1,4 +1,4 @@
-"""The right that finding peers by the API server needs, and how to grant it."""
+"""The RBAC permission that discovery by the API server needs, and how to grant it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ subjects:
 
 
 def describe_denial(said: str, namespace: str) -> str:
-    """Return the message for a 403: who lacks which right, and the Role that grants it. `said`: by the API server."""
+    """Return the message for a 403: who lacks which permission, and the Role that grants it.
+
+    said: the error message of the API server
+    """
     user = _found(r'User "([^"]+)"', said)
     verb, resource = _found(r"cannot (\w+) resource", said) or "list", _found(r'resource "([^"]+)"', said) or "pods"
     account = re.fullmatch(r"system:serviceaccount:([^:]+):([^:]+)", user)

@@ -1,4 +1,4 @@
-"""Which pods of a view belong to the job, and whether they are enough to join. Pure functions."""
+"""Select the pods of a view that belong to the job, and decide whether they are enough to join. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.model import BOTH, OTHER_ROLE, PSERVER, TRAINER, Member, Peers
 
 
 def choose_peers(view: View, settings: FinderSettings) -> Peers | None:
-    """Return the peers, or None if more must be known to join. Raises Failure if the own number does not fit."""
+    """Return the peers, or None if not enough is known to join. Raises Failure if this pod's number is not valid."""
     me = own_pod(view, settings)
     if me is None or not view.is_listed:
         return None
@@ -33,18 +33,18 @@ def choose_peers(view: View, settings: FinderSettings) -> Peers | None:
 
 
 def present_members(view: View, settings: FinderSettings) -> list[Member]:
-    """Return the members whose pods are live and have an address, one per number."""
+    """Return the members whose pods are live and have an address, one member per number."""
     return [_member(pod, settings, view.own) for pod in _present(view, settings)]
 
 
 def all_run(view: View, settings: FinderSettings) -> bool:
-    """Return whether the pods of all members run: nothing more can be learnt for joining."""
+    """Return whether the pods of all members run, so that the view is no longer needed for joining."""
     pods = _present(view, settings)
     return len(pods) == settings.size and all(map(runs, pods))
 
 
 def other_role_job(view: View, settings: FinderSettings) -> str | None:
-    """Return the identity of the other role's pods: of several, the newest that has live pods."""
+    """Return the identity of the other role's pods, or None. Of several, prefer one with live pods, then the newest."""
     if settings.role == BOTH:
         return None
     jobs: dict[str, list[Pod]] = {}
@@ -59,7 +59,7 @@ def other_role_job(view: View, settings: FinderSettings) -> str | None:
 
 
 def other_role_failure(view: View, settings: FinderSettings) -> str:
-    """Say which pod of the other role has failed for good; empty if none has, or if another has replaced it."""
+    """Return which pod of the other role has failed for good and how, or "" if none has or all were replaced."""
     me = own_pod(view, settings)
     pods = pods_of_job(view, settings, me) if me and view.is_listed else []
     others = [pod for pod in pods if pod.role != settings.role]
@@ -71,19 +71,22 @@ def other_role_failure(view: View, settings: FinderSettings) -> str:
 
 
 def own_pod(view: View, settings: FinderSettings) -> Pod | None:
-    """Return this pod, if known: as live before the API server has it so, with the address given to it, if any."""
+    """Return this pod, or None if it is not known yet.
+
+    It counts as live even if the API server does not show this yet. Its address is POD_IP if that is set.
+    """
     me = view.pods.get(view.own or "")
     if me is None:
         return None
     me = _with_rank(me, settings, settings.role)
     address = settings.pod_ip or me.address
-    if me.number is not None:  # its address does not set its rank, so that of the training device will do
+    if me.number is not None:  # its rank does not depend on its address, so any address will do
         address = address or settings.training_address
     return replace(me, address=address, state=LEAVING if me.state == LEAVING else LIVE, reason="")
 
 
 def pods_of_job(view: View, settings: FinderSettings, me: Pod) -> list[Pod]:
-    """Return the pods of this job with their ranks as numbers: not those of an older job or another revision."""
+    """Return the pods of this job, with ranks as numbers. Pods of an older job or another revision are left out."""
     jobs = {settings.role: me.job}
     if settings.role != BOTH:
         jobs[OTHER_ROLE[settings.role]] = other_role_job(view, settings)
@@ -98,12 +101,12 @@ def pods_of_job(view: View, settings: FinderSettings, me: Pod) -> list[Pod]:
 
 
 def runs(pod: Pod) -> bool:
-    """Return whether the pod runs. One whose image cannot be pulled may have an address, but does not."""
+    """Return whether the pod runs. A pod whose image cannot be pulled may have an address, but does not run."""
     return _has_place(pod) and not pod.reason
 
 
 def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pod that counts for each number: the newest of the live ones. Pods without numbers all count."""
+    """Return one pod per number, the newest live pod. Return all pods that have no number."""
     newest: dict[int | str, Pod] = {}
     for pod in sorted(pods, key=lambda pod: (_has_place(pod), pod.state == LIVE, pod.created, pod.uid)):
         newest[pod.uid if pod.number is None else pod.number] = pod
@@ -111,13 +114,13 @@ def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def by_role(pods: list[Pod], settings: FinderSettings) -> dict[str, tuple[list[Pod], int]]:
-    """Return the pods of each role, and how many it should have."""
+    """Return for each role its pods, and how many pods it should have."""
     roles = [BOTH] if settings.role == BOTH else [TRAINER, PSERVER]
     return {role: ([pod for pod in pods if pod.role == role], settings.shape.count(role)) for role in roles}
 
 
 def _with_rank(pod: Pod, settings: FinderSettings, role: str) -> Pod:
-    """Return the pod with its rank in the gang as its number, which until then counts within its role."""
+    """Return the pod with its rank in the gang as its number. Before, the number counts within the pod's role."""
     return replace(pod, role=role, number=None if pod.number is None else settings.shape.rank(role, pod.number))
 
 

@@ -1,4 +1,4 @@
-"""Finds peers in LAUNCHER_PEERS: their addresses or host names, in rank order."""
+"""Find peers in LAUNCHER_PEERS, which lists their addresses or host names in rank order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.model import BOTH, Member, Peers
 
 
 class StaticFinder(Finder):
-    """Knows all peers from the start. Its own rank is given, or that of the peer whose address this host has."""
+    """Return the peers that the user has listed. The own rank is LAUNCHER_RANK, or the rank of this host's address."""
 
     async def find(self) -> Peers:
         settings = self._settings
@@ -25,7 +25,7 @@ class StaticFinder(Finder):
         return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank)
 
     def members(self) -> list[Member]:
-        """Return all members. The training addresses of the others are not known: these are their peer addresses."""
+        """Return all members. The peer addresses of the others replace their training addresses, which are unknown."""
         own = self._rank()
         shape = self._settings.shape
         others = [

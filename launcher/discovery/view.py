@@ -1,4 +1,4 @@
-"""What a launcher knows of its job's pods."""
+"""What a launcher knows about the pods of its job."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from launcher.base.kube_pods import Pod
 
 @dataclass
 class View:
-    """The pods by their uids.
+    """The known pods, by uid.
 
     own: the uid of this pod, once known
-    is_listed: the first list is complete
-    has_all: it has all pods of the job; else only this pod and those with number 0
-    trouble: the last error of the API server, while it lasts
+    is_listed: whether the first list is complete
+    has_all: whether the view has all pods of the job, not only this pod and the pods with number 0
+    trouble: the last error of the API server, or "" once it answers again
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
