@@ -1,8 +1,8 @@
-"""`make chaos`: gangs to which much happens at once, round after round, until one of them breaks a promise.
+"""`make chaos`: run gangs with many faults at once, round after round, until an invariant is violated.
 
-python -m chaos --minutes 5             as long as that, each round with another seed
-python -m chaos --rounds 1 --seed 42    the round of this seed again, where the same kinds of faults can be done
-python -m chaos ... --kinds 'cut,kill trainer'    faults of these kinds only, as the line that replays a round has them
+python -m chaos --minutes 5             run rounds for 5 minutes, each with another seed
+python -m chaos --rounds 1 --seed 42    repeat the round of this seed, if the same kinds of faults are possible here
+python -m chaos ... --kinds 'cut,kill trainer'    draw faults of these kinds only; a failed round prints its kinds
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def main() -> int:
     if os.geteuid() != 0:
         print("chaos: network namespaces, mounts and signals to all need root", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is frozen or mounted is undone
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # exit by an exception, so that all faults and mounts are undone
     arena_of = _arena_of(given.on)
     for line in kinds.told(arena_of.left_out):
         print(line, flush=True)
@@ -40,7 +42,7 @@ def main() -> int:
 
 
 def _play_all(given: argparse.Namespace, arena_of: type[Arena], data: Path) -> int:
-    """1 where a promise was broken, 2 where a seed cannot be played here."""
+    """Play all rounds. Return 0, 1 if an invariant was violated, or 2 if a seed cannot be played here."""
     struck: Counter[str] = Counter()
     rounds, began = 0, time.monotonic()
     failed: tuple[Story, list[str], Path] | None = None
@@ -78,7 +80,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
-    """As many as were asked for, one after another."""
+    """Yield consecutive seeds until the requested number of rounds or the time is reached."""
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
     rounds = given.rounds or (None if given.minutes else 10)
     end = time.monotonic() + 60 * (given.minutes or float("inf"))
@@ -114,7 +116,7 @@ def _tell(story: Story, violated: list[str], kept: Path, again: str) -> None:
 
 
 def _again(drawn: Plan, on: str) -> str:
-    """The command that plays this round again, also where other kinds of faults can be done."""
+    """Return the command that repeats this round, even on a host on which other kinds of faults are possible."""
     there = "" if on == "local" else f" --on {on}"
     return f"python -m chaos --rounds 1 --seed {drawn.seed} --kinds {shlex.quote(','.join(drawn.kinds))}{there}"
 

@@ -1,4 +1,4 @@
-/* Preloaded: the wall clock is AHEAD_SECONDS ahead. Nothing else is: neither how time passes nor what files say. */
+/* A library to preload: it sets the wall clock AHEAD_SECONDS ahead. Other clocks and file times do not change. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <semaphore.h>

@@ -1,4 +1,4 @@
-"""What a gang must offer so that a round can be played with it: on this machine, or as pods on a cluster."""
+"""The interface to the gang of one round. The gang runs on this machine, or as pods on a cluster."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from chaos.plan import Fault, Plan
 
 @dataclass(frozen=True)
 class End:
-    """How one pod ended. Those that came in its place have ends of their own."""
+    """How one pod ended. Each pod that replaces it has its own End."""
 
     rank: int
     pod: str
-    code: int  # as a shell shows it: 137 for one that was killed
-    termination: str  # what it wrote where Kubernetes expects it
-    last: str  # its last line on standard error
-    struck: bool = False  # a fault has killed it: it could say nothing
+    code: int  # as in a shell: 137 if the launcher was killed
+    termination: str  # the termination message
+    last: str  # the last line on the launcher's standard error
+    struck: bool = False  # a fault has killed the launcher, so it could not write a message
 
 
 @dataclass
 class Frozen:
-    """A launcher that was stopped for longer than the others wait for it; nanoseconds, by the clock of the stamps."""
+    """A launcher that was frozen for longer than the other launchers wait for it. In ns, by the clock of the stamps."""
 
     pod: str
     since: int
     until: int
-    replaced: bool = False  # another pod has taken its place meanwhile
+    replaced: bool = False  # another pod has replaced it meanwhile
 
 
 class Arena(Protocol):
-    """One gang of one round, from an empty folder on the volume to its end."""
+    """The gang of one round, from an empty output folder to the end of the job."""
 
-    left_out: Mapping[str, str]  # the kinds of faults that cannot be done here, each with what is missing
+    left_out: Mapping[str, str]  # the kinds of faults that are not possible here, each with the reason
 
     folder: Path  # the job's folder on the volume, readable on this host
-    stamps: Path  # where the trainers leave STANDIN_STAMPS; on the volume only where nothing else can be shared
-    job_id: str  # the identity: the name of its folder below output/.launcher
+    stamps: Path  # the file for the trainers' stamps, STANDIN_STAMPS; not on the volume, which has faults
+    job_id: str  # the job's identity: the name of its folder below output/.launcher
 
     def __init__(self, data: Path) -> None:
-        """`data`: where what the rounds train on is kept, a volume for each size."""
+        """`data`: the folder in which the data sets of all rounds are kept, one for each size."""
 
     def __enter__(self) -> Arena: ...
 
@@ -53,31 +53,31 @@ class Arena(Protocol):
         """Close."""
 
     def start(self, plan: Plan) -> None:
-        """A volume with shards, and all members, started at once."""
+        """Make a volume with shards, and start all members at once."""
 
     def do(self, fault: Fault) -> str:
-        """What was done, for people; nothing where there was nobody to do it to."""
+        """Inject a fault. Return what was done, for messages, or "" if the fault had no victim."""
 
     def undo(self, fault: Fault) -> None:
-        """End what lasts. Also of what was never done, or was undone before."""
+        """End a fault that lasts. Do nothing if the fault was never injected or is already undone."""
 
     def step(self) -> None:
-        """Called every 50 ms: makes new pods for those that failed, where there is no Kubernetes to do it."""
+        """Replace failed pods, unless Kubernetes does this. Called every 50 ms."""
 
     def ended(self) -> Sequence[End] | None:
-        """Every pod that has ended, in order, once the job is over; None while it is not."""
+        """Return the ends of all pods, in order, or None if the job is not over yet."""
 
     def complete(self) -> bool:
-        """Whether the Job counts as complete: one pod of every rank has ended with 0."""
+        """Return whether the Job is complete: one pod of each rank has ended with 0."""
 
     def said(self) -> str:
-        """The standard error of all launchers there were, each behind its pod's name."""
+        """Return the standard error of all launchers, each after the name of its pod."""
 
     def frozen(self) -> Sequence[Frozen]:
-        """The launchers that were frozen for so long that the others went on."""
+        """Return the launchers that were frozen for longer than the other launchers wait."""
 
     def left(self) -> list[str]:
-        """Processes, mounts and pods that should be gone, once the job is over."""
+        """Return the processes, mounts and pods that still exist. After the job there should be none."""
 
     def close(self) -> None:
-        """Undo everything and remove it. Also after a failure in the middle, and more than once."""
+        """Undo all faults and remove the gang. May be called after any failure, and more than once."""

@@ -1,4 +1,4 @@
-"""Why launchers ended: whether each says so, whether that fits what was done to them, and whether it had to be."""
+"""Invariants about causes: each launcher names one, it fits the faults, and the job failed only if it had to."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from chaos.rounds import Done, Story
 
 _NEVER = ("Traceback", "please report it", "Exception in", "was never awaited")
 _LAST = re.compile(r".*\] exit code (\d+): \S.*")
-_MARGIN = 6.0  # seconds under LAUNCHER_SILENCE from which on a cut may be one that is too long
-_MOST_ATTEMPTS = 5  # that may fail in a row before a first pass
+_MARGIN = 6.0  # seconds: a cut longer than LAUNCHER_SILENCE minus this may be too long
+_MOST_ATTEMPTS = 5  # attempts that may fail in a row before the first pass
 
 _CHILDREN = frozenset({"trainer", "pserver"})
 _LOST: Mapping[str, frozenset[str]] = {
     "kill launcher": frozenset({"lost"}),
-    "term launcher": frozenset({"stopped", "lost"}),  # lost: before it could hear signals
+    "term launcher": frozenset({"stopped", "lost"}),  # lost: the signal came before the launcher handles signals
     "delete pod": frozenset({"stopped"}),
     "force delete pod": frozenset({"stopped", "lost"}),
 }
 
 
 def named(story: Story) -> Iterator[str]:
-    """Every launcher that could speak has said why it ended, on standard error and to Kubernetes."""
+    """Each launcher that was not killed has written why it ended, to standard error and to Kubernetes."""
     for word in _NEVER:
         if word in story.said:
             line = next(line for line in story.said.splitlines() if word in line)
@@ -45,7 +45,7 @@ def named(story: Story) -> Iterator[str]:
 
 
 def fits(story: Story) -> Iterator[str]:
-    """What job.json names as a first cause was done, and to that member."""
+    """Each first cause in job.json is a fault that was injected into that member."""
     for one in history(story):
         cause = one["first_cause"]
         if cause and not _was_done(story, cause["kind"], cause["rank"]):
@@ -54,13 +54,16 @@ def fits(story: Story) -> Iterator[str]:
 
 
 def _was_done(story: Story, kind: str, rank: int | None) -> bool:
-    if not story.complete and kind == "stopped":  # the Job stops the pods that are left of one that has failed
+    if not story.complete and kind == "stopped":  # a failed Job stops all its other pods
         return True
     return any(_can_cause(fault, kind, rank) for fault in story.effective)
 
 
 def _can_cause(fault: Fault, kind: str, rank: int | None) -> bool:
-    """Where words do not get through, or nothing is saved, others are the first of whom one hears."""
+    """Return whether this fault can be recorded as this cause.
+
+    If messages are lost or the volume fails, the failure of another member may be reported first.
+    """
     if fault.kind in ON_VOLUME:
         return True
     if fault.kind in SILENT:
@@ -70,13 +73,13 @@ def _can_cause(fault: Fault, kind: str, rank: int | None) -> bool:
 
 
 def survived(story: Story) -> Iterator[str]:
-    """A job that was dealt no more than it can take completes."""
+    """A job completes if its faults are no more than its settings allow."""
     if not story.complete and not list(excuses(story)):
         yield "the job has failed, and nothing that was done to it is a reason: " + "; ".join(map(str, story.done))
 
 
 def excuses(story: Story) -> Iterator[str]:
-    """Why this job may have failed."""
+    """Yield the reasons for which this job may have failed."""
     plan, struck = story.plan, story.effective
     deaths = [fault for fault in struck if fault.kind in DEATHS]
     losses = [fault for fault in struck if fault.kind in LOSSES]
@@ -85,7 +88,7 @@ def excuses(story: Story) -> Iterator[str]:
     gathers = plan.max_restarts > 0 and plan.rejoin_timeout > 0
     counted = max(0, len(deaths) - plan.max_restarts)
     counted += sum(1 if gathers else 2 for fault in losses if fault.kind == "kill launcher" or not gathers)
-    counted += 0 if gathers else plan.members * len(beyond_reach)  # each may end by what it knows itself
+    counted += 0 if gathers else plan.members * len(beyond_reach)  # each member may end for its own reason
     if counted > plan.backoff_limit:
         yield f"{counted} pods may have failed, and the Job replaces {plan.backoff_limit}"
     if (losses or silent) and gathers and plan.rejoin_timeout < 30:
@@ -104,7 +107,7 @@ def _excuses_of_volume(story: Story, others: bool) -> Iterator[str]:
 
 
 def _is_too_much(fault: Fault, patience: int, others: bool) -> bool:
-    """A volume that is only slow, once all train, is waited for."""
+    """Return whether a fault of the volume may end the job. A stall during the training is waited for."""
     if fault.kind != "volume stalled" or others or fault.since == LAUNCH:
         return True
     return (fault.lasts or 0) > patience - 2
@@ -115,6 +118,6 @@ def _of(story: Story, kinds: frozenset[str]) -> list[Done]:
 
 
 def _progress(story: Story, one: Done, other: Done) -> bool:
-    """Whether a pass was saved between two faults."""
+    """Return whether a pass was saved between two faults."""
     saved = (stamp.at for stamp in traces.stamps(story.stamps) if stamp.word == "saved")
     return any(one.at_clock < at < other.at_clock for at in saved)

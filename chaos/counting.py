@@ -1,4 +1,4 @@
-"""Which passes were trained by which generation, told by the volume and by the trainers' stamps."""
+"""Invariants about passes and generations, from the files on the volume and the trainers' stamps."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from chaos.rounds import Story
 
 
 def output(story: Story) -> Path:
-    """The job's output folder."""
     return story.folder / "output"
 
 
 def record(story: Story) -> Path:
-    """What the launchers remember of the job."""
+    """Return the folder in which the launchers record the job."""
     return output(story) / ".launcher" / story.job_id
 
 
 def claims(story: Story) -> list[int]:
-    """The generations that were claimed."""
+    """Return the numbers of the claimed generations, sorted."""
     return sorted(int(claim.name.rpartition("-")[2]) for claim in record(story).glob("generation-*"))
 
 
 def whole_passes(story: Story) -> list[int]:
-    """The passes that are done."""
+    """Return the numbers of the complete passes, sorted."""
     return sorted(int(done.parent.name.rpartition("-")[2]) for done in output(story).glob("pass-*/done"))
 
 
 def history(story: Story) -> list[dict[str, Any]]:
-    """The generations of job.json, which may not be there if none has begun."""
+    """Return the generations in job.json, or an empty list if the file does not exist: no generation has begun."""
     try:
         found: list[dict[str, Any]] = json.loads((output(story) / "job.json").read_text())["generations"]
     except FileNotFoundError:
@@ -41,20 +40,21 @@ def history(story: Story) -> list[dict[str, Any]]:
 
 
 def marks(story: Story) -> dict[int, list[traces.Mark]]:
-    """Of each rank's trainer log."""
+    """Return the marks in the trainer log of each rank."""
     ranks = range(story.plan.members)
     return {rank: traces.marks(output(story) / f"node_{rank}" / "train.log") for rank in ranks}
 
 
 def generations_of(story: Story) -> dict[tuple[str, int], int]:
-    """By pod and process of a trainer, as far as its lines have come into its log."""
+    """Return the generation of each trainer, by pod and pid. Trainers without a line in a log are missing."""
     every = (mark for found in marks(story).values() for mark in found)
     return {(mark.pod, pid): mark.generation for mark in every for pid in mark.pids}
 
 
 def each_pass_once(story: Story) -> Iterator[str]:
-    """Trainer 0 begins behind the newest pass that was saved, each time, and goes on one by one."""
-    begun, perhaps = -1, -1  # what was there for a run to begin behind; what may be, by who could not say so any more
+    """Each run of trainer 0 begins with the pass after the newest saved pass, and trains the passes in order."""
+    # The pass after which the last run began, and a pass that may be saved, though its trainer died before the stamp.
+    begun, perhaps = -1, -1
     before: list[traces.Stamp] = []
     for run in [run for run in traces.runs(story.stamps) if run.trainer == 0]:
         (first,) = run.numbers("begins")
@@ -76,7 +76,7 @@ def each_pass_once(story: Story) -> Iterator[str]:
 
 
 def history_agrees(story: Story) -> Iterator[str]:
-    """Claims, the marks in all logs and job.json tell the same."""
+    """The claims, the marks in all logs and job.json agree."""
     told = {one["number"]: one["after_pass"] for one in history(story)}
     numbers = [one["number"] for one in history(story)]
     if numbers != sorted(set(numbers)):

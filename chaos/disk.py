@@ -1,4 +1,4 @@
-"""A volume of its own for one round: an ext4 in a file, that can be full, read-only for whoever opens, or frozen."""
+"""The volume of one round: an ext4 file system in a file, which can be made full, read-only or frozen."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 _SIZE = 48 << 20
-_THAW = 'read -r _; fsfreeze --unfreeze "$1"'  # as soon as nobody holds the other end of its standard input
+_THAW = 'read -r _; fsfreeze --unfreeze "$1"'  # runs once the other end of its standard input is closed
 
 
 class Disk:
-    """Mounted at `volume` from its making on, until `close`."""
+    """A file system that is mounted at `volume` until `close`."""
 
     def __init__(self, folder: Path, content: Path) -> None:
         self.volume, self._forbidden = folder / "volume", folder / "read-only"
@@ -25,10 +25,12 @@ class Disk:
         for place in (self.volume, self._forbidden):
             place.mkdir()
         _run("mount", "-o", "loop,noatime", image, self.volume)
-        self._below = os.open(self.volume, os.O_RDONLY | os.O_DIRECTORY)  # whatever is mounted above it later
+        self._below = os.open(
+            self.volume, os.O_RDONLY | os.O_DIRECTORY
+        )  # stays valid if something is mounted over the volume later
         try:
             shutil.copytree(content, self.volume, dirs_exist_ok=True)
-            _run("mount", "--bind", self.volume, self._forbidden)  # for `forbid`, before anybody can be in the way
+            _run("mount", "--bind", self.volume, self._forbidden)  # for `forbid`, before any file is open
             _run("mount", "-o", "remount,bind,ro", self._forbidden)
             _run("sync", "--file-system", self.volume)
         except BaseException:
@@ -36,7 +38,7 @@ class Disk:
             raise
 
     def fill(self) -> None:
-        """Not a block is left. Where it is frozen nobody notices."""
+        """Fill the volume until no block is free. Do nothing while it is frozen, since all writers are blocked then."""
         if self._thawer is None:
             filler = os.open("filler", os.O_WRONLY | os.O_CREAT | os.O_APPEND, dir_fd=self._below)
             for size in (1 << 20, 4096):
@@ -49,7 +51,7 @@ class Disk:
         self._full = True
 
     def clear(self) -> None:
-        """Undo `fill`, as soon as it is not frozen."""
+        """Undo `fill`. While the volume is frozen, this waits for `thaw`."""
         self._full = False
         if self._thawer is None:
             try:
@@ -58,9 +60,9 @@ class Disk:
                 pass
 
     def forbid(self) -> None:
-        """Read-only, from now on: as a remount, which the kernel refuses as long as a log is open to be written.
+        """Make the volume read-only for files that are opened from now on.
 
-        So what is open already can still be written to.
+        A remount is not possible: the kernel refuses it while a log is open for writing. So open files stay writable.
         """
         if not self._read_only:
             _run("mount", "--bind", self._forbidden, self.volume)
@@ -73,7 +75,7 @@ class Disk:
             self._read_only = False
 
     def freeze(self) -> None:
-        """Whoever writes waits, in the kernel's hands. It thaws when this process ends, whatever ends it."""
+        """Block all writers in the kernel. The volume thaws when this process ends, even if it is killed."""
         if self._thawer is None:
             thaw = ["sh", "-c", _THAW, "thaw", str(self.volume)]
             self._thawer = subprocess.Popen(
@@ -90,13 +92,13 @@ class Disk:
                 self.clear()
 
     def mounts(self) -> list[str]:
-        """What is mounted there."""
+        """Return the mount points that are still mounted."""
         mounts = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
         return [mount for mount in mounts if mount in (str(self.volume), str(self._forbidden))]
 
     def close(self) -> None:
-        """Thawed, and unmounted as soon as nobody has anything open there."""
-        self._full = True  # the filler goes with the volume
+        """Thaw and unmount the volume. The kernel completes the unmount once no file is open."""
+        self._full = True  # no need to remove the filler: the volume is removed
         self.thaw()
         self._read_only = False
         if self._below >= 0:

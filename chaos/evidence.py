@@ -1,4 +1,4 @@
-"""What is kept of a round that has violated an invariant."""
+"""Keep evidence of a round that has violated an invariant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from chaos.rounds import Story
 
 
 def keep(story: Story, violated: list[str], again: str) -> Path:
-    """A folder with everything that tells how it came to that; it stays. `again`: the command that plays it again."""
+    """Write all evidence to a new folder, which is not removed, and return the folder.
+
+    again: the command that repeats the round
+    """
     kept = Path(tempfile.mkdtemp(prefix=f"chaos-seed-{story.plan.seed}-"))
     limit = [f"{seconds:6.1f} s  {reason}" for reason, seconds in limits.parts(story.plan)]
     chapters = {

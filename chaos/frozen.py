@@ -1,4 +1,4 @@
-"""What docs/resume.md leaves open: a launcher that is itself frozen ends its children only once it wakes."""
+"""An exception that docs/resume.md describes: a launcher that is frozen ends its children only after it wakes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from chaos.plan import FENCE, SILENCE, STOP_GRACE
 from chaos.rounds import Story
 from chaos.traces import Run, Stamp
 
-_HEARD = 5.0  # seconds before it froze, at most, it was heard last
-_WAKES = 15.0  # what was said meanwhile may still come, for two beats of 5 s; it looks at each beat
-_ENDS = 5.0  # its children, on a machine with much to do
+_HEARD = 5.0  # at most so many seconds before it froze, its last message was received
+_WAKES = 15.0  # seconds until an awake launcher notices: earlier messages may still arrive for two heartbeats of 5 s
+_ENDS = 5.0  # seconds for the end of its children on a busy machine
 
 
 def beside(story: Story, run: Run, since: int) -> list[Stamp]:
-    """What a trainer did after another one had begun at `since`, and must not do."""
+    """Return the stamps of a run after another trainer began at `since`, without those that are allowed."""
     return [stamp for stamp in run.stamps if stamp.at > since and not is_late(story, stamp, since)]
 
 
 def is_late(story: Story, stamp: Stamp, since: int) -> bool:
-    """Whether its launcher was frozen for so long before `since` as others wait, and could not yet have ended it."""
+    """Return whether a stamp after `since` is allowed, because the trainer's launcher was frozen and replaced.
+
+    The launcher was frozen before `since` for as long as the others wait, and had no time to end the trainer yet.
+    """
     waited = int((SILENCE - _HEARD + FENCE) * 1e9)
     within = int((_WAKES + STOP_GRACE + _ENDS) * 1e9)
     return stamp.at > since and any(

@@ -1,4 +1,4 @@
-"""What Kubernetes does for an Indexed Job with the podFailurePolicy of k8s/job-indexed, without a Kubernetes."""
+"""A simulation of an Indexed Job with the podFailurePolicy of k8s/job-indexed, without Kubernetes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from launcher.errors import FOR_GOOD, Exit
 
 IGNORED = frozenset({int(Exit.PEER_FAILED), int(Exit.STOPPED)})
-COMES_AFTER = 1.0  # seconds until a pod takes the place of one that has ended; Kubernetes waits longer
+COMES_AFTER = 1.0  # seconds until an ended pod is replaced; Kubernetes waits longer
 
 
 class IndexedJob:
-    """Told of every end of a pod, it says which ranks get a new one now, and whether the job has failed."""
+    """The Job controller. Report each end of a pod to it. It decides which ranks get a new pod and if the job fails."""
 
     def __init__(self, members: int, backoff_limit: int) -> None:
         self._backoff_limit = backoff_limit
@@ -19,15 +19,14 @@ class IndexedJob:
         self._due: dict[int, float] = {}
         self._done: set[int] = set()
         self._members = members
-        self.failed = ""  # why
+        self.failed = ""  # the reason, or ""
 
     @property
     def complete(self) -> bool:
-        """Whether one pod of every rank has ended with 0."""
+        """Whether one pod of each rank has ended with 0."""
         return len(self._done) == self._members
 
     def ended(self, rank: int, code: int) -> None:
-        """A pod has ended."""
         if code == Exit.COMPLETE:
             self._done.add(rank)
             return
@@ -40,12 +39,12 @@ class IndexedJob:
         self._due[rank] = time.monotonic() + COMES_AFTER
 
     def due(self) -> list[int]:
-        """The ranks whose next pod is to be made now."""
+        """Return the ranks that need a new pod now."""
         now = time.monotonic()
         return [] if self.failed else [rank for rank, at in self._due.items() if at <= now]
 
     def made(self, rank: int) -> None:
-        """Its next pod is there."""
+        """Note that the new pod of this rank was made."""
         del self._due[rank]
 
     def _fail(self, why: str) -> None:

@@ -1,4 +1,4 @@
-"""What must hold after every round, whatever was done to the gang in it."""
+"""What must hold after each round, whatever faults were injected."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _PARAMETERS = ("___fc_layer_0__.w0", "___fc_layer_0__.wbias")
 
 
 def violated(story: Story) -> list[str]:
-    """Each violation in a sentence, behind the name of the invariant; none where all hold."""
+    """Return one sentence per violation, which begins with the name of the invariant."""
     found = list(no_hang(story))
-    if found:  # nothing else can be asked of a job that goes on
+    if found:  # the other invariants hold only after the job
         return [f"no hang: {what}" for what in found]
     return [f"{name}: {what}" for name, holds in INVARIANTS.items() for what in holds(story)]
 
 
 def no_hang(story: Story) -> Iterator[str]:
-    """The limit is made of what the launcher says that it waits for."""
+    """The job ends within the limit, which is the sum of all documented timeouts."""
     if story.hung:
         yield f"not over after {limits.seconds(story.plan):.0f} s"
 
 
 def complete_only_with_all(story: Story) -> Iterator[str]:
-    """Exit code 0 says that all passes are there, each with a model that can be loaded."""
+    """If a launcher ended with 0, all passes are complete, and each model can be loaded."""
     if not any(end.code == 0 for end in story.ends):
         return
     if not (record(story) / "complete").exists():
@@ -46,14 +46,14 @@ def _unreadable(folder: Path) -> Iterator[str]:
     for name in _PARAMETERS:
         try:
             read_parameter(str(folder), name)
-        except Exception as error:  # whatever it is, this is no model
+        except Exception as error:  # any error means that this is not a model
             yield f"{folder.name} cannot be loaded: {name}: {error!r}"
 
 
 def one_writer(story: Story) -> Iterator[str]:
-    """No generation begins, nor is trained, while another one is; claims are dense, so that none was skipped.
+    """No generation begins or trains while another generation trains. The claims are consecutive.
 
-    But for what a frozen launcher's trainer does until it is ended, see `frozen`.
+    The trainer of a frozen launcher is an exception, see `frozen`.
     """
     numbers = claims(story)
     if numbers != list(range(len(numbers))):
@@ -67,7 +67,7 @@ def one_writer(story: Story) -> Iterator[str]:
 
 
 def _overlapping(story: Story, runs: list[traces.Run]) -> Iterator[str]:
-    """Between trainers of different ranks, as far as their logs tell the generation."""
+    """Yield overlaps between trainers of different ranks, if their logs show their generations."""
     known = counting.generations_of(story)
     numbered = [(known[run.pod, run.pid], run) for run in runs if (run.pod, run.pid) in known]
     for number, run in numbered:
@@ -77,7 +77,7 @@ def _overlapping(story: Story, runs: list[traces.Run]) -> Iterator[str]:
 
 
 def nothing_left(story: Story) -> Iterator[str]:
-    """No process, no mount; and no temporary file, unless its writer was killed or could not write."""
+    """No process and no mount is left. No temporary file is left, unless its writer was killed or could not write."""
     for what in story.left:
         yield f"left behind: {what}"
     for aside in output(story).glob("incomplete-*/pass-*/done"):

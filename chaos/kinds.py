@@ -1,4 +1,4 @@
-"""Which kinds of faults can be done in a place, and what is missing for the others."""
+"""Which kinds of faults are possible on a host, and what is missing for the other kinds."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from chaos.plan import KINDS, Plan
 
 
 def left_out(elsewhere: Mapping[str, str], needs: Mapping[str, str]) -> dict[str, str]:
-    """Why each kind that cannot be done is not: it belongs elsewhere, or the program that it needs is not here."""
+    """Return the kinds that are not possible here, each with the reason.
+
+    elsewhere: kinds that only another arena supports, with the reason
+    needs: the program that each kind needs; if it is not installed, the kind is not possible
+    """
     found = {program: shutil.which(program) for program in needs.values()}
     lacking = {kind: f"there is no {program} here" for kind, program in needs.items() if not found[program]}
     return {**elsewhere, **lacking}
 
 
 def told(left_out: Mapping[str, str]) -> Iterator[str]:
-    """For people: a line for each reason."""
+    """Yield one line per reason, for messages."""
     for why in sorted(set(left_out.values())):
         yield f"left out: {', '.join(sorted(kind for kind in left_out if left_out[kind] == why))}: {why}"
 
 
 def impossible(plan: Plan, left_out: Mapping[str, str]) -> list[str]:
-    """The faults of a plan that cannot be done here, each with the reason."""
+    """Return the faults of a plan that are not possible here, each with the reason."""
     return [f"{fault}: {left_out[fault.kind]}" for fault in plan.faults if fault.kind in left_out]
 
 
 def named(text: str) -> tuple[str, ...]:
-    """What --kinds says."""
+    """Parse the value of --kinds."""
     kinds = tuple(sorted({kind.strip() for kind in text.split(",")}))
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise argparse.ArgumentTypeError(f"no such kind: {', '.join(unknown)}: there are {', '.join(sorted(KINDS))}")

@@ -1,4 +1,4 @@
-"""How long a round may take: everything that the launcher says it waits for, added up. More is a hang."""
+"""How long a round may take: the sum of all documented timeouts. A longer round is a hang."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ DEATHS = frozenset({"kill trainer", "kill pserver", "term trainer", "term pserve
 LOSSES = frozenset({"kill launcher", "term launcher", "delete pod", "force delete pod"})
 ON_VOLUME = frozenset({"volume full", "volume read-only", "volume stalled"})
 
-_START = 10.0  # seconds until a member has started and joined, on a machine with much to do
-_EACH_MEMBER = 2.0  # what one more member adds to that, as long as all share two processors
-_LONGEST_PAUSE = 32.0  # before a restart, after six failures
-_HELD = 30.0  # how long a failure before the join waits for a gang that it can be told to
-_BUSY = 4.0  # by how much a busy machine may slow down a training
+_START = 10.0  # seconds until a member has started and joined, on a busy machine
+_EACH_MEMBER = 2.0  # seconds that each member adds to the start, since all members share two processors
+_LONGEST_PAUSE = 32.0  # seconds before a restart, after six failures
+_HELD = 30.0  # seconds for which a failure before the join waits for a gang, to report the failure to it
+_BUSY = 4.0  # the factor by which a busy machine may slow down the training
 
 
 def seconds(plan: Plan) -> float:
-    """From the launch to the end of the last launcher."""
+    """Return the longest time from the launch to the end of the last launcher."""
     return sum(value for _, value in parts(plan))
 
 
 def parts(plan: Plan) -> Iterator[tuple[str, float]]:
-    """What the limit is made of, each with its reason."""
+    """Yield the parts of the limit, each with its reason."""
     start = _START + _EACH_MEMBER * plan.members
     yield "all start and join", start
     yield "training", _BUSY * plan.training

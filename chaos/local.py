@@ -1,4 +1,4 @@
-"""A gang on this machine: a network namespace for each member, a volume of its own, and a Job that replaces pods."""
+"""A gang on this machine: one network namespace per member, a separate volume, and a simulated Job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROGRAMS = {"trainer": "paddle_trainer", "pserver": "paddle_pserver_main"}
 
 
 class Pod:
-    """One launcher, from its start to its end."""
+    """One launcher, in the role of a pod."""
 
     def __init__(self, rank: int, name: str, launcher: subprocess.Popen[bytes], termination: Path, said: Path) -> None:
         self.rank = rank
@@ -46,14 +46,14 @@ class LocalArena:
     job_id = "chaos"
 
     def __init__(self, data: Path) -> None:
-        """`data`: where what the rounds train on is kept, a volume for each size."""
+        """`data`: the folder in which the data sets of all rounds are kept, one for each size."""
         self._data = data
         self._home = Path(tempfile.mkdtemp(prefix="chaos-"))
         self.stamps = self._home / "stamps"
         self.stamps.touch()
-        self._pods: dict[int, Pod] = {}  # those that live
-        self._deleted: list[Pod] = []  # those of which the Job knows nothing any more
-        self._to_replace: list[tuple[float, Pod, Frozen]] = []  # when, and whom
+        self._pods: dict[int, Pod] = {}  # the live pods by rank
+        self._deleted: list[Pod] = []  # pods that still run, but no longer belong to the Job
+        self._to_replace: list[tuple[float, Pod, Frozen]] = []  # frozen pods, and when to replace them
         self._frozen: list[tuple[Fault, Frozen]] = []
         self._ends: list[End] = []
         self._disk: Disk | None = None
@@ -128,7 +128,7 @@ class LocalArena:
             self._tell_to_stop(*self._deleted)
         self._replace_frozen()
         for rank in self._job.due():
-            if not self._inside(rank):  # in a pod everything ends with it
+            if not self._inside(rank):  # wait until all processes of the old pod have ended, as in Kubernetes
                 self._start(rank)
                 self._job.made(rank)
 
@@ -136,12 +136,12 @@ class LocalArena:
         status = pod.launcher.returncode
         code = status if status >= 0 else 128 - status
         last = (pod.said.read_text().splitlines() or [""])[-1]
-        # Of SIGTERM only a process dies that is not process 1 of a pod, and has not heard it.
+        # SIGTERM kills a launcher that does not handle signals yet. Process 1 of a real pod would ignore it.
         struck = status == -signal.SIGTERM or (pod.killed and status == -signal.SIGKILL)
         return End(pod.rank, pod.name, code, pod.termination.read_text(), last, struck)
 
     def _replace_frozen(self) -> None:
-        """As if somebody had said that the machine is gone: its pod is deleted, and another one made elsewhere."""
+        """Replace frozen pods, as if their machine was removed: delete the pod and start another one elsewhere."""
         now = time.monotonic()
         for due in [due for due in self._to_replace if due[0] <= now]:
             self._to_replace.remove(due)
@@ -150,13 +150,15 @@ class LocalArena:
                 continue
             frozen.replaced = True
             self._deleted.append(pod)
-            pod.said = pod.said.rename(self._home / f"stderr-{pod.name}")  # the next one's is another file
+            pod.said = pod.said.rename(
+                self._home / f"stderr-{pod.name}"
+            )  # the next pod of this rank writes to another file
             assert self._network
             self._network.replace(pod.rank)
             self._start(pod.rank)
 
     def _tell_to_stop(self, *pods: Pod) -> None:
-        """As Kubernetes does with the other pods of a job that is over."""
+        """Send SIGTERM, as Kubernetes does to the remaining pods of a Job that is over."""
         for pod in pods:
             if not pod.told:
                 pod.launcher.terminate()

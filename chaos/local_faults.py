@@ -1,4 +1,4 @@
-"""What can be done to a gang on this machine: signals, links that lose what is sent, and a volume in trouble."""
+"""The faults for a gang on this machine: signals, links that lose packets, and a volume with errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEFT_OUT: Mapping[str, str] = kinds.left_out(dict.fromkeys(set(KINDS) - _KINDS, 
 
 
 class LocalFaults:
-    """Those of one round. `find` gives the process of a rank that is its trainer, pserver or launcher now."""
+    """The faults of one round. `find` returns the current trainer, pserver or launcher process of a rank."""
 
     def __init__(
         self, plan: Plan, network: TwoSwitches, disk: Disk, find: Callable[[int, str], psutil.Process | None]
@@ -34,7 +34,7 @@ class LocalFaults:
         self._network = network
         self._disk = disk
         self._find = find
-        self._lasting: dict[int, str] = {}  # the kinds of those that are not undone
+        self._lasting: dict[int, str] = {}  # the kinds of the faults that last, by number
         self._stopped: dict[int, list[psutil.Process]] = {}
         self._lost: dict[int, list[tuple[int, int]]] = {}
 
@@ -52,7 +52,7 @@ class LocalFaults:
         return self._cut(fault) if fault.kind in _CUTS else self._signal(fault)
 
     def undo(self, fault: Fault) -> None:
-        """See `Arena.undo`. A volume is well, a process goes on, once no other fault of this kind lasts."""
+        """See `Arena.undo`. A volume or process recovers only if no other fault of this kind lasts."""
         if self._lasting.pop(fault.number, None) is None:
             return
         for process in self._stopped.pop(fault.number, []):
@@ -75,7 +75,7 @@ class LocalFaults:
         return f"{far} from {near}"
 
     def _freeze_machines(self, fault: Fault) -> str:
-        """Nothing runs there, and nothing answers."""
+        """Stop all processes of these members, and cut their network."""
         there = [rank for rank in fault.ranks if self._network.inside(rank)]
         self._network.cut(*there)
         stopped = self._stopped[fault.number] = list[psutil.Process]()

@@ -1,4 +1,4 @@
-"""What is done to a gang in one round: all of it follows from a seed and from the kinds of faults that can be done."""
+"""The plan of one round. It is determined by a seed and by the kinds of faults that are possible."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-SILENCE = 15.0  # the shortest that LAUNCHER_SILENCE takes
+SILENCE = 15.0  # the smallest valid LAUNCHER_SILENCE
 STOP_GRACE = 2.0
 PEER_TIMEOUT = 60
-BATCHES = 8  # of one pass, on every member
-EXAMPLES = 50  # of one batch, as in the configuration of the example
+BATCHES = 8  # batches of one pass, on each member
+EXAMPLES = 50  # examples of one batch, as in the configuration of the example
 MOST_FAULTS = 6
-TOGETHER = 0.25  # how often a fault comes at the same moment as the one before
-SOON = 0.35  # how often soon after it, while the job is about to go on
+TOGETHER = 0.25  # the share of faults at the same time as the fault before
+SOON = 0.35  # the share of faults soon after the fault before, while the job recovers
 
-LAUNCH, TRAINING, ENDING = "launch", "training", "ending"  # what a moment counts from
+LAUNCH, TRAINING, ENDING = "launch", "training", "ending"  # the events from which the time of a fault counts
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How often a kind of fault is drawn, how many members it strikes, and how long it lasts."""
+    """How often a kind of fault is drawn, how many members it affects, and how many seconds it lasts."""
 
     weight: float
     most_victims: int = 1
-    lasts: tuple[float, float] | None = None  # None: there is nothing to be undone
-    long: tuple[float, float] | None = None  # the same, drawn now and then
-    replaced: tuple[float, float] | None = None  # after so long another pod may take the place of each
+    lasts: tuple[float, float] | None = None  # seconds; None: the fault is not undone
+    long: tuple[float, float] | None = None  # seconds, used instead of `lasts` in some faults (LONG)
+    replaced: tuple[float, float] | None = None  # seconds after which another pod may replace each victim
 
 
-CLOCK = "clock ahead"  # is there from the launch on, and never undone
+CLOCK = "clock ahead"  # begins at the launch and is never undone
 
-FENCE = 15 + STOP_GRACE  # seconds for which the others wait, once somebody is silent, before they go on
+FENCE = 15 + STOP_GRACE  # seconds that the others wait after a member became silent, before they restart
 _FROZEN = (SILENCE + FENCE + 2, SILENCE + FENCE + 24)
-_MISSED = (SILENCE + 6, SILENCE + FENCE - 2)  # all have noticed by then: nobody else answers to what they say to it
-_STILL_TRAINING = 4  # times as many passes, so that whoever wakes finds the others training
+_MISSED = (SILENCE + 6, SILENCE + FENCE - 2)  # by then all members have noticed the silence
+_STILL_TRAINING = 4  # the factor for passes, so that a launcher that wakes finds the others training
 
 KINDS: Mapping[str, Kind] = {
     "kill trainer": Kind(3),
@@ -47,10 +47,10 @@ KINDS: Mapping[str, Kind] = {
     "term launcher": Kind(2),
     "stop launcher": Kind(1.5, lasts=(0.5, 8), long=(20, 28)),
     "freeze launcher": Kind(0.5, lasts=_FROZEN, replaced=_MISSED),
-    "freeze machine": Kind(0.5, most_victims=2, lasts=_FROZEN, replaced=_MISSED),  # with all that runs there
+    "freeze machine": Kind(0.5, most_victims=2, lasts=_FROZEN, replaced=_MISSED),  # with all processes of the member
     "cut": Kind(1.5, most_victims=3, lasts=(0.5, 8), long=(20, 30)),
-    "cut outgoing": Kind(0.8, most_victims=3, lasts=(0.5, 8), long=(20, 30)),  # nobody else hears them
-    "cut incoming": Kind(0.8, most_victims=3, lasts=(0.5, 8), long=(20, 30)),  # they hear nobody else
+    "cut outgoing": Kind(0.8, most_victims=3, lasts=(0.5, 8), long=(20, 30)),  # packets from the victims are lost
+    "cut incoming": Kind(0.8, most_victims=3, lasts=(0.5, 8), long=(20, 30)),  # packets to the victims are lost
     "volume full": Kind(1, most_victims=0, lasts=(0.5, 5)),
     "volume read-only": Kind(1, most_victims=0, lasts=(0.5, 5)),
     "volume stalled": Kind(1.5, most_victims=0, lasts=(0.5, 6), long=(8, 12)),
@@ -60,21 +60,21 @@ KINDS: Mapping[str, Kind] = {
     "node off": Kind(1, lasts=(5, 20)),
     "api down": Kind(1, most_victims=0, lasts=(3, 15)),
 }
-LONG = 0.15  # how often the longer time is drawn
-REPLACED = 0.6  # how often another pod takes the place of one that is frozen
+LONG = 0.15  # the share of faults that last for the longer time
+REPLACED = 0.6  # the share of frozen pods that are replaced
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One of them. `lasts` is None where there is nothing to be undone."""
+    """One fault. `lasts` is None if the fault is not undone."""
 
     number: int
     kind: str
     ranks: tuple[int, ...]
-    since: str  # when all members are started, when the first trainer trains, when the last pass is saved
-    at: float
+    since: str  # LAUNCH: all members are started; TRAINING: the first trainer trains; ENDING: the last pass is saved
+    at: float  # seconds after `since`
     lasts: float | None = None
-    replaced: float | None = None  # seconds after which another pod takes the place of each
+    replaced: float | None = None  # seconds after which another pod replaces each victim
 
     def __str__(self) -> str:
         victims = f" of {','.join(map(str, self.ranks))}" if self.ranks else ""
@@ -85,7 +85,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """A round."""
+    """The settings of the job, and the faults, of one round."""
 
     seed: int
     members: int
@@ -97,16 +97,18 @@ class Plan:
     volume_timeout: int
     faults: tuple[Fault, ...] = ()
     ahead: Mapping[int, int] = field(default_factory=dict)  # seconds by which the wall clocks of some members differ
-    kinds: tuple[str, ...] = ()  # that the faults were drawn from: with others the same seed is another plan
+    kinds: tuple[
+        str, ...
+    ] = ()  # the kinds from which faults were drawn: with other kinds the same seed is another plan
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What `paddle-launcher run` gets."""
+        """The flags for `paddle-launcher run`."""
         return ("--config=trainer_config.lr.py", f"--num_passes={self.passes}", "--log_period=1")
 
     @property
     def variables(self) -> dict[str, str]:
-        """What all members are told."""
+        """The environment variables of all members."""
         return {
             "LAUNCHER_SILENCE": f"{SILENCE:g}",
             "LAUNCHER_STOP_GRACE": f"{STOP_GRACE:g}",
@@ -119,12 +121,12 @@ class Plan:
 
     @property
     def lines(self) -> int:
-        """Examples of the data set, so that every member has BATCHES batches."""
+        """The number of lines of the data set, so that each member has BATCHES batches."""
         return self.members * BATCHES * EXAMPLES
 
     @property
     def training(self) -> float:
-        """Seconds that undisturbed training takes."""
+        """The seconds that training takes without faults."""
         return self.passes * BATCHES * self.batch_seconds
 
     def __str__(self) -> str:
@@ -134,7 +136,7 @@ class Plan:
 
 
 def make(seed: int, kinds: Collection[str]) -> Plan:
-    """The same for the same seed and kinds, whatever the order of these."""
+    """Return the plan of this seed and these kinds. The order of the kinds does not matter."""
     dice = random.Random(f"chaos {seed}")
     members = dice.randint(3, 8)
     passes = dice.randint(4, 7)
@@ -162,7 +164,7 @@ def _faults(dice: random.Random, kinds: Sequence[str], members: int, training: f
         since, at = _moment(dice, training, faults[-1] if faults and faults[-1].kind != CLOCK else None)
         if name == CLOCK:
             since, at = LAUNCH, 0.0
-        elif since == LAUNCH and name.endswith("trainer"):  # there is none yet
+        elif since == LAUNCH and name.endswith("trainer"):  # at the launch there is no trainer yet
             since = TRAINING
         kind = KINDS[name]
         victims, lasts = _victims(dice, kind, members), _lasts(dice, kind)
@@ -171,7 +173,7 @@ def _faults(dice: random.Random, kinds: Sequence[str], members: int, training: f
 
 
 def _moment(dice: random.Random, training: float, before: Fault | None) -> tuple[str, float]:
-    """Mostly while it trains; some before all have joined, or in the last moments; some because of the one before."""
+    """Draw the time of a fault: mostly during the training, sometimes at its start or end, or after the last fault."""
     fate = dice.random()
     if before and fate < TOGETHER:
         return before.since, before.at
@@ -182,7 +184,7 @@ def _moment(dice: random.Random, training: float, before: Fault | None) -> tuple
 
 
 def _victims(dice: random.Random, kind: Kind, members: int) -> tuple[int, ...]:
-    """The hub, rank 0, is struck more often than the others."""
+    """Draw the victims. The hub, rank 0, is drawn more often than other ranks."""
     if kind.most_victims == 0:
         return ()
     count = dice.randint(1, min(kind.most_victims, members - 1))

@@ -1,4 +1,4 @@
-"""What is done to the pods of a round, and how it is undone. Nothing here waits for a node or for the volume."""
+"""The faults for the pods of a round. No function here waits for a node or for the volume."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PODS = "10.244.0.0/16"  # all pods of the cluster
 VOLUME = "/home/jobpath"  # in the pods of all our manifests
 _WAYS = {"incoming": ("INPUT", "-i", "-s"), "outgoing": ("OUTPUT", "-o", "-d")}
 _CUTS = ("cut", "cut incoming", "cut outgoing")
-_MOUNTS = ("--mount", "--pid")  # whoever unmounts looks into /proc, where only the pod's own processes are
+_MOUNTS = ("--mount", "--pid")  # umount reads /proc, which shows only the pod's own processes
 _NETWORK = ("--net",)
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
 
 
 class PodFaults:
-    """Every kind but those that are left out."""
+    """The faults of one round: all kinds except `left_out`."""
 
     left_out: Mapping[str, str] = kinds.left_out(
         {CLOCK: "pods have no clock of their own", **dict.fromkeys(FREEZES, "for gangs on this machine (no ON)")},
@@ -42,13 +42,13 @@ class PodFaults:
         self._seen = seen
         self._disk = disk
         self._machines = machines
-        self._undo: dict[int, Callable[[], None]] = {}  # by the fault's number: what lasts
-        self._spoilt: Counter[str] = Counter()  # by kind: how many faults of the volume last
-        self._filling, self._powering = ThreadPoolExecutor(1), ThreadPoolExecutor(1)  # each in the order of its orders
+        self._undo: dict[int, Callable[[], None]] = {}  # how to undo the faults that last, by number
+        self._spoilt: Counter[str] = Counter()  # how many faults of the volume last, by kind
+        self._filling, self._powering = ThreadPoolExecutor(1), ThreadPoolExecutor(1)  # each does its work in order
         self._under_way: list[Future[None]] = []
 
     def do(self, fault: Fault) -> str:
-        """What was done, for people; nothing where there was nobody to do it to."""
+        """See `Arena.do`."""
         match fault.kind:
             case "volume full" | "volume read-only" | "volume stalled":
                 return self._spoil_volume(fault)
@@ -65,8 +65,8 @@ class PodFaults:
             what()
 
     def undo_all(self) -> None:
-        """And wait for what takes its time."""
-        self._disk.thaw()  # whoever is to write there now would wait for ever
+        """Undo all faults, and wait for all work in the background."""
+        self._disk.thaw()  # a writer would wait for ever
         with ExitStack() as each:
             for what in self._undo.values():
                 each.callback(what)
@@ -113,7 +113,7 @@ class PodFaults:
         return f"{pod.name} ({process.pid})"
 
     def _cut(self, fault: Fault, pod: Pod, pods: list[Pod], ways: list[str]) -> str:
-        """From all pods but those that are struck with it. Whatever else it talks to answers."""
+        """Cut a pod from all pods except the other victims. The API server and DNS stay reachable."""
         launcher = pod.find(LAUNCHER)
         if launcher is None:
             return ""
@@ -144,7 +144,7 @@ class PodFaults:
         self._spoilt[fault.kind] += 1
         match fault.kind:
             case "volume full":
-                self._go(self._filling, self._disk.fill)  # a stall holds whoever writes
+                self._go(self._filling, self._disk.fill)  # in a thread: if the volume is stalled, the writer is blocked
                 self._lasting(fault, partial(self._mend, fault, partial(self._go, self._filling, self._disk.clear)))
             case "volume stalled":
                 self._disk.freeze()
@@ -156,13 +156,13 @@ class PodFaults:
         return fault.kind
 
     def _mend(self, fault: Fault, how: Callable[[], None]) -> None:
-        """Unless another fault of this kind still lasts."""
+        """Repair the volume, unless another fault of this kind still lasts."""
         self._spoilt[fault.kind] -= 1
         if not self._spoilt[fault.kind]:
             how()
 
     def _forbid(self, fault: Fault, launcher: psutil.Process) -> None:
-        """Read-only for what this pod opens from now on: the kernel refuses it as long as a log is open for writing."""
+        """Make the volume read-only for files that this pod opens from now on. Open files stay writable."""
         if _inside(launcher, _MOUNTS, "mount", "--bind", VOLUME, VOLUME):
             self._lasting(fault, lambda: _allow(launcher))
             _inside(launcher, _MOUNTS, "mount", "-o", "remount,bind,ro", VOLUME)
@@ -191,7 +191,7 @@ def _wake(process: psutil.Process) -> None:
 
 
 def _filter(launcher: psutil.Process, *rule: str) -> None:
-    """In the network of its pod, with which it goes."""
+    """Run iptables in the network namespace of the pod. The rules are deleted together with the pod."""
     _inside(launcher, _NETWORK, "iptables", "-w", *rule)
 
 
@@ -200,6 +200,6 @@ def _allow(launcher: psutil.Process) -> None:
 
 
 def _inside(launcher: psutil.Process, what: Sequence[str], *command: str) -> bool:
-    """Whether it worked in the pod's network or mounts. The launcher may be gone by now, and its pod with it."""
+    """Run a command in the pod's network or mount namespace. Return False if it failed or the pod is gone."""
     enter = ["nsenter", f"--target={launcher.pid}", *what, *command]
     return launcher.is_running() and subprocess.run(enter, capture_output=True, check=False).returncode == 0

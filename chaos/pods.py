@@ -1,6 +1,6 @@
-"""A gang of pods on a real cluster, whose nodes are this machine: an Indexed Job, its volume an ext4 of its own.
+"""A gang of pods on a real cluster whose nodes are on this machine: an Indexed Job with an ext4 volume.
 
-KUBECONFIG, E2E_IMAGE, E2E_DATA_IMAGE and CLUSTER are told as for `make e2e`.
+KUBECONFIG, E2E_IMAGE, E2E_DATA_IMAGE and CLUSTER must be set as for `make e2e`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PodArena:
     left_out: Mapping[str, str] = PodFaults.left_out
 
     def __init__(self, data: Path) -> None:
-        """`data`: where what the rounds train on is kept, a volume for each size."""
+        """`data`: the folder in which the data sets of all rounds are kept, one for each size."""
         demand()
         if "CLUSTER" not in os.environ:
             raise SystemExit("chaos on pods needs CLUSTER: the command that powers nodes off and on again")
@@ -52,7 +52,7 @@ class PodArena:
         self._cluster = Cluster(f"chaos-{uuid.uuid4().hex[:8]}", os.environ["E2E_IMAGE"])
         self._seen: Seen | None = None
         self._faults: PodFaults | None = None
-        self._to_undo = ExitStack()  # the latest first, each whatever becomes of the others
+        self._to_undo = ExitStack()  # called in reverse order, each even if others fail
         self._to_undo.callback(shutil.rmtree, self._place)
         self._to_undo.callback(self._see_that_all_is_gone)
 
@@ -65,7 +65,7 @@ class PodArena:
         self.close()
 
     def start(self, plan: Plan) -> None:
-        """Returns when every pod runs its launcher."""
+        """Start the Job, and wait until each pod runs its launcher."""
         until(lambda: not not_ready(), not_ready)
         disk = self._make_volume(plan)
         self._to_undo.callback(disk.close)
@@ -74,7 +74,7 @@ class PodArena:
         namespace = self._cluster.namespace
         kubectl("create", "namespace", namespace)
         self._to_undo.callback(self._end_pods)
-        pod_security(self._cluster, "privileged")  # what is said goes to a folder of the host
+        pod_security(self._cluster, "privileged")  # the launchers write their standard error to a folder of the host
         self._seen = seen = Seen(namespace)
         self._to_undo.callback(seen.close)
         self._faults = PodFaults(namespace, seen, disk, self._machines)
@@ -97,10 +97,10 @@ class PodArena:
         self._faults.undo(fault)
 
     def step(self) -> None:
-        """Kubernetes does it."""
+        """Do nothing: Kubernetes replaces pods."""
 
     def ended(self) -> Sequence[End] | None:
-        """The Job is over once Kubernetes knows that none of its pods runs any more."""
+        """Return the ends of all pods once the Job has a final condition: then no pod runs."""
         assert self._seen
         return self._seen.ends(self._said) if self._seen.conditions() & {"Complete", "Failed"} else None
 
@@ -114,7 +114,7 @@ class PodArena:
         return ()
 
     def left(self) -> list[str]:
-        """What runs of the pods, once the Job is over."""
+        """Return the live processes and pods of the Job."""
         processes = [f"{pod.name}: {one.pid} {one.name()}" for pod in self._all() for one in pod.processes()]
         return [*processes, *(f"{pod.name} is not over" for pod in self._all() if pod.is_live)]
 
@@ -122,7 +122,7 @@ class PodArena:
         self._to_undo.close()
 
     def _end_pods(self) -> None:
-        """Their namespace would wait for what runs in them."""
+        """Kill all processes of the pods before the namespace is deleted: the deletion would wait for them."""
         for pod in self._all():
             for process in pod.processes():
                 process.kill()

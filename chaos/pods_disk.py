@@ -1,4 +1,4 @@
-"""The volume of a round on all nodes of a cluster that are this machine: each has a table of mounts of its own."""
+"""Mount the volume of a round on all nodes of a cluster. The nodes are on this machine, each in its mount namespace."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from chaos.pods_machines import Machines
 
 
 def share(disk: Disk, machines: Machines) -> None:
-    """One file system everywhere: what is done to it here is felt in all pods. A node that comes back has it, too."""
+    """Mount the same file system on all nodes, so that its faults affect all pods."""
     device = _said("findmnt", "--noheadings", "--output", "SOURCE", str(disk.volume))
     for node in machines.nodes:
         machines.inside(node, "mount", device, str(disk.volume))
 
 
 def unshare(machines: Machines) -> None:
-    """No node has it mounted any more, nor what else a node that came back has found in our table."""
+    """Unmount all loop devices on all nodes. A restarted node may have copied other mounts of this machine."""
     for node in machines.nodes:
         mounts = [line.split() for line in machines.inside(node, "cat", "/proc/mounts").splitlines()]
         for device, place, *_ in reversed(mounts):
@@ -26,7 +26,7 @@ def unshare(machines: Machines) -> None:
 
 
 def left(image: Path) -> list[str]:
-    """The loop device that still has the file, as long as it is mounted anywhere."""
+    """Return a message if a loop device still uses the image, because it is mounted somewhere."""
     used = _said("losetup", "--associated", str(image)) if image.exists() else ""
     return [f"the volume is still mounted somewhere: {used}"] if used else []
 

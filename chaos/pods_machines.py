@@ -1,6 +1,6 @@
-"""The machines below a cluster: nodes that lose their power and get it back, an API server that stops answering.
+"""The machines of a cluster: power nodes off and on, and stop the API server.
 
-CLUSTER is the command that powers nodes off and on again, as for tests/e2e/test_machines.py.
+CLUSTER is the command that powers nodes off and on, as for tests/e2e/test_machines.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import psutil
 from tests.e2e.cluster import Json, kubectl
 
 _API_SERVER = "kube-apiserver"
-_WITHIN = 120  # seconds, for whatever the command does
+_WITHIN = 120  # seconds for the command
 
 
 class Machines:
-    """Several may hold the same node off, or the API server down: the last one lets go of it."""
+    """Power off nodes and stop the API server. If several faults do the same, it lasts until the last one is undone."""
 
     def __init__(self) -> None:
         self._command = os.environ["CLUSTER"]
@@ -31,26 +31,26 @@ class Machines:
     # ---- nodes ---------------------------------------------------------------------------------------------------
 
     def power_off(self, node: str) -> None:
-        """Without a goodbye: its network goes before its processes do."""
+        """Power a node off without a message: its network is cut before its processes end."""
         self._off[node] += 1
         if self._off[node] == 1:
             self.inside(node, "ip", "link", "set", "eth0", "down")
             self._run("node-off", node)
 
     def power_on(self, node: str) -> None:
-        """Returns when it is Ready."""
+        """Power a node on, and wait until it is Ready."""
         self._off[node] -= 1
         if self._off[node] == 0:
             self._run("node-on", node)
 
     def inside(self, node: str, *command: str) -> str:
-        """What it printed."""
+        """Run a command on the node and return its output."""
         return self._run("inside", node, *command)
 
     # ---- the API server ------------------------------------------------------------------------------------------
 
     def api_down(self) -> None:
-        """Connections are made, and nothing answers."""
+        """Stop the API server: connections succeed, but no request is answered."""
         self._api_down += 1
         self._api_server.suspend()
 
@@ -61,13 +61,13 @@ class Machines:
 
     @property
     def answers(self) -> bool:
-        """Whether the API server can be asked."""
+        """Whether the API server answers requests."""
         return not self._api_down
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def left(self) -> list[str]:
-        """What is not as it was."""
+        """Return what is still powered off or stopped."""
         stopped = [f"{_API_SERVER} is stopped"] if self._api_server.status() == psutil.STATUS_STOPPED else []
         return [*stopped, *(f"node{node} is off" for node in self.nodes if self._off[node])]
 
@@ -80,7 +80,7 @@ class Machines:
 
 
 def not_ready() -> list[str]:
-    """The nodes that Kubernetes gives no pods to."""
+    """Return the nodes on which Kubernetes starts no pods."""
     return [node["metadata"]["name"] for node in _nodes() if node["spec"].get("taints") or not _is_ready(node)]
 
 

@@ -1,4 +1,4 @@
-"""The Job of a round: k8s/job-indexed as users apply it, with the plan's numbers and the stand-in for Paddle."""
+"""The manifests of a round: k8s/job-indexed as users apply it, with the plan's settings and the stand-in for Paddle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TERMINATION = ".termination"
 JOB_NAME = "paddle-indexed-job"
 _GRACE_BEYOND_STOP = 5  # seconds, as k8s/README.md says
 
-# What a launcher says is kept beyond its pod: Kubernetes deletes the logs of a pod with it.
+# Keep the standard error of each launcher: Kubernetes deletes the logs of a pod together with the pod.
 _KEEPS_WORDS = f"""
 : >"{SAID}/$POD_NAME{TERMINATION}"
 exec paddle-launcher "$@" 2>>"{SAID}/$POD_NAME"
@@ -26,7 +26,11 @@ exec paddle-launcher "$@" 2>>"{SAID}/$POD_NAME"
 
 
 def objects(cluster: Cluster, plan: Plan, volume: Path, said: Path) -> list[Json]:
-    """All that has to be applied; `volume` and `said`, for what the launchers say, are folders of this host."""
+    """Return all objects to apply.
+
+    volume: the folder of this host with the volume
+    said: the folder of this host for the standard error of the launchers
+    """
     found = rendered(K8S / FLAVOUR, cluster)
     (job,) = (one for one in found if one["kind"] == "Job")
     job["spec"] |= {
@@ -39,7 +43,9 @@ def objects(cluster: Cluster, plan: Plan, volume: Path, said: Path) -> list[Json
     del job["spec"]["backoffLimit"]
     pod = job["spec"]["template"]["spec"]
     pod["terminationGracePeriodSeconds"] = int(STOP_GRACE) + _GRACE_BEYOND_STOP
-    others = [mounted for mounted in pod["volumes"] if mounted["name"] != VOLUME]  # a claim is bound every 15 s only
+    others = [
+        mounted for mounted in pod["volumes"] if mounted["name"] != VOLUME
+    ]  # not a claim: claims are bound only every 15 s
     pod["volumes"] = [*others, _of_host(VOLUME, volume), _of_host("said", said)]
     (container,) = pod["containers"]
     container["volumeMounts"].append({"name": "said", "mountPath": SAID})

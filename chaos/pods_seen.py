@@ -1,4 +1,4 @@
-"""The pods of a round as the API server and this machine show them: whose rank, what runs in whom, how it ended."""
+"""The pods of a round, as the API server and this machine show them: rank, processes, exit code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PROGRAMS = {"trainer": "paddle_trainer.py", "pserver": "paddle_pserver_main.py"
 
 @dataclass
 class Pod:
-    """One pod over its whole life. `struck`: a fault has taken its launcher's chance to say anything."""
+    """One pod, during its life and after it. `struck`: a fault has killed its launcher, which wrote no message."""
 
     rank: int
     name: str
     uid: str
     latest: Json
-    gone: bool = False  # the API server does not know it any more
+    gone: bool = False  # the pod was deleted from the API server
     struck: bool = False
 
     @property
@@ -35,7 +35,7 @@ class Pod:
 
     @property
     def runs(self) -> bool:
-        """Whether its launcher has been started."""
+        """Whether the launcher was started."""
         return bool(self.latest["status"]["phase"] == "Running")
 
     @property
@@ -43,21 +43,21 @@ class Pod:
         return not (self.gone or is_leaving(self.latest) or end_of(self.latest))
 
     def processes(self) -> list[psutil.Process]:
-        """All of its container, seen from here: the nodes are this machine."""
+        """Return all processes of the pod. They are visible here, since the nodes are on this machine."""
         mark = f"POD_UID={self.uid}".encode()
         return [process for process in psutil.process_iter() if mark in _environment(process)]
 
     def said(self, folder: Path) -> str:
-        """What its launcher wrote on standard error."""
+        """Return the standard error of the launcher."""
         return _text(folder / self.name)
 
     def find(self, role: str) -> psutil.Process | None:
-        """Its launcher, its trainer or its pserver."""
+        """Return the launcher, the trainer or the pserver of the pod, or None."""
         return next((one for one in self.processes() if _is(one, role)), None)
 
 
 class Seen:
-    """Follows the pods and the Job of one namespace, also across an API server that is away for a while."""
+    """Watch the pods and the Job of one namespace, even if the API server is down for a while."""
 
     def __init__(self, namespace: str) -> None:
         self._pods: dict[str, Pod] = {}  # by uid
@@ -72,20 +72,20 @@ class Seen:
             events.close()
 
     def all(self) -> list[Pod]:
-        """In the order in which they came."""
-        return list(self._pods.values())  # more may come at any time
+        """Return all pods in the order in which they were created."""
+        return list(self._pods.values())  # a copy, since the watch adds pods at any time
 
     def of(self, rank: int) -> Pod | None:
-        """The live pod of this rank, the newest where there are two."""
+        """Return the newest live pod of this rank, or None."""
         return next((pod for pod in reversed(self.all()) if pod.rank == rank and pod.is_live), None)
 
     def conditions(self) -> set[str]:
-        """What Kubernetes says of the Job."""
+        """Return the conditions of the Job that are true."""
         found = self.job.get("status", {}).get("conditions") or []
         return {one["type"] for one in found if one["status"] == "True"}
 
     def ends(self, said: Path) -> list[End]:
-        """Of all pods that there were, in the order in which they came."""
+        """Return the ends of all pods, in the order in which the pods were created."""
         return [_end(pod, said) for pod in self.all()]
 
     def _see_pod(self, _at: float, kind: str, found: Json) -> None:
@@ -108,7 +108,7 @@ def _end(pod: Pod, said: Path) -> End:
 
 
 def _code(pod: Pod, last: str) -> int:
-    """As Kubernetes has it; of one that was deleted before it could tell, as its launcher has said it."""
+    """Return the exit code of a pod from Kubernetes, or if the pod was deleted, from the launcher's last line."""
     if end := end_of(pod.latest):
         return int(end["exitCode"])
     _, told, after = last.partition("exit code ")
@@ -127,7 +127,7 @@ def _is(process: psutil.Process, role: str) -> bool:
 
 
 def _number_inside(pid: int) -> int:
-    """Its number in the innermost namespace that it is in."""
+    """Return the process's pid in its innermost pid namespace."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("NSpid:")).split()[-1])
 
@@ -136,7 +136,7 @@ def _environment(process: psutil.Process) -> list[bytes]:
     try:
         return Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return []  # it has ended
+        return []  # the process has ended
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""One round: a gang is started, the faults are done at their moments, and what is left in the end is collected."""
+"""Play one round: start a gang, inject the faults at their times, and collect what is left at the end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from chaos.arena import Arena, End, Frozen
 from chaos.plan import ENDING, LAUNCH, TRAINING, Fault, Plan
 
 _TICK = 0.05
-_GONE_WITHIN = 15.0  # seconds for processes that have been told to end, on a machine with much to do
+_GONE_WITHIN = 15.0  # seconds for the end of processes after a signal, on a busy machine
 
 
 @dataclass(frozen=True)
 class Done:
-    """A fault that was done, or nothing where there was nobody to do it to."""
+    """A fault that was injected. `what` is "" if it had no victim."""
 
     fault: Fault
     what: str
@@ -31,7 +31,7 @@ class Done:
 
 @dataclass
 class Story:
-    """All that a round leaves for the invariants."""
+    """The results of a round, for the invariants."""
 
     plan: Plan
     folder: Path
@@ -49,12 +49,12 @@ class Story:
 
     @property
     def effective(self) -> list[Fault]:
-        """The faults that have struck somebody."""
+        """The faults that had a victim."""
         return [done.fault for done in self.done if done.what]
 
 
 class _Faults:
-    """Those of a round, each done and undone when its time has come."""
+    """The faults of a round. Each is injected and undone at its time."""
 
     def __init__(self, arena: Arena, plan: Plan, launched: float) -> None:
         self._arena = arena
@@ -100,7 +100,7 @@ class _Faults:
 
 
 def play(arena: Arena, plan: Plan) -> Story:
-    """The arena must be entered, and is not closed: what a violated invariant needs is still there."""
+    """Play a round in an entered arena. The arena is not closed, so that evidence can still be collected."""
     began = time.monotonic()
     arena.start(plan)
     launched = time.monotonic()

@@ -1,4 +1,4 @@
-"""What trainers leave behind: their stamps, by one clock, and the marks of generations in their logs."""
+"""Read the traces of trainers: their stamps, which have one clock, and the marks of generations in their logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GLOG = re.compile(r"^[IF]\d{4} \S+ +(\d+) \S+\] ")
 
 @dataclass(frozen=True)
 class Stamp:
-    """`number` is a pass; of the word `begins` the first one to train."""
+    """One event of a trainer. `number` is a pass. For the word `begins`, it is the first pass to train."""
 
     at: int  # nanoseconds
     pod: str
@@ -35,7 +35,7 @@ class Run:
     stamps: list[Stamp] = field(default_factory=list)
 
     def numbers(self, word: str) -> list[int]:
-        """Of its stamps with this word, in order."""
+        """Return the numbers of the stamps with this word, in order."""
         return [stamp.number for stamp in self.stamps if stamp.word == word]
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a generation begins in the log of a rank. `pids` wrote behind it."""
+    """The line with which a generation begins in the log of a rank. `pids` are the processes that wrote after it."""
 
     generation: int
     pod: str
@@ -53,14 +53,14 @@ class Mark:
 
 
 def stamps(file: Path) -> list[Stamp]:
-    """In the order of the clock; none as long as there is no such file."""
+    """Return all stamps in the order of their times, or an empty list if the file does not exist yet."""
     lines = (line.split() for line in (file.read_text() if file.exists() else "").splitlines())
     found = [Stamp(int(a), pod, int(p), int(t), word, int(n)) for a, pod, p, t, word, n in lines]
     return sorted(found, key=lambda stamp: stamp.at)
 
 
 def runs(file: Path) -> list[Run]:
-    """All trainer processes, in the order of their first stamps."""
+    """Return all trainer processes, in the order of their first stamps."""
     found: dict[tuple[str, int], Run] = {}
     for stamp in stamps(file):
         new = Run(stamp.pod, stamp.pid, stamp.trainer, stamp.at, stamp.at)
@@ -71,14 +71,14 @@ def runs(file: Path) -> list[Run]:
 
 
 def marks(log: Path) -> list[Mark]:
-    """Of one log, in order."""
+    """Return the marks of one log, in order."""
     return list(_marks(log.read_text(errors="replace").splitlines()) if log.exists() else ())
 
 
 def _marks(lines: list[str]) -> Iterator[Mark]:
     places = [(at, match) for at, line in enumerate(lines) if (match := _MARK.match(line))]
     ends = [*(at for at, _ in places[1:]), len(lines)]
-    for (at, match), end in zip(places, ends, strict=False):  # a log may have no mark at all
+    for (at, match), end in zip(places, ends, strict=False):  # a log may have no mark
         pids = frozenset(int(found[1]) for line in lines[at:end] if (found := _GLOG.match(line)))
         after = None if match[3] is None else int(match[3])
         yield Mark(int(match[1]), match[2], after, pids)
