@@ -1,7 +1,7 @@
-"""`make bench`: every benchmark, one after the other; or those named as arguments.
+"""`make bench`: run all benchmarks that need only this machine, or the benchmarks named as arguments.
 
-Those run only when they are named that need more: `pods`, `replaced` and `api` a cluster (KUBECONFIG, E2E_IMAGE),
-`paddle` two Pythons with Paddle (PADDLE_2, PADDLE_3), `paddlejobs` a cluster and PADDLE_2.
+Other benchmarks must be named: `pods`, `replaced` and `api` need a cluster (KUBECONFIG, E2E_IMAGE), `paddle` needs two
+Pythons with Paddle (PADDLE_2, PADDLE_3), `paddlejobs` needs a cluster and PADDLE_2.
 """
 
 from __future__ import annotations

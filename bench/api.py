@@ -1,12 +1,13 @@
-"""What finding peers costs the API server: requests and bytes of 10 members of jobs of 3, 30, 100 and 300 pods.
+"""What discovery costs the API server: requests and bytes of 10 members of jobs of 3, 30, 100 and 300 pods.
 
     KUBECONFIG=... E2E_IMAGE=... python -m bench api
 
-The members are real: the launcher's own code with its child, each counted by a proxy of its own (headers included, TLS
-not). The pods are a real Job's that no scheduler takes; this benchmark says of them what kubelets would say: two
-changes of each pod, the second one with its address. The members start before the first of them. The old script is
-played by its requests: all pods of the Job read anew over a new connection, until all run. Here that is once before
-and once after those changes; in the field it is once more for each 20 s that the last pod is late.
+The members run the launcher's own code with its child process. A proxy per member counts its traffic, with headers and
+without TLS. The pods belong to a real Job that no scheduler handles. This benchmark writes their status as kubelets
+would: two changes per pod, of which the second one adds the address. The members start before the first change.
+The old script (start_paddle.py) is replaced by its requests: it lists all pods of the Job over a new connection until
+all run. Here it lists them once before and once after the changes. In a real cluster it lists them once more for each
+20 s that the last pod is late.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 
 @dataclass
 class Place:
-    """A job of pods, as those who look for one another know it."""
+    """A job and its pods."""
 
     cluster: Cluster
     name: str
     pods: list[Json]
     folder: Path
     token: str
-    changed: asyncio.Event  # all that was to happen to the pods has happened
+    changed: asyncio.Event  # set once all changes of the pods are written
 
     @property
     def selector(self) -> str:
@@ -52,7 +53,7 @@ class Place:
 
 
 async def member(place: Place, number: int, proxy: Proxy) -> None:
-    """Find the others as a launcher does; the hub of a numbered job goes on until all are there."""
+    """Find the peers as a launcher does. The hub of a numbered job waits until all members are found."""
     meta = place.pods[number]["metadata"]
     index = meta["labels"].get(_INDEX)
     finder = Finder(
@@ -80,7 +81,7 @@ async def member(place: Place, number: int, proxy: Proxy) -> None:
 
 
 async def script(place: Place, number: int, proxy: Proxy) -> None:
-    """Ask what start_paddle.py asked, with the headers that its HTTP library sends."""
+    """Send the requests of start_paddle.py, with the headers of its HTTP library."""
     await asyncio.to_thread(_list_like_the_script, place, proxy.url)
     await place.changed.wait()
     await asyncio.to_thread(_list_like_the_script, place, proxy.url)
@@ -96,7 +97,7 @@ def _list_like_the_script(place: Place, url: str) -> None:
 
 
 async def nobody(place: Place, number: int, proxy: Proxy) -> None:
-    """What the API server does without any of them."""
+    """Do nothing: measure what the API server does without any member."""
 
 
 Way = Callable[[Place, int, Proxy], Awaitable[None]]
@@ -120,7 +121,7 @@ def main() -> None:
 
 
 def measure(training: Training, mode: str, size: int, token: str, find: Way) -> list[Count]:
-    """What each of 10 members of one job took."""
+    """Return the traffic of each of 10 members of one job."""
 
     def nowhere(job: Json) -> None:
         job["spec"].update(parallelism=size, completions=size)
@@ -162,7 +163,7 @@ async def _all_find(cluster: Cluster, training: Training, pods: list[Json], toke
 
 
 def _who(client: int, size: int) -> int:
-    """The first client is number 0, the others share the rest."""
+    """Return the pod number of a client: 0 for the first client, the other numbers in turn for the other clients."""
     return 1 + (client - 1) % (size - 1) if client else 0
 
 
@@ -234,7 +235,7 @@ def _status(pod: Json, phase: str, state: Json, *, ready: bool) -> Json:
 
 
 def _metrics() -> dict[str, float]:
-    """Of reading pods, by anybody."""
+    """Return what the API server counts for reads of pods by all clients."""
     found = {"reads": 0.0, "bytes in lists": 0.0, "seconds of CPU": 0.0}
     for line in kubectl("get", "--raw", "/metrics").splitlines():
         name, _, value = line.rpartition(" ")
@@ -255,7 +256,7 @@ def _compare(counts: list[Count], said: dict[str, float]) -> None:
 
 
 def _show(way: str, size: int, counts: list[Count]) -> None:
-    """The hub of a numbered job reads more than the others: a whole job has one such member."""
+    """Print one row. The hub of a numbered job reads more than other members, so it is counted once per job."""
     first, rest = counts[0], counts[1:]
     requests = len(first.requests) + (size - 1) * sum(len(count.requests) for count in rest) / len(rest)
     volume = first.bytes + (size - 1) * sum(count.bytes for count in rest) / len(rest)

@@ -1,4 +1,4 @@
-"""What the benchmarks on a cluster start from: a namespace of their own, and the API server's word as it comes."""
+"""Helpers for benchmarks on a cluster: requirements, changes of manifests, API clients and watches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEEDED = {
 
 
 def demand() -> None:
-    """End with what is missing, if something is."""
+    """Exit with a message if something that the benchmark needs is missing."""
     missing = [f"{name} must name {what}" for name, what in _NEEDED.items() if not os.environ.get(name)]
     if not shutil.which("kubectl"):
         missing.append("kubectl must be on PATH")
@@ -32,13 +32,13 @@ def demand() -> None:
 
 
 def told_of_itself(job: Json) -> None:
-    """Tell each pod what the manifests in k8s/ tell it."""
+    """Set the variables with a pod's name, address and uid, as the manifests in k8s/ do."""
     container = job["spec"]["template"]["spec"]["containers"][0]
     _fields(container, POD_NAME="metadata.name", POD_IP="status.podIP", POD_UID="metadata.uid")
 
 
 def found_by_name(job: Json) -> None:
-    """As k8s/job-indexed has it: no rights, no token."""
+    """Let the pods use DNS, as in k8s/job-indexed, without RBAC permissions and without a token."""
     told_of_itself(job)
     template = job["spec"]["template"]
     template["metadata"] = {"labels": {"app": SERVICE}}
@@ -53,28 +53,28 @@ def _fields(container: Json, **paths: str) -> None:
 
 
 def service() -> Json:
-    """What gives the pods of `found_by_name` their names."""
+    """Return the headless Service for the pods of `found_by_name`."""
     spec: Json = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": SERVICE}}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE}, "spec": spec}
 
 
 def core() -> Any:
-    """The API server's own client, a fresh one: they are not for two threads."""
+    """Return a new API client for pods. Use a separate client in each thread."""
     return client.CoreV1Api(config.new_client_from_config())
 
 
 def batch() -> Any:
-    """The same for Jobs."""
+    """Return a new API client for Jobs."""
     return client.BatchV1Api(config.new_client_from_config())
 
 
 def slices() -> Any:
-    """The same for EndpointSlices."""
+    """Return a new API client for EndpointSlices."""
     return client.DiscoveryV1Api(config.new_client_from_config())
 
 
 class Events:
-    """Follows one kind of object in a thread, and gives each event with the time at which it came."""
+    """Watch one kind of object in a thread, and call `heed` with the time, type and object of each event."""
 
     def __init__(self, heed: Callable[[float, str, dict[str, Any]], None], listing: Any, *arguments: str) -> None:
         self._heed = heed
@@ -86,7 +86,7 @@ class Events:
         self._thread.start()
 
     def close(self) -> None:
-        """No more of them; the thread ends with the next event, or with this process."""
+        """Stop. The thread ends after the next event, or when this process ends."""
         self._closed = True
         self._watch.stop()
 

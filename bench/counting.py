@@ -1,4 +1,4 @@
-"""A proxy on loopback that counts what its clients ask an API server for, and how many bytes that takes."""
+"""A proxy on loopback that counts the requests to an API server, and the bytes of requests and answers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _CHUNK = 65536
 
 @dataclass
 class Count:
-    """What has gone through: of requests their first lines, bytes with all headers, without TLS."""
+    """The traffic of one client: the first lines of its requests, and bytes with all headers, without TLS."""
 
     requests: list[str] = field(default_factory=list)
     sent: int = 0
     received: int = 0
-    left: int = 0  # connections that are over
+    left: int = 0  # closed connections
 
     @property
     def bytes(self) -> int:
         return self.sent + self.received
 
     def is_waiting(self) -> bool:
-        """Whether the client watches, or has left with the answer to what it asked."""
+        """Return whether the client watches, or has closed a connection after its answer."""
         return self.left > 0 or any("watch=true" in line.lower() for line in self.requests)
 
 
 class Proxy:
-    """One client's door to the API server. It adds nothing: the client brings its own token."""
+    """A proxy between one client and the API server. It adds nothing: the client sends its own token."""
 
     def __init__(self, host: str, authority: str) -> None:
         self.count = Count()
@@ -45,7 +45,7 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """Let nobody in any more, and end what is still open."""
+        """Refuse new connections, and close all open connections."""
         assert self._server is not None
         self._server.close()
         for writer in self._open:
@@ -68,7 +68,7 @@ class Proxy:
             self.count.left += 1
 
     async def _ask(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter) -> None:
-        """Requests without a body, which all that read are: each ends with its head."""
+        """Forward requests. They only read, so they have no body, and each ends with its headers."""
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             self.count.requests.append(head.partition(b"\r\n")[0].decode())

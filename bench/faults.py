@@ -1,4 +1,4 @@
-"""The table of faults in figures: from the event to the exit of the last launcher, median and worst of 10."""
+"""For each fault, the time from the event to the exit of the last launcher: median and worst of 10 runs."""
 
 from __future__ import annotations
 

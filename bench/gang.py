@@ -1,10 +1,15 @@
-"""What a gang costs as it grows: `python bench/gang.py`.
+"""What a gang costs for different sizes: `python bench/gang.py`.
 
-All members but the hub live in this process and use the launcher's own code over loopback; the hub has a process of its
-own, so that its CPU time and its memory are its own. A gang goes through these parts: joining, until everybody has the
-roster; beginning, until all train; a trainer dies and the gang starts again, until all train again, without the pause
-before that; and finishing. A second gang of each size fails for good instead. Members of one process parse the roster
-once; in pods each does it for itself.
+All members except the hub are in this process and use the launcher's own code over loopback. The hub is in another
+process, so that its CPU time and memory are measured alone. The parts of a gang's life are:
+
+join      until all members have the roster
+begin     until all members train
+restart   a trainer dies, until all members train again, without the pause before the restart
+finish    until all members have heard that the job is complete
+fail      only in a second gang of each size: until all members have heard that the job failed for good
+
+Members in one process parse the roster once. In pods, each member parses it.
 """
 
 from __future__ import annotations
@@ -29,13 +34,13 @@ from launcher.model import Cause, CauseKind, Member, Start  # noqa: E402
 
 SIZES = (10, 100, 1000)
 SECRET = b"a secret of the benchmark"
-FOR_GOOD = 1  # an exit code after which nothing is tried again
+FOR_GOOD = 1  # an exit code after which the job is not restarted
 PARTS = ("join", "begin", "restart", "finish")
 COLUMNS = ("members", "part", "ms", "ms/N", "hub CPU ms", "/N", "messages/N", "hub peak MiB")
 
 
 class One:
-    """A launcher's gang, and what it was told last."""
+    """The gang of one launcher, and how often each event came."""
 
     def __init__(self, rank: int, size: int) -> None:
         address = f"10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}"
@@ -96,7 +101,7 @@ async def _at_once(cause: Cause | None) -> Start:
 
 
 class Counter:
-    """Counts the lines that go through the connections of this process."""
+    """Count the lines that the connections of this process send and receive."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -112,7 +117,7 @@ class Counter:
 
 
 async def lead(size: int) -> None:
-    """The hub's process: says its port, then after each part that it is told of what it has cost so far."""
+    """Run the hub's process. Print its port, and after each part that is read from standard input, the costs so far."""
     counter = Counter()
     hub = One(0, size)
     await hub.gang.listen()
@@ -130,7 +135,7 @@ async def lead(size: int) -> None:
 
 
 async def follow(size: int, parts: tuple[str, ...], hub: subprocess.Popen[str]) -> list[tuple[str, float, list[float]]]:
-    """All other members. Of each part the seconds, and the hub's costs so far."""
+    """Run all other members. Return for each part its name, the seconds, and the hub's costs so far."""
     assert hub.stdout is not None
     assert hub.stdin is not None
     place = ("127.0.0.1", json.loads(hub.stdout.readline()))
@@ -153,7 +158,7 @@ async def follow(size: int, parts: tuple[str, ...], hub: subprocess.Popen[str]) 
 
 
 def measure(size: int, parts: tuple[str, ...]) -> list[list[str]]:
-    """A row a part, per member where it should be in proportion to N."""
+    """Return one row per part. Costs that should grow with N are also divided by N."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, __file__, str(size)], stdin=pipe, stdout=pipe, text=True) as hub:
         measured = asyncio.run(follow(size, parts, hub))

@@ -1,4 +1,4 @@
-"""What a launcher costs while its job trains: memory and processor over 60 s, guardian included."""
+"""What a launcher costs while its job trains: memory and CPU time over 60 s, with its guardian."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import psutil
 from bench.jobs import job
 
 SECONDS = 60
-FLAGS = ("--config=trainer_config.lr.py", "--num_passes=100", "--log_period=50", "--dot_period=10")  # as start.sh has
+FLAGS = (
+    "--config=trainer_config.lr.py",
+    "--num_passes=100",
+    "--log_period=50",
+    "--dot_period=10",
+)  # the flags of start.sh
 
 
 def main() -> None:
     with job(lines=30_000, STANDIN_BATCH_SECONDS="0.1") as three:
         three.start(flags=FLAGS).until_training()
         launchers = [psutil.Process(launcher.pid) for launcher in three.launchers.values()]
-        time.sleep(3)  # what the start took has settled
+        time.sleep(3)  # until the start no longer uses CPU time
         before = [sum(launcher.cpu_times()[:2]) for launcher in launchers]
         begin = time.monotonic()
         time.sleep(SECONDS)

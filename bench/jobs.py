@@ -1,4 +1,4 @@
-"""Jobs of three members for benchmarks: as in the tests, on volumes of their own."""
+"""Jobs of three members for benchmarks, as in the tests. Each job has its own volume."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tests.support.nodes import Nodes
 
 MANY = ("--config=trainer_config.lr.py", "--num_passes=100000", "--log_period=1")
 _QUIET = 20  # percent of the processors
-_TICK = 0.01  # seconds: /proc counts a process's start in these
+_TICK = 0.01  # seconds: the unit of process starts in /proc
 
 
 @contextmanager
 def job(lines: int = 300, **environment: str) -> Iterator[Job]:
-    """A job that is not started yet."""
+    """Yield a job that is not started yet."""
     with tempfile.TemporaryDirectory() as name, Nodes(3) as nodes:
         folder = Path(name)
         yield Job(nodes, fresh(make_volume(folder / "data", lines=lines), folder), folder, 3, **environment)
 
 
 def now() -> float:
-    """Seconds since the machine started, the clock of process starts."""
+    """Return the seconds since the machine started. Process starts use the same clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def started(pid: int) -> float:
-    """When a process started, by the same clock."""
+    """Return when a process started, by the clock of `now`."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return int(fields[19]) * _TICK
 
@@ -43,7 +43,7 @@ def shown(values: list[float]) -> str:
 
 
 def until_quiet() -> None:
-    """Wait up to a minute for a second in which the machine has little to do: what else runs is in the figures."""
+    """Wait up to a minute until the machine is idle for a second: other work would change the figures."""
     for _ in range(60):
         busy = psutil.cpu_percent(interval=1)
         if busy < _QUIET:

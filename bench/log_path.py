@@ -1,6 +1,6 @@
-"""How fast a child's output gets to its log file, beside `cat > file`, and what memory that takes.
+"""How fast a child's output is written to its log file, compared with `cat > file`, and how much memory that takes.
 
-Run: python -m bench.log_path [MEBIBYTES]. Writes to a temporary folder (TMPDIR), which should not be in memory.
+Run: python -m bench.log_path [MEBIBYTES]. It writes to a temporary folder (TMPDIR), which should not be in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PASS = b"I1116 09:10:18.0 50 TrainerInternal.cpp:182]  Pass=%d Batch=60 samples=
 
 
 def make_output(path: Path, mebibytes: int) -> int:
-    """A log of that size with a pass every MiB. Gives the number of the last one."""
+    """Write a log of this size, with one pass per MiB. Return the number of the last pass."""
     with path.open("wb") as file:
         for number in range(mebibytes):
             file.write((BATCH * (MEBIBYTE // len(BATCH)))[: MEBIBYTE - 200] + b"\n" + PASS % number)
@@ -39,7 +39,7 @@ def make_output(path: Path, mebibytes: int) -> int:
 
 
 def by_cat(source: Path, folder: Path) -> float:
-    """Seconds for `cat` behind a pipe."""
+    """Return the seconds that `cat` takes to copy the source through a pipe to a file."""
     start = time.monotonic()
     line = f"cat {shlex.quote(str(source))} | cat > {shlex.quote(str(folder / 'cat.log'))}"
     subprocess.run(["sh", "-c", line], check=True)
@@ -47,7 +47,7 @@ def by_cat(source: Path, folder: Path) -> float:
 
 
 def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int]:
-    """Seconds for the log path of the launcher, and the most KiB that were resident meanwhile."""
+    """Return the seconds that the launcher takes for the same, and its peak of resident memory in KiB."""
     start = time.monotonic()
     with shown_by(TextHandler(lambda text: print(text, file=sys.stderr))):
         passes, most = asyncio.run(supervised(source, folder))
@@ -59,7 +59,7 @@ def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int]
 
 
 async def supervised(source: Path, folder: Path) -> tuple[list[int], int]:
-    """The passes that were seen, and the most KiB resident."""
+    """Return the passes that were found, and the peak of resident memory in KiB."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
     died = asyncio.Event()
@@ -84,7 +84,7 @@ async def supervised(source: Path, folder: Path) -> tuple[list[int], int]:
 
 
 def resident() -> int:
-    """KiB that this process has in memory now."""
+    """Return the resident memory of this process in KiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1])

@@ -1,9 +1,9 @@
-"""Today's Paddle under this launcher and under `python -m paddle.distributed.launch`, in turn, on the same machine.
+"""Paddle 2.x and 3.x with this launcher and with `python -m paddle.distributed.launch`, in turn, on the same machine.
 
     PADDLE_2=.../python PADDLE_3=.../python python -m bench paddle    # `make test-paddle` makes both
-    PADDLE_2=... PADDLE_3=... python -m bench.paddle start memory     # some of it
+    PADDLE_2=... PADDLE_3=... python -m bench.paddle start memory     # only these rows
 
-The launcher itself runs on the Python of this benchmark; the worker, and Paddle's launcher, on those with Paddle.
+This launcher runs on the Python of this benchmark. The worker and Paddle's launcher run on the Pythons with Paddle.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.support.jobs import until
 
 RUNS = 10
 SLOW_RUNS = 3
-NEVER = 15.0  # seconds of waiting for what does not come
+NEVER = 15.0  # seconds after which an event that has not come counts as never
 GRACE = 5
 DEADLINE = 30
 SETTLED = 4.0
-SPAN = 20.0  # seconds of watching a launcher that waits
+SPAN = 20.0  # seconds for which the CPU time of a waiting launcher is measured
 MIB = 2**20
 TWO_WORKERS = {"LAUNCHER_MODE": "collective", "LAUNCHER_TRAINERS_PER_NODE": "2", "PADDLE_NPROC_PER_NODE": "2"}
 PATIENCE = 60.0
@@ -43,7 +43,7 @@ BOTH: tuple[type[Side], ...] = (Peer, Side)
 
 @dataclass(frozen=True)
 class Ended:
-    """How launchers ended, None for those that did not, and how many seconds that took."""
+    """The exit codes of launchers, None for a launcher that has not ended, and the seconds until then."""
 
     codes: Sequence[int | None]
     seconds: float
@@ -56,7 +56,7 @@ Sample = Callable[[type[Side], str], float]
 
 
 def start() -> None:
-    """Until the worker's first line."""
+    """Measure the time until the worker's first line."""
     for size in (1, 2):
         took = _in_turn((Plain, *BOTH), NEWER, RUNS, partial(_begins, size))
         print(f"first line of the worker, {_nodes(size)}, {NEWER}: {_said(took)}")
@@ -71,7 +71,7 @@ def _begins(size: int, kind: type[Side], python: str) -> float:
 
 
 def meet() -> None:
-    """Until all workers of two nodes have ended init_parallel_env."""
+    """Measure the time until init_parallel_env has returned in all workers of two nodes."""
     took = _in_turn((Plain, InOrder, *BOTH), NEWER, RUNS, _meets)
     print(f"two workers have met, {NEWER}: {_said(took)}")
     for plain in (Plain, InOrder):
@@ -85,11 +85,11 @@ def _meets(kind: type[Side], python: str) -> float:
         return job.marked("met") - begin
 
 
-# ---- what is used while the job trains, and while a launcher waits ---------------------------------------------------
+# ---- memory while the job trains, CPU time while a launcher waits ----------------------------------------------------
 
 
 def memory() -> None:
-    """What stands beside the worker of a node while two nodes train."""
+    """Measure the memory of the launcher of a node, without its worker, while two nodes train."""
     for version in VERSIONS:
         took = _in_turn(BOTH, version, SLOW_RUNS, _resident)
         said = "; ".join(f"{kind.name} {median(used):.1f} MiB, worst {max(used):.1f}" for kind, used in took.items())
@@ -97,7 +97,7 @@ def memory() -> None:
 
 
 def _resident(kind: type[Side], python: str) -> float:
-    """The launcher, and of what it has started for itself what does not belong to the launcher as well."""
+    """Return the MiB of the launcher, and of its helper processes the memory that they do not share with it."""
     with fresh(kind, 2) as job:
         job.launch(python, "adds").marked("met")
         time.sleep(SETTLED)
@@ -109,7 +109,7 @@ def _resident(kind: type[Side], python: str) -> float:
 
 
 def absent() -> None:
-    """A second node whose first one never comes."""
+    """Start only the second of two nodes, and measure what its launcher does."""
     for kind in BOTH:
         until_quiet()
         with fresh(kind, 2, {"LAUNCHER_PEER_TIMEOUT": str(DEADLINE)}) as job:
@@ -134,7 +134,7 @@ def _share_of_a_core(job: Side) -> float:
 
 
 def killed() -> None:
-    """A worker killed: when the launcher of the other node has ended."""
+    """Kill a worker, and measure the time until the launcher of the other node has ended."""
     for how in ("waits", "adds"):
         _ends(f"a worker killed, the other one {how}; the other's launcher", NEWER, partial(_killed, how))
 
@@ -149,7 +149,7 @@ def _killed(how: str, kind: type[Side], python: str) -> Ended:
 
 
 def fails() -> None:
-    """A worker ends with 3 while another one waits for its numbers: exit codes of the launchers."""
+    """Let a worker end with 3 while another worker waits for it, and print the exit codes of the launchers."""
     for version in VERSIONS:
         for kind in BOTH:
             apart, together = [], []
@@ -166,7 +166,7 @@ def fails() -> None:
 
 
 def stop() -> None:
-    """SIGTERM while the worker ignores it."""
+    """Send SIGTERM to a launcher whose worker ignores SIGTERM."""
     _ends(f"SIGTERM, the worker ignores it, grace {GRACE} s", NEWER, _stopped)
 
 
@@ -179,7 +179,7 @@ def _stopped(kind: type[Side], python: str) -> Ended:
 
 
 def servers() -> None:
-    """A parameter server job after its last trainer."""
+    """Measure how a job with parameter servers ends after its last trainer."""
     _ends("parameter servers, after the last trainer", WITH_SERVERS, _served)
 
 
@@ -213,7 +213,7 @@ def _trains(pid: int) -> bool:
 
 
 def secrets() -> None:
-    """Which files hold the value of a secret variable after a worker has failed."""
+    """Print which files contain the value of a secret variable after a worker has failed."""
     for version in VERSIONS:
         for kind in BOTH:
             with fresh(kind, 2, {"DATABASE_PASSWORD": SECRET}, volume=True) as job:
@@ -224,7 +224,7 @@ def secrets() -> None:
                 print(f"a secret variable is in, {version}, {kind.name}: {said}")
 
 
-# ---- small helps -----------------------------------------------------------------------------------------------------
+# ---- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _in_turn(kinds: Iterable[type[Side]], version: str, runs: int, sample: Sample) -> dict[type[Side], list[float]]:
@@ -237,7 +237,7 @@ def _in_turn(kinds: Iterable[type[Side]], version: str, runs: int, sample: Sampl
 
 
 def _ends(what: str, version: str, case: Callable[[type[Side], str], Ended]) -> None:
-    """In turn, as long as the one goes on that takes long."""
+    """Run a case with both launchers in turn. Paddle's launcher is slow, so it runs only SLOW_RUNS times."""
     found: dict[type[Side], list[Ended]] = {kind: [] for kind in BOTH}
     for run in range(RUNS):
         for kind, ends in found.items():
@@ -258,7 +258,7 @@ def _python(version: str) -> str:
 
 
 def _code(job: Side, rank: int, within: float) -> int | None:
-    """None: it runs on."""
+    """Return the exit code of a launcher, or None if it still runs."""
     try:
         status = job.launchers[rank].wait(within)
     except subprocess.TimeoutExpired:
@@ -284,7 +284,7 @@ def _said(took: dict[type[Side], list[float]]) -> str:
 
 
 def _compare(took: dict[type[Side], list[float]], plain: type[Side]) -> None:
-    """The launchers' own share."""
+    """Print how much longer each launcher takes than no launcher."""
     theirs, ours = (median(took[kind]) - median(took[plain]) for kind in BOTH)
     print(f"  above {plain.name}: {Peer.name} {theirs:.2f} s, {Side.name} {ours:.2f} s; ratio {ours / theirs:.2f}")
 

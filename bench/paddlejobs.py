@@ -1,8 +1,8 @@
-"""PaddleJobs on a cluster, for docs/figures.md beside paddle-operator's: how they start, how they end, what they are.
+"""PaddleJobs on a cluster, for the comparison with paddle-operator in docs/figures.md: start, end, and objects.
 
     KUBECONFIG=... E2E_IMAGE=... PADDLE_2=... .venv/bin/python -m bench paddlejobs
 
-The nodes are this machine, and PADDLE_2 is a Python here that has paddlepaddle 2.6.2: pods mount its packages.
+The nodes must be on this machine. PADDLE_2 is a Python here with paddlepaddle 2.6.2: pods mount its packages.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _job(
 
 
 def _start(job: PaddleJob) -> dict[str, float]:
-    """Up to the first step, and to Kubernetes' word that it is over."""
+    """Run a job. Return the times until its first step, and from its end to the Complete condition."""
     until_quiet()
     created = time.time()
     job.submit()
@@ -103,7 +103,7 @@ def _told(job: PaddleJob, rank: int) -> dict[str, float]:
 
 
 def _ended_after(job: PaddleJob) -> float:
-    """From the last container's end, as Kubernetes has it in whole seconds, to the last Job's condition."""
+    """Return the time from the end of the last container to the last Complete condition, in whole seconds."""
     ends = [_seconds(member.since) for member in job.status().members if member.trains]
     at = "jsonpath={range .items[*]}{.status.conditions[?(@.type=='Complete')].lastTransitionTime} {end}"
     return max(map(_seconds, _of(job, "jobs", at).split())) - max(ends)
@@ -119,7 +119,7 @@ def _of(job: PaddleJob, kind: str, output: str) -> str:
 
 
 def _killed(role: str) -> Callable[[Cluster, Path, dict[str, Any]], dict[str, float]]:
-    """A process of the program is killed in the pod with number 1 of this role."""
+    """Return a case that kills the program in the pod with number 1 of this role."""
 
     def happens(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict[str, float]:
         job = _steps(cluster, packages, "goes on", parameters)
@@ -148,7 +148,7 @@ def _deleted(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> di
 
 
 def _deleted_while_waiting(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict[str, float]:
-    """The servers wait for workers that fit on no node, as none has a GPU here."""
+    """Delete a job whose servers wait for workers. The workers fit on no node, since no node has a GPU."""
     job = _job(cluster, packages, "goes on", **parameters | {"gpu_nums": 1})
     job.submit()
     until(lambda: sum(member.phase == "running" for member in job.status().members) == job.pservers)
@@ -170,7 +170,7 @@ def _lines(job: PaddleJob, rank: int) -> list[str]:
     try:
         return list(job.logs(rank))
     except Failure:
-        return []  # not started yet
+        return []  # the pod has not started yet
 
 
 def _ends(job: PaddleJob, began: float) -> dict[str, float]:
@@ -202,7 +202,7 @@ OF_SERVERS = ("a server is killed", "deleted while servers wait for workers")
 
 
 def _cost(cluster: Cluster, packages: Path) -> None:
-    """What a job of 2 servers and 2 workers leaves in its namespace."""
+    """Print how many objects and events a job of 2 servers and 2 workers leaves in its namespace."""
     events = ["-n", cluster.namespace, "get", "events", "-o", "name"]
     before = len(kubectl(*events).split())
     job = _job(cluster, packages, "steps", **PS)

@@ -35,15 +35,15 @@ Times = dict[str, float]
 
 
 class Story:
-    """When what happened to the pods of one Job."""
+    """The times of the events in the pods of one Job."""
 
     def __init__(self, training: Training) -> None:
         self._training = training
-        self.addressed: dict[str, float] = {}  # pod: its address is known to the API server
+        self.addressed: dict[str, float] = {}  # pod: when the API server knew its address
         self.deleted: dict[str, float] = {}
-        self.hub_named: float | None = None  # the address of index 0 is among those of the Service
+        self.hub_named: float | None = None  # when the Service had the address of index 0
         self.serving: dict[str, float] = {}
-        self.joined: dict[int, float] = {}  # rank: it has a folder on the volume
+        self.joined: dict[int, float] = {}  # rank: when it had a folder on the volume
 
     def pod(self, at: float, kind: str, seen: Json) -> None:
         name = seen["metadata"]["name"]
@@ -60,14 +60,14 @@ class Story:
             self.hub_named = at
 
     def look(self, processes: list[Process]) -> None:
-        """Called every few milliseconds."""
+        """Note which pservers listen and which ranks have joined. Called every few milliseconds."""
         for one in processes:
             if one.pod not in self.serving and one.runs("paddle", "pserver"):
                 try:
                     if listening(one.pid) >= PSERVER_PORTS:
                         self.serving[one.pod] = now()
                 except OSError:
-                    pass  # it has ended
+                    pass  # the process has ended
         for rank in range(SIZE):
             if rank not in self.joined and (self._training.output / f"node_{rank}").exists():
                 self.joined[rank] = now()
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def measure(cluster: Cluster, training: Training, way: str, how: str) -> tuple[Times, Times]:
-    """One Job from its creation to its end."""
+    """Run one Job. Return the times of its start and of its end."""
     story = Story(training)
     with Watch(story.look) as watch:
         pods = Events(story.pod, core().list_namespaced_pod, cluster.namespace)
@@ -187,7 +187,7 @@ def delete(cluster: Cluster, training: Training) -> None:
 
 def _until_gone(story: Story) -> None:
     until(lambda: len(story.deleted) == SIZE)
-    time.sleep(1)  # the nodes clean up
+    time.sleep(1)  # until the nodes have cleaned up
 
 
 CHANGES: dict[str, Callable[[Json], None]] = {"dns": found_by_name, "api": told_of_itself}

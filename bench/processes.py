@@ -1,4 +1,4 @@
-"""What happens to the processes of pods whose nodes are this machine: when each began, what it ran, when it ended."""
+"""Watch the processes of pods whose nodes are on this machine: start, command line, end."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from bench.jobs import now, started
 
-_ROUND = 0.02  # seconds between two looks at /proc
-_SETTLED = 1.0  # seconds after which a process of a pod has become what it will be
-_STRANGE = 5.0  # seconds after which a process is no pod's
+_ROUND = 0.02  # seconds between two reads of /proc
+_SETTLED = 1.0  # seconds after which a process of a pod runs its final program
+_STRANGE = 5.0  # seconds after which a process without POD_NAME belongs to no pod
 _LISTEN = "0A"
 
 
 @dataclass
 class Process:
-    """One process; `ran` is when it was first seen as something else than the container runtime's own."""
+    """One process. `ran` is when it was first seen with POD_NAME, no longer as a process of the container runtime."""
 
     pid: int
     born: float
@@ -30,12 +30,12 @@ class Process:
     ended: float | None = None
 
     def runs(self, *parts: str) -> bool:
-        """Whether its command line has all of these, each in a word of its first four."""
+        """Return whether each of these parts occurs in one of the first four words of the command line."""
         return all(any(part in word for word in self.words[:4]) for part in parts)
 
 
 class Watch:
-    """Looks at /proc in a thread of its own, from `with` on: at new processes, and whose POD_NAME they have."""
+    """A context manager whose thread reads /proc: which processes are new, and to which pod they belong (POD_NAME)."""
 
     def __init__(self, also: Callable[[list[Process]], None]) -> None:
         self._also = also
@@ -54,7 +54,7 @@ class Watch:
         self._thread.join()
 
     def of(self, pods: Iterable[str]) -> list[Process]:
-        """Every process of these pods so far, the oldest first."""
+        """Return all processes of these pods until now, the oldest first."""
         wanted = set(pods)
         return sorted((one for one in self._all() if one.pod in wanted), key=lambda one: one.born)
 
@@ -82,7 +82,7 @@ class Watch:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except (OSError, IndexError):
-            return  # it has ended, or has not begun
+            return  # the process has ended, or has not begun
         one = self._seen.setdefault(pid, Process(pid, born))
         one.words = words
         told = next((entry for entry in variables if entry.startswith(b"POD_NAME=")), b"=")
@@ -92,7 +92,7 @@ class Watch:
 
 
 def listening(pid: int) -> set[int]:
-    """The ports on which anybody listens in the network of this process."""
+    """Return the ports on which a process listens in the network namespace of this process."""
     found = set()
     for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -102,7 +102,7 @@ def listening(pid: int) -> set[int]:
 
 
 class Ends:
-    """Tells when each of these processes ended, to the millisecond."""
+    """Measure when each of these processes ends, with a precision of milliseconds."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._by_fd: dict[int, int] = {}
@@ -111,12 +111,12 @@ class Ends:
             try:
                 fd = os.pidfd_open(pid)
             except ProcessLookupError:
-                continue  # a short-lived one that has ended
+                continue  # the process has already ended
             self._by_fd[fd] = pid
             self._poller.register(fd, select.POLLIN)
 
     def wait(self, within: float = 90) -> dict[int, float]:
-        """Until all have ended."""
+        """Wait until all processes have ended. Return the time of each end, by pid."""
         found: dict[int, float] = {}
         deadline = time.monotonic() + within
         while self._by_fd:

@@ -1,6 +1,6 @@
-"""A pod is deleted: from the launcher's process in the pod that replaces it until all trainers run again.
+"""Delete a pod: the time from the launcher's start in the new pod until all trainers run again.
 
-KUBECONFIG=... E2E_IMAGE=... python -m bench replaced      # as for `pods`: the nodes must be this machine
+KUBECONFIG=... E2E_IMAGE=... python -m bench replaced      # the nodes must be on this machine, as for `pods`
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def pods(training: Training) -> list[str]:
 
 
 def again(processes: list[Process], begin: float) -> list[Process]:
-    """The trainers of the next generation."""
+    """Return the trainers of the next generation."""
     return [one for one in processes if one.runs("paddle_trainer") and one.born > begin]
 
 

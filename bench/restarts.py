@@ -1,4 +1,4 @@
-"""A trainer is killed: until all trainers of three members run again in the same pods, beyond the pause of a second."""
+"""Kill a child: the time until all trainers of three members run again in the same pods, without the pause of 1 s."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.jobs import MANY, job, now, shown, started
 from tests.support.jobs import Job, until
 
 RUNS = 10
-PAUSE = 1.0  # the first one
+PAUSE = 1.0  # seconds before the first restart
 CASES = {
     "trainer of rank 1 killed": (1, "paddle_trainer"),
     "trainer of rank 0 killed": (0, "paddle_trainer"),
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def again(three: Job, rank: int, begin: float) -> int | None:
-    """The trainer that was started after the kill."""
+    """Return the pid of the trainer that was started after the kill, or None."""
     found = three.find(rank, "paddle_trainer")
     return found.pid if found and started(found.pid) > begin else None
 

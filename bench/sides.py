@@ -1,4 +1,4 @@
-"""One job under either launcher, or under none: started the same way, on the same nodes, with the same program."""
+"""One job with this launcher, with Paddle's launcher, or without one: on the same nodes, with the same program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.jobs import Job, make_volume, until
 from tests.support.nodes import Nodes
 
 WORKER = Path(__file__).with_name("programs") / "worker.py"
-SECRET = "correct-horse-battery-staple"  # what is looked for in logs
+SECRET = "correct-horse-battery-staple"  # the text to search for in logs
 _MASTER_PORT = 9000
 _WITHIN = 90
 
@@ -27,36 +27,36 @@ class Side(Job):
     name = "paddle-launcher"
 
     def launch(self, python: str, how: str, *ranks: int) -> Side:
-        """Start the worker on these nodes, or on all."""
+        """Start the worker on these nodes, or on all nodes if none is named."""
         self.start(*ranks, flags=("--", python, str(WORKER), str(self.folder), how))
         return self
 
     def serve(self, python: str, program: Path) -> Side:
-        """Start a parameter server and a trainer on every node."""
+        """Start a parameter server and a trainer on each node."""
         self.environment["LAUNCHER_MODE"] = "ps"
         self.start(flags=("--", python, str(program)))
         return self
 
     def marked(self, what: str, *ranks: int) -> float:
-        """When the last of these workers, or of all, has left this mark."""
+        """Wait until these workers, or all workers, have written this mark. Return the time of the last one."""
         files = [self.folder / f"{what}-{rank}" for rank in ranks or range(self.size)]
         until(lambda: all(file.exists() for file in files), _WITHIN, f"{what}\n{self.stderr()}")
         return max(float(file.read_text()) for file in files)
 
     def own_processes(self, rank: int) -> list[psutil.Process]:
-        """What stands beside the workers of a node: the launcher, and what it starts for itself."""
+        """Return the launcher of a node and its helper processes, without the workers."""
         launcher = psutil.Process(self.launchers[rank].pid)
         return [one for one in (launcher, *launcher.children(recursive=True)) if not _is_worker(one)]
 
     def files_with_the_secret(self) -> list[tuple[Path, str]]:
-        """With their modes; links are not followed."""
+        """Return the files that contain the secret, with their modes. Links are not followed."""
         files = [file for file in self.folder.rglob("*") if file.is_file() and not file.is_symlink()]
         found = [file for file in files if SECRET.encode() in file.read_bytes()]
         return [(file.relative_to(self.folder), f"{file.stat().st_mode & 0o777:04o}") for file in found]
 
 
 class Peer(Side):
-    """The same by `python -m paddle.distributed.launch`."""
+    """The same job, started by `python -m paddle.distributed.launch`."""
 
     name = "paddle.distributed.launch"
 
@@ -88,7 +88,7 @@ class Peer(Side):
 
 
 class Plain(Side):
-    """The same with variables set by hand: what Paddle itself takes."""
+    """The same job without a launcher, with variables set by hand. This measures Paddle's own time."""
 
     name = "variables by hand"
 
@@ -116,7 +116,7 @@ class Plain(Side):
 
 
 class InOrder(Plain):
-    """The others once the first one listens: the order in which none tries in vain."""
+    """Like Plain, but other workers start only after the first one listens, so that no connection fails."""
 
     name = "variables by hand, in order"
 
@@ -131,7 +131,7 @@ class InOrder(Plain):
 def fresh(
     kind: type[Side], size: int, environment: Mapping[str, str] | None = None, *, volume: bool = False
 ) -> Iterator[Side]:
-    """A job that is not started yet, in a network of its own; everything of it is gone afterwards."""
+    """Yield a job that is not started yet, in its own network namespace. Everything is removed at the end."""
     with tempfile.TemporaryDirectory() as name, Nodes(size) as nodes:
         folder = Path(name)
         shared = make_volume(folder, size, lines=60) if volume else None

@@ -1,5 +1,5 @@
-/* A folder behind a slow network, for the benchmark: passes everything on to another folder, and each operation takes
- * a millisecond, many at the same time. Read-only.
+/* A read-only file system for the benchmark, which is as slow as a network volume. It shows another folder. Each
+ * operation takes a millisecond; many operations may run at the same time.
  *
  * gcc -O2 slowfs.c $(pkg-config --cflags --libs fuse3) -o slowfs
  * SLOWFS_ROOT=/real/folder ./slowfs /mount/point -o max_threads=64

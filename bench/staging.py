@@ -24,7 +24,7 @@ from launcher.data.staging import Copy, Staging
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 MIB = 1024 * 1024
-_FORGET = 6.0  # ext4 searches long for inodes while many were freed in the last 5 s
+_FORGET = 6.0  # seconds; ext4 is slow to find free inodes if many were freed in the last 5 s
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def make(folder: Path, count: int, size: int) -> Path:
-    """Files of random bytes."""
+    """Make `count` files of random bytes. Return the folder."""
     folder.mkdir()
     for number in range(count):
         with open(folder / f"{number:05d}", "wb") as file:
@@ -58,7 +58,7 @@ def make(folder: Path, count: int, size: int) -> Path:
 
 
 def measure(case: str, source: Path, folder: Path, runs: int) -> None:
-    """One row of the table."""
+    """Measure one case, and print its row of the table."""
     copied: list[float] = []
     staged: list[float] = []
     targets = folder / "targets"
@@ -75,14 +75,14 @@ def measure(case: str, source: Path, folder: Path, runs: int) -> None:
 
 
 def timed(work: Callable[[Path], object], target: Path) -> float:
-    """Seconds that the work takes, from a disk at rest and an empty target."""
+    """Return the seconds that the work takes with an idle disk and an empty target."""
     target.mkdir(parents=True)
     os.sync()
     start = time.perf_counter()
     work(target)
     seconds = time.perf_counter() - start
     if len(os.listdir(target / "data")) == 1:
-        shutil.rmtree(target)  # large; many files stay until the end, see _FORGET
+        shutil.rmtree(target)  # one large file; many small files are removed at the end, see _FORGET
     return seconds
 
 
@@ -97,7 +97,7 @@ async def stage(source: Path, target: Path) -> None:
 
 @contextmanager
 def slow(behind: Path, folder: Path) -> Iterator[Path | None]:
-    """The folder through slowfs, or None where that cannot be built or mounted."""
+    """Mount the folder with slowfs. Yield the mount point, or None if slowfs cannot be built or mounted."""
     program, point = folder / "slowfs", folder / f"{behind.name}-mounted"
     point.mkdir()
     try:

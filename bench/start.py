@@ -1,4 +1,4 @@
-"""From the last launcher's start to its trainer's start, against the time that a pserver alone needs to listen."""
+"""The time from the last launcher's start to its trainer's start, compared with the time until a pserver listens."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A server or trainer of a PaddleJob, or a worker of a collective one: `job_member.py HOW`, with times on its output.
+"""A server, trainer or collective worker of a PaddleJob, which prints times: `job_member.py HOW`.
 
-steps      a few steps, and 0
-goes on    steps until it is ended
-a number   the same, but trainer 1 ends with this exit code after a few steps
+steps      train a few steps and end with 0
+goes on    train until the process is killed
+a number   the same as `goes on`, but trainer 1 ends with this exit code after a few steps
 """
 
 import os
@@ -19,7 +19,7 @@ def tell(what: str, at: float) -> None:
 
 
 def launched() -> float:
-    """When the container's first process began."""
+    """Return when the container's first process was started."""
     with open("/proc/1/stat") as file:
         ticks = int(file.read().rpartition(") ")[2].split()[19])
     return BEGAN - SINCE_BOOT + ticks / os.sysconf("SC_CLK_TCK")

@@ -1,11 +1,13 @@
-"""A worker below a launcher: `worker.py FOLDER HOW`. It leaves in FOLDER when it began, and when it has met the others.
+"""A worker for the benchmarks: `worker.py FOLDER HOW`.
 
-begins    nothing more, without an import
-stubborn  sleeps without an import, and ignores SIGTERM
-meets     finds the others
-waits     finds the others, then sleeps
-adds      finds the others, then adds numbers with them for ever
-a number  finds the others, then adds, but rank 1 ends with this exit code
+It writes to FOLDER when it began, and when init_parallel_env has returned (except for `begins` and `stubborn`).
+
+begins    end without an import of Paddle
+stubborn  sleep without an import of Paddle, and ignore SIGTERM
+meets     call init_parallel_env
+waits     call init_parallel_env, then sleep
+adds      call init_parallel_env, then call all_reduce for ever
+a number  the same as `adds`, but rank 1 ends with this exit code
 """
 
 import os
@@ -18,7 +20,7 @@ FOLDER, HOW = sys.argv[1:3]
 
 
 def leave(name: str, at: float) -> None:
-    """Complete or not there: readers do not wait for more."""
+    """Write a mark by a rename, so that readers see the complete file or no file."""
     with open(f"{FOLDER}/{name}-{RANK}.part", "w") as file:
         file.write(str(at))
     os.rename(f"{FOLDER}/{name}-{RANK}.part", f"{FOLDER}/{name}-{RANK}")
