@@ -1,4 +1,4 @@
-"""docs/commands.md, as the commands' help makes it: `python -m tests.support.commands_page > docs/commands.md`."""
+"""Make docs/commands.md from the help of all commands: `python -m tests.support.commands_page > docs/commands.md`."""
 
 from __future__ import annotations
 

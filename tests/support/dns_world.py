@@ -1,4 +1,4 @@
-"""A finder with a name server of its own. Run it in a new mount and network namespace, as test_dns.py does."""
+"""Run a finder with a fake name server. Start this in a new mount and network namespace, as test_dns.py does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _A = 1
 
 
 class NameServer:
-    """Answers each look-up of an address with the next step of the script; the last step is repeated."""
+    """A name server that answers each look-up with the next step of the script. The last step is repeated."""
 
     def __init__(self, script: list[list[str] | None]) -> None:
         self.names: list[str] = []

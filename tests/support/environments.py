@@ -1,4 +1,4 @@
-"""Environments that tests start from."""
+"""Environment variables for tests."""
 
 from __future__ import annotations
 

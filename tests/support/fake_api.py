@@ -1,4 +1,4 @@
-"""A small real HTTPS server with the pods of the Kubernetes API: get, list, watch, and errors at will."""
+"""A small HTTPS server with the part of the Kubernetes API for pods: get, list, watch, and errors that a test sets."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 Json = dict[str, Any]
 
-_PACK_FROM = 128 * 1024  # bytes, as in the real one
+_PACK_FROM = 128 * 1024  # bytes, as in the real API server
 
 
 class Authority:
-    """A CA in a folder, and a certificate for 127.0.0.1 that it signed."""
+    """A CA in a folder, and a certificate for 127.0.0.1 that is signed by this CA."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir()
         self.ca, self.key, self.chain = folder / "ca.crt", folder / "server.key", folder / "server.crt"
         ca_key, signing = folder / "ca.key", folder / "server.csr"
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # which Python 3.13 and newer insist on
+        usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # Python 3.13 and newer require this
         _openssl(
             "req", "-x509", *curve, *usage, "-days", "2", "-keyout", ca_key, "-out", self.ca, "-subj", f"/CN={name}"
         )
@@ -49,7 +49,7 @@ class FakeApi:
     def __init__(self, authority: Authority, namespace: str = "ns") -> None:
         self.namespace = namespace
         self.token = "first"
-        self.asked: list[tuple[str, str, float]] = []  # verb, selector or name, when
+        self.asked: list[tuple[str, str, float]] = []  # verb, selector or name, time
         self.forbidden: set[str] = set()
         self.next_answers: list[tuple[int, dict[str, str]]] = []  # statuses for the next requests, with headers
         self.user = "system:serviceaccount:ns:default"
@@ -77,7 +77,7 @@ class FakeApi:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
-        """Refuse connections and cut all that are open."""
+        """Refuse new connections and close all open connections."""
         self._server.shutdown()
         self._server.server_close()
         self.cut()
@@ -108,7 +108,7 @@ class FakeApi:
             self.news.notify_all()
 
     def expire(self) -> None:
-        """End all watches with 410, and refuse new ones from versions up to now."""
+        """End all watches with 410, and refuse new watches from older versions."""
         with self.news:
             self._expired.add(self._epoch)
             self._version += 1
@@ -117,7 +117,7 @@ class FakeApi:
             self.news.notify_all()
 
     def count(self, verb: str) -> int:
-        """Return how many requests of this verb came."""
+        """Return how many requests with this verb have come."""
         return sum(asked[0] == verb for asked in self.asked)
 
     def _happen(self, kind: str, pod: Json) -> None:
@@ -136,7 +136,7 @@ class FakeApi:
         return self._pods.get(name)
 
     def stream(self, selector: str, version: int, seconds: float, send: Callable[[Json], None]) -> bool:
-        """Send events. Return True when the time is over, False when the watch is cut."""
+        """Send events. Return True if the time is over, False if the watch was cut."""
         until = time.monotonic() + seconds
         with self.news:
             epoch = self._epoch
@@ -170,7 +170,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that disconnect, or do not trust the certificate, are part of the tests."""
+        """Ignore errors: clients that disconnect or do not trust the certificate are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -244,11 +244,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing."""
+        """Do not print requests."""
 
 
 def status(code: int, message: str, reason: str) -> Json:
-    """Return an error as the API has it."""
+    """Return an error as the API server sends it."""
     return {"kind": "Status", "status": "Failure", "code": code, "message": message, "reason": reason}
 
 

@@ -15,14 +15,15 @@ import yaml
 
 Json = dict[str, Any]
 
-CUT = "CUT"  # as a line of a log: the connection is cut there once
+CUT = "CUT"  # a line of a log at which the connection is cut once
 
 
 class FakeCluster:
-    """A cluster that holds `objects` by plural and name, and writes a kubeconfig for itself.
+    """A cluster with `objects` by plural and name. It writes a kubeconfig for itself.
 
-    `refused` has the status and message for requests to fail with, by verb and plural. `logs` has the lines of pods.
-    `after` is called with verb and plural after each answer.
+    refused: the status and message with which requests fail, by verb and plural
+    logs: the log lines of pods
+    after: called with verb and plural after each answer
     """
 
     def __init__(self, folder: Path, namespace: str = "ns") -> None:
@@ -52,12 +53,12 @@ class FakeCluster:
         self.objects[plural, added["metadata"]["name"]] = added
 
     def end(self, job: str, condition: str, **more: str) -> None:
-        """Set the condition of a Job that has ended."""
+        """Set the condition of a Job to Complete or Failed."""
         conditions = [{"type": condition, "status": "True", **more}]
         self.objects["jobs", job]["status"] = {"conditions": conditions}
 
     def delete(self, plural: str, name: str) -> None:
-        """Delete an object, if it still exists, and everything that it owns."""
+        """Delete an object, if it still exists, and all objects that it owns."""
         deleted = self.objects.pop((plural, name), None)
         if deleted is None:
             return

@@ -1,4 +1,4 @@
-"""Settings of finders, as tests start from them."""
+"""Settings of finders for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.model import BOTH, Shape
 
 
 def settings(**more: Any) -> FinderSettings:
-    """Settings of job x with three members in namespace ns, with these changes; `size` and `pservers` set its shape."""
+    """Return the settings of a job with three members, with these changes. `size` and `pservers` set the shape."""
     given: dict[str, Any] = {
         "role": BOTH,
         "shape": Shape(more.pop("size", 3), more.pop("pservers", 0)),

@@ -1,4 +1,4 @@
-"""For tests of the hub: a hub whose attempts wait for the test, slow and raw members, and the usual ways to begin."""
+"""Helpers for tests of the hub: a hub whose attempts wait for the test, slow and raw members, complete gangs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ THIRD = Begin(2, Start(5, 2))
 
 
 def restart_after_deaths(cause: Cause) -> tuple[Cause, Verdict]:
-    """Judge: restart after every death of a process."""
+    """Restart after each death of a process. A `judge` callback."""
     return cause, Verdict.RESTART if cause.kind.is_child else Verdict.STOP
 
 
 class HubNode(Node):
-    """Rank 0 of a gang that restarts. The first start waits for `may_begin_first`, each later one for `may_begin`."""
+    """Rank 0 of a gang that restarts. The first start waits for `may_begin_first`, each later start for `may_begin`."""
 
     def __init__(
         self, config: GangSettings, judge: Callable[[Cause], tuple[Cause, Verdict]] = restart_after_deaths
@@ -45,7 +45,7 @@ class HubNode(Node):
         self.prepared: list[Cause | None] = []
         self.prepared_starts: list[Start | Exception] = []
         self.cancelled: list[Start | Exception] = []
-        self.ignores_cancel = False  # `prepare` returns a start though it was cancelled
+        self.ignores_cancel = False  # whether `prepare` returns a start although it was cancelled
         self.may_begin_first, self.may_begin = asyncio.Event(), asyncio.Event()
         self.may_begin_first.set()
         self.may_begin.set()
@@ -68,7 +68,7 @@ class HubNode(Node):
 
 
 class SlowNode(Node):
-    """A launcher that handles the events of its gang only when the test says so."""
+    """A launcher that handles the events of its gang only when the test calls it."""
 
     def __init__(self, rank: int, config: GangSettings) -> None:
         super().__init__(rank, config)
@@ -90,7 +90,7 @@ class SlowNode(Node):
 
 
 class RawMember:
-    """A member that sends what the test wants, also what no launcher would send."""
+    """A member that sends any message, even one that no launcher would send."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.me = Node(rank, settings(size)).me
@@ -110,7 +110,7 @@ class RawMember:
             self._writer.write(encode(message))
 
     async def is_lost_by_a_malformed_message(self) -> None:
-        """Make the hub end the connection. It does not wait for a reconnect then."""
+        """Send a malformed message, so that the hub closes the connection and does not wait for a reconnect."""
         self.sends({"word": "nonsense"})
         while await self._reader.read(65536):
             pass
@@ -128,7 +128,7 @@ async def add_hub(scene: Scene, config: GangSettings, **more: Any) -> HubNode:
 
 
 async def training(scene: Scene, size: int, **changes: Any) -> tuple[HubNode, list[Node]]:
-    """Return the hub, and all nodes including it, in their first attempt."""
+    """Return the hub, and all nodes including the hub, in their first attempt."""
     config = settings(size, **changes)
     hub = await add_hub(scene, config)
     nodes: list[Node] = [hub, *[await scene.node(rank, config) for rank in range(1, size)]]
@@ -198,7 +198,7 @@ def times(node: Node, kind: type) -> int:
 
 
 def hold_timers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[asyncio.TimerHandle]:
-    """Collect the timers of exactly so many seconds, so that the test can fire them."""
+    """Collect all timers of exactly this many seconds, so that the test can fire them."""
     loop, timers = asyncio.get_running_loop(), []
     call_later = loop.call_later
 
@@ -221,7 +221,7 @@ def fire(timers: list[asyncio.TimerHandle]) -> None:
 
 
 def rejoin_after_losses(cause: Cause) -> tuple[Cause, Verdict]:
-    """Judge: form a new gang after the loss of a member, otherwise restart."""
+    """Form a new gang after the loss of a member, restart after all other causes. A `judge` callback."""
     return cause, Verdict.REJOIN if cause.kind.gone else Verdict.RESTART
 
 

@@ -1,4 +1,4 @@
-"""A whole job in a test: a volume with shards, and N launchers with one address each that run the stand-in."""
+"""A whole job for tests: a volume with shards, and N launchers that run the stand-in, each with its own address."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.nodes import Nodes
 from tests.support.paths import MAKE_DATA, STANDIN
 
 JOB = "quick-start"
-IN_A_PASS = "pass-0-batch-1"  # a gate of the stand-in: every trainer has trained, and logged, one batch
+IN_A_PASS = "pass-0-batch-1"  # a gate of the stand-in: each trainer waits here after it has logged one batch
 FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
 
 
 def until(condition: Callable[[], Any], within: float = 30, what: str = "") -> Any:
-    """Return the value of the condition once it is true. Fails the test if it never is."""
+    """Wait until the condition returns a true value, and return the value. Fail the test if it never does."""
     deadline = time.monotonic() + within
     while True:
         if value := condition():
@@ -35,7 +35,7 @@ def until(condition: Callable[[], Any], within: float = 30, what: str = "") -> A
 
 
 def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
-    """Make a volume with the shards and the configuration of one job, as the data job does."""
+    """Make a volume with the shards and the configuration of one job, with the files that the data job makes."""
     source, volume = folder / "source", folder / "volume"
     subprocess.run([sys.executable, MAKE_DATA, source, f"--examples={lines}", "--seed=1"], check=True, stdout=-3)
     sharding = [
@@ -55,7 +55,7 @@ def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
 
 
 class Job:
-    """The launchers of one job. `start` starts them, with more variables if needed."""
+    """The launchers of one job. `start` can set more variables."""
 
     def __init__(self, nodes: Nodes, volume: Path | None, folder: Path, size: int = 3, **environment: str) -> None:
         self.nodes = nodes
@@ -95,7 +95,7 @@ class Job:
         return told | self.environment
 
     def start(self, *ranks: int, flags: tuple[str, ...] = FLAGS, **more: str) -> Job:
-        """Start these members, all if none is named."""
+        """Start these members, or all members if none is named."""
         for rank in ranks or range(self.size):
             out, errors = (self.folder / f"{name}-{rank}" for name in ("stdout", "stderr"))
             with out.open("ab") as stdout, errors.open("ab") as stderr:
@@ -109,7 +109,7 @@ class Job:
         return self
 
     def start_in_a_pass(self, *ranks: int, flags: tuple[str, ...] = FLAGS, **more: str) -> Job:
-        """Start these members, or all, and hold the training within its first pass."""
+        """Start these members, or all members, and hold the training within its first pass."""
         return self.hold(IN_A_PASS).start(*ranks, flags=flags, **more).until_training()
 
     def hold(self, *gates: str) -> Job:
@@ -120,17 +120,17 @@ class Job:
         return self
 
     def release(self, *gates: str) -> Job:
-        """Open these gates, all when none is named."""
+        """Open these gates, or all gates if none is named."""
         for gate in gates or [path.name for path in self.gates.iterdir()]:
             (self.gates / gate).unlink()
         return self
 
     def codes(self, within: float = 30) -> list[int]:
-        """Return the exit codes in rank order, once all have ended."""
+        """Wait until all launchers have ended, and return their exit codes in rank order."""
         return [self.code(rank, within) for rank in sorted(self.launchers)]
 
     def code(self, rank: int, within: float = 30) -> int:
-        """Return one member's exit code, as a shell shows it."""
+        """Wait until one launcher has ended, and return its exit code as a shell shows it."""
         try:
             status = self.launchers[rank].wait(within)
         except subprocess.TimeoutExpired:
@@ -138,7 +138,7 @@ class Job:
         return status if status >= 0 else 128 - status
 
     def stderr(self, rank: int | None = None) -> str:
-        """Return the standard error of one launcher, or of all."""
+        """Return the standard error of one launcher, or of all launchers."""
         ranks = range(self.size) if rank is None else [rank]
         return "".join(
             (self.folder / f"stderr-{r}").read_text() for r in ranks if (self.folder / f"stderr-{r}").exists()
@@ -148,7 +148,7 @@ class Job:
         return (self.folder / f"termination-{rank}").read_text()
 
     def status(self, rank: int) -> dict[str, Any]:
-        """Return the member's status file: empty while there is none."""
+        """Return the content of the member's status file, or {} if there is no such file yet."""
         try:
             content: dict[str, Any] = json.loads((self.output / f"node_{rank}" / "status.json").read_text())
         except FileNotFoundError:
@@ -164,12 +164,12 @@ class Job:
             return None
 
     def process(self, rank: int, program: str) -> psutil.Process:
-        """Wait for such a process, and return it."""
+        """Wait until `find` returns a process, and return it."""
         found: psutil.Process = until(lambda: self.find(rank, program), what=f"{program} of rank {rank}")
         return found
 
     def until_training(self, within: float = 30) -> Job:
-        """Wait until the trainer of every member has logged a batch."""
+        """Wait until the trainer of each member has logged a batch."""
         for rank in range(self.size):
             log = self.output / f"node_{rank}" / "train.log"
             until(partial(_has, log, b"Batch="), within, f"training\n{self.stderr()}")
@@ -179,7 +179,7 @@ class Job:
         self.process(rank, program).send_signal(number)
 
     def nothing_left(self) -> bool:
-        """Wait until no process of the job lives any more."""
+        """Wait until all processes of the job have ended."""
         until(lambda: not self.nodes.inside(), 10, f"left running: {self.nodes.inside()}")
         return True
 
@@ -193,5 +193,5 @@ def _has(file: Path, words: bytes) -> bool:
 
 
 def fresh(volume: Path, folder: Path) -> Path:
-    """Return a copy of a volume, to be written to."""
+    """Return a writable copy of a volume."""
     return Path(shutil.copytree(volume, folder / "volume"))

@@ -1,4 +1,4 @@
-"""What the launcher's code logs, for helpers of tests and the programs that they start. A test itself uses caplog."""
+"""Collect the launcher's log messages in test helpers and their programs. Tests themselves use caplog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from launcher.base.log import TextHandler, shown_by
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """The messages so far, as people read them."""
+    """Yield the list of messages, which grows while the context is open."""
     messages: list[str] = []
     with shown_by(TextHandler(messages.append)):
         yield messages

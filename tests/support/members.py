@@ -1,4 +1,4 @@
-"""For tests of the gang: members in this event loop, members as processes, and a relay that cuts connections."""
+"""Helpers for tests of the gang: members in this event loop or as processes, and a relay that cuts connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEGUN = Begin(0, FIRST)
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test in an event loop of its own."""
+    """Run an async test in a new event loop."""
 
     @functools.wraps(test)
     def run(*args: object, **kwargs: object) -> None:
@@ -49,7 +49,7 @@ def died(kind: str, rank: int, code: int, what: str = "it died", **more: Any) ->
 
 
 class Node:
-    """A launcher without processes: its Gang, and the events that it got."""
+    """A launcher without processes: its Gang, and the events that the Gang has sent."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Node:
         self.gang.report_ended(self.attempt)
 
     def failed(self, cause: Cause, died_at: float | None = None) -> None:
-        """Report a failure: the death of a process for this attempt, anything else for any attempt."""
+        """Report a failure: the death of a process for the current attempt, all other causes for any attempt."""
         attempt = self.attempt if cause.kind.is_child else None
         self.gang.report_failed(cause, time.monotonic() if died_at is None else died_at, attempt)
 
@@ -186,7 +186,7 @@ class Scene:
         return nodes
 
     async def joined(self, nodes: list[Node], hub: tuple[str, int] | None = None) -> None:
-        """Join all nodes, the first one as the hub. `hub` is the address that the others use."""
+        """Let all nodes join, the first node as the hub. `hub` is the address of the hub that the other nodes use."""
         joins = [nodes[0].join(None), *(node.join(hub or nodes[0].place) for node in nodes[1:])]
         await asyncio.wait_for(asyncio.gather(*joins), 8)
 
@@ -200,7 +200,7 @@ class Scene:
 
 
 class Relay:
-    """A relay between a member and its hub, which can end, refuse, swallow or hold back connections."""
+    """A relay between a member and its hub. It can end, refuse, ignore or hold back connections."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
@@ -208,10 +208,10 @@ class Relay:
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.connections = 0
-        self.ended = 0  # directions that one side has ended
-        self.gates: list[asyncio.Event] = []  # one per connection: data waits while it is closed
-        self.holding = False  # new connections, too
-        self.hold_after: bytes | None = None  # a connection is held once it has passed this on
+        self.ended = 0  # how many directions of connections one side has ended
+        self.gates: list[asyncio.Event] = []  # one per connection: data waits while the event is not set
+        self.holding = False  # whether new connections are held back, too
+        self.hold_after: bytes | None = None  # a connection is held back once it has forwarded these bytes
         self.received = self.passed = b""
         self.refusing = False
         self.swallowing = False
@@ -222,13 +222,13 @@ class Relay:
         self.place = self._server.sockets[0].getsockname()[:2]
 
     def hold(self, *, new: bool = False) -> None:
-        """Hold back all connections, and new ones if `new`."""
+        """Hold back all connections. If `new`, hold back new connections, too."""
         self.holding = new
         for gate in self.gates:
             gate.clear()
 
     def cut(self, oldest: int | None = None) -> None:
-        """End the oldest so many connections, or all."""
+        """End this many connections, the oldest first, or all connections."""
         ends = None if oldest is None else 2 * oldest
         for writer in self._writers[:ends]:
             writer.transport.abort()
@@ -281,7 +281,7 @@ class Relay:
 
 
 async def stopped_once_by(nodes: list[Node], cause: Cause) -> None:
-    """Wait until all nodes have got a Stop by this cause, and check that it is the only one."""
+    """Wait until all nodes have got a Stop with this cause, and check that it is their only Stop."""
     for node in nodes:
         assert await node.told_to_stop() == cause
         assert [event for event in node.events if isinstance(event, Stop)] == [Stop(cause)]
@@ -300,7 +300,7 @@ async def cut_gang(scene: Scene, **changes: Any) -> tuple[list[Node], Relay]:
 
 
 class NodeProcess:
-    """A node in a process of its own. It joins and reports staged and serving, and trained if asked to."""
+    """A node in another process. It joins, reports staged and serving, and if requested, trained."""
 
     def __init__(self, rank: int, size: int, hub: tuple[str, int] | None, changes: dict[str, Any]) -> None:
         given = json.dumps({"rank": rank, "size": size, "hub": hub, **changes})

@@ -1,10 +1,10 @@
-"""Nodes with addresses and devices of their own, on one machine: a network namespace that the test starts processes in.
+"""Several nodes on one machine, each with its own address and device: one network namespace for the test's processes.
 
     with Nodes(3) as nodes:
         server = nodes.popen(["paddle", "pserver", f"--nics={nodes.devices[0]}"])
 
-Node i has the device `lo:<i+1>` with the address 127.0.1.<i+1>; 127.0.0.1 and ::1 work too. At the end everything that
-lives in the namespace is killed and waited for, whatever session or process group it moved itself into.
+Node i, counted from 0, has the device `lo:<i+1>` with the address 127.0.1.<i+1>. 127.0.0.1 and ::1 work, too. At the
+end, all processes in the namespace are killed, in all sessions and process groups.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ class Nodes:
         return self
 
     def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
-        """Start a process inside, in a session of its own; the same pid is seen inside and outside."""
+        """Start a process inside, in a new session. It has the same pid inside and outside."""
         own = os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/{self._holder.pid}/ns/user")
-        user = [] if own else ["--user", "--preserve-credentials"]  # without root the namespace has its own users
+        user = [] if own else ["--user", "--preserve-credentials"]  # without root, a new user namespace is needed
         enter = ["nsenter", f"--target={self._holder.pid}", "--net", *user, "--"]
         process = subprocess.Popen([*enter, *argv], start_new_session=True, **options)
         self._started.append(process)
         return process
 
     def run(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a process inside to its end."""
+        """Run a process inside, and wait until it ends."""
         process = self.popen(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
         output, errors = process.communicate(timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def inside(self) -> list[int]:
-        """The processes that live in the namespace now, zombies not counted, the holder neither."""
+        """Return the live processes in the namespace, without zombies and without the holder of the namespace."""
         pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
         return [pid for pid in pids if pid != self._holder.pid and self._is_inside(pid)]
 
     def end(self) -> None:
-        """Kill what lives in the namespace, but the holder, and wait for its end."""
+        """Kill all processes in the namespace except its holder, and wait until they have ended."""
         deadline = time.monotonic() + 10
         while pids := self.inside():
             if time.monotonic() > deadline:
@@ -97,11 +97,11 @@ class Nodes:
         try:
             return os.readlink(f"/proc/{pid}/ns/net") == self._namespace
         except OSError:
-            return False  # ended meanwhile, or a zombie: those have no namespaces any more
+            return False  # the process has ended or is a zombie, which has no namespaces
 
 
 def listening(process: subprocess.Popen[Any]) -> set[tuple[str, int]]:
-    """The addresses and ports that listen in the network namespace of the process, once it has come there from ours."""
+    """Return the listening addresses and ports in the process's network namespace. Empty until it has entered it."""
     places: set[tuple[str, int]] = set()
     try:
         if os.readlink(f"/proc/{process.pid}/ns/net") == os.readlink("/proc/self/ns/net"):

@@ -1,4 +1,4 @@
-"""A job of the stand-in whose passes, logs and generations can be looked at."""
+"""Read the passes, logs and generations of a job that runs the stand-in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things are in this repository, for tests."""
+"""Paths in this repository, for tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pods as the API has them, in the states that tests need."""
+"""Make pod objects as the API server returns them, in the states that tests need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 
 def pod(name: str, address: str = "", *, job: str = "x", uid: str = "", owner: str = "job-uid", **more: Any) -> Json:
-    """Make a pod of a Job: running if it has an address, else Pending. More: index, role, created."""
+    """Make a pod of a Job. With an address it is Running, else Pending. `more`: index, role, created."""
     labels = {"job-name": job}
     if "index" in more:
         labels["batch.kubernetes.io/job-completion-index"] = str(more["index"])
@@ -49,7 +49,7 @@ def member_of_set(name: str, address: str, *, revision: str = "r1") -> Json:
 
 
 def ended(made: Json, code: int, reason: str = "Error", phase: str = "Running") -> Json:
-    """End the main container of the pod; the phase stays Running if a sidecar runs."""
+    """End the main container of the pod. If a sidecar runs, the phase stays Running."""
     made["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": code, "reason": reason}}
     made["status"]["phase"] = phase
     return made

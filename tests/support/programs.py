@@ -1,10 +1,10 @@
-"""A program that serves or trains as its variables say, and leaves a file for each step."""
+"""A program that serves or trains, depending on its variables, and writes a line for each step."""
 
 from __future__ import annotations
 
 from tests.support.jobs import Job
 
-# A program as Paddle's are: what it is, its variables say. It leaves a line for everything that it does.
+# Like a program for Paddle, it finds its role in its variables. It writes a line for each step.
 PROGRAM = """
     import os, signal, socket, sys, time
     role, rank = os.environ["TRAINING_ROLE"].lower(), os.environ["PADDLE_TRAINER_ID"]

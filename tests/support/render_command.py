@@ -1,4 +1,4 @@
-"""Run `paddle-launcher render`, on small PaddleJobs that a test writes in one line."""
+"""Run `paddle-launcher render` on small PaddleJobs that a test writes in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ended = subprocess.CompletedProcess[str]
 
 
 def render(*arguments: str, text: str | None = None) -> Ended:
-    """Run the command, with the text on standard input, if there is one."""
+    """Run the command. If a text is given, it is the standard input."""
     command = [sys.executable, "-m", "launcher", "render", *arguments, *(["-"] if text is not None else [])]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(command, env=environment, input=text, capture_output=True, text=True, timeout=30, check=False)
@@ -31,7 +31,7 @@ def paddle_job(spec: str, name: str = "job") -> str:
 
 
 def role(container: str = "", more: str = "", pod: str = "", replicas: object = 2) -> str:
-    """Return a role, with more fields for the container, the role and the pod."""
+    """Return a role of a PaddleJob, with additional fields for the container, the role and the pod."""
     main = f"{{name: paddle, image: i, command: [python3, train.py]{container}}}"
     return f"{{replicas: {replicas}{more}, template: {{spec: {{containers: [{main}]{pod}}}}}}}"
 

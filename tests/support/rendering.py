@@ -1,4 +1,4 @@
-"""Render the PaddleJobs of tests/paddlejobs, and look into the objects that they become."""
+"""Render the PaddleJobs of tests/paddlejobs, and inspect the rendered objects."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def pod_spec(job: Json) -> Json:
 
 
 def main_container(job: Json) -> Json:
-    """Return the container with the launcher."""
+    """Return the container that runs the launcher."""
     return next(each for each in pod_spec(job)["containers"] if "LAUNCHER_MODE" in str(each.get("env")))
 
 
@@ -86,7 +86,7 @@ def plain_variables(job: Json) -> dict[str, str]:
 
 
 def through_the_model(original: Json) -> Json:
-    """Return the object with only the fields that the official client's model of it knows."""
+    """Return the object with only those fields that the official client's model contains."""
     api = client.ApiClient()
     parsed = api.deserialize(SimpleNamespace(data=json.dumps(original)), _MODELS[original["kind"]])
     known: Json = api.sanitize_for_serialization(parsed)
@@ -98,7 +98,7 @@ def has_model(each: Json) -> bool:
 
 
 def quantities_as_text(value: Any, field: str = "") -> Any:
-    """Return the object with quantities as text, as the client has them; Kubernetes accepts numbers, too."""
+    """Return the object with quantities as text, as in the client's model. Kubernetes accepts numbers, too."""
     if isinstance(value, dict):
         return {
             key: str(each) if field in _QUANTITIES and not isinstance(each, dict) else quantities_as_text(each, key)
@@ -108,7 +108,7 @@ def quantities_as_text(value: Any, field: str = "") -> Any:
 
 
 def missing(wanted: Any, found: Any, path: str = "") -> list[str]:
-    """Return the paths of what `found` lacks. Its lists may have more items, but keep the order of those wanted."""
+    """Return the paths of wanted values that `found` lacks. Lists of `found` may have more items between the wanted."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return [lacking for key in wanted for lacking in missing(wanted[key], found.get(key), f"{path}.{key}")]
     if isinstance(wanted, list) and isinstance(found, list):

@@ -1,4 +1,4 @@
-"""A job whose pods have one role each: three trainers, two servers."""
+"""A job with roles: three pods are trainers, two pods are servers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tests.support.jobs import Job
 TRAINERS, PSERVERS = 3, 2
 
 
-PSERVER = TRAINERS  # the first one's launcher: trainers come first
+PSERVER = TRAINERS  # the number of the first server's launcher: trainers come first
 
 
 class RolesJob(Job):
-    """Three trainers, then two servers, by static peers. Numbers here count through all of them."""
+    """Three trainers and two servers with static peers. Their numbers count from 0 through both, trainers first."""
 
     def variables(self, rank: int) -> dict[str, str]:
         addresses = self.nodes.addresses

@@ -1,4 +1,4 @@
-"""A small job in a fake cluster: its pods, their ends, and the command line."""
+"""A small job in a fake cluster: make and end its pods, and run the command line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ JOBS = ["words-pserver", "words-trainer"]  # its Kubernetes Jobs
 MEMBERS = [("trainer", 0), ("trainer", 1), ("pserver", 0)]
 
 WIDE_AND_DEEP = PADDLEJOBS / "wide-and-deep.yaml"
-FLAGS = ["--no-inject", "--entrypoint", "python3 train.py"]  # which WIDE_AND_DEEP needs
+FLAGS = ["--no-inject", "--entrypoint", "python3 train.py"]  # the flags that WIDE_AND_DEEP needs
 
 
 def put_pod(cluster: FakeCluster, role: str, rank: int, job: str = "words", suffix: str = "a", **state: Any) -> str:
-    """Add a pod of the job, with its main container in this state. Return its name.
+    """Add a pod of the job whose main container has this state. Return the pod's name.
 
-    Of two pods with the same rank, the one with the later letter as its suffix is newer.
+    If two pods have the same rank, the pod whose suffix is later in the alphabet is newer.
     """
     name = f"{job}-{role}-{rank}-{suffix}"
     index = {"batch.kubernetes.io/job-completion-index": str(rank)}
@@ -54,14 +54,14 @@ def ended(code: int, message: str, second: int = 0) -> Json:
 
 
 def submit_and_run(cluster: FakeCluster) -> None:
-    """Submit JOB, with all of its pods running."""
+    """Submit JOB, and set all of its pods to running."""
     JOB.submit()
     for role, rank in MEMBERS:
         put_pod(cluster, role, rank, **running())
 
 
 def in_background(work: Callable[[], int]) -> Future[int]:
-    """Run the work in a thread of its own, which does not keep the test process alive."""
+    """Run the work in a daemon thread, which does not keep the test process alive."""
     result: Future[int] = Future()
 
     def run() -> None:
@@ -75,7 +75,7 @@ def in_background(work: Callable[[], int]) -> Future[int]:
 
 
 def command(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run paddle-launcher, which must end with this exit code and without a traceback."""
+    """Run paddle-launcher. Check that it ends with this exit code and without a traceback."""
     done = subprocess.run(
         [sys.executable, "-m", "launcher", *arguments], capture_output=True, text=True, timeout=60, check=False
     )

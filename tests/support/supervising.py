@@ -31,7 +31,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and namespaces
 
 
 def run(test: Coroutine[Any, Any, T], seconds: float = 20) -> T:
-    """Run on an event loop like the launcher's: this process is the parent of orphans, and SIGCHLD reaps them."""
+    """Run on an event loop like the launcher's: this process inherits orphans, and reaps them on SIGCHLD."""
 
     async def main() -> T:
         loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Return whether the process exists and is no zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -97,7 +97,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def silent_volume(folder: Path) -> Iterator[Path]:
-    """Mount a file system that never answers, like a network volume without its server. SIGKILL ends a wait for it."""
+    """Mount a file system that never answers, like a network volume without its server. SIGKILL ends the waits."""
     folder.mkdir()
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
@@ -129,7 +129,7 @@ def grow(volume: Path, size: str) -> None:
 
 
 class Freezer:
-    """A volume that fsfreeze can stall: writes hang in the kernel, and not even SIGKILL ends them."""
+    """A volume that fsfreeze can stall: writers are blocked in the kernel, and even SIGKILL does not end them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

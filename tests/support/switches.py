@@ -1,4 +1,4 @@
-"""Nodes with a network namespace each: their network can be cut in two, and single ways between them."""
+"""Nodes with one network namespace each. Their network can be divided into two, and single directions can be cut."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.nodes import Nodes
 
 
 class TwoSwitches(Nodes):
-    """Nodes with a network namespace each, plugged into one switch, until some are plugged into the other one."""
+    """Nodes with one network namespace each. All are connected to one switch, until `cut` moves some to the other."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -49,7 +49,7 @@ class TwoSwitches(Nodes):
             _inside(holder, "ip", "link", "set", device, "up")
 
     def replace(self, node: int) -> None:
-        """Another machine has the node's address from now on. What runs on the one before reaches no one any more."""
+        """Give the node's address to a new machine. The processes on the old machine lose their network."""
         self.cut(node)
         self._replaced.append(self._holders[node])
         self._holders[node] = _holder()
@@ -60,7 +60,7 @@ class TwoSwitches(Nodes):
         self._filter("-A", [way for way in self._lost if way[1] == node])
 
     def cut(self, *nodes: int) -> None:
-        """These reach each other, but no one else."""
+        """Move these nodes to the other switch: they reach each other, but no other node."""
         for node in nodes:
             self._plug("set", self._ports[node], "master", "apart")
 
@@ -69,12 +69,12 @@ class TwoSwitches(Nodes):
             self._plug("set", self._ports[node], "master", "together")
 
     def lose(self, *ways: tuple[int, int]) -> None:
-        """What the first node of each way sends to the second is lost from now on, the answers are not."""
+        """Drop all packets from the first node of each way to the second. The other direction is not affected."""
         self._filter("-A", ways)
         self._lost += ways
 
     def deliver(self, *ways: tuple[int, int]) -> None:
-        """Undo one `lose` of each of these ways."""
+        """Undo one `lose` for each of these ways."""
         self._filter("-D", ways)
         for way in ways:
             self._lost.remove(way)
@@ -87,14 +87,14 @@ class TwoSwitches(Nodes):
         return process
 
     def inside(self, *nodes: int) -> list[int]:
-        """The processes that live on these nodes now, on any where none is named."""
+        """Return the live processes on these nodes, or on all nodes if none is named."""
         networks = {self._networks[node] for node in nodes or range(len(self._networks))}
         pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
         holders = {holder.pid for holder in (*self._holders, *self._replaced)}
         return [pid for pid in pids - holders if _network(pid) in networks]
 
     def _filter(self, change: str, ways: Sequence[tuple[int, int]]) -> None:
-        """Where it arrives: whoever sends must not be told that nothing gets through."""
+        """Change a rule on the receiving node: on the sending node, the sender would get an error."""
         for receiver in sorted({receiver for _, receiver in ways}):
             rules = [f"{change} INPUT -s {self.addresses[sender]} -j DROP" for sender, to in ways if to == receiver]
             text = "\n".join(["*filter", *rules, "COMMIT", ""])
@@ -105,14 +105,17 @@ class TwoSwitches(Nodes):
 
 
 def _holder() -> subprocess.Popen[bytes]:
-    """A process that keeps a network namespace of its own alive, as long as this one lives, whatever signal comes."""
+    """Start a process that keeps a new network namespace alive until this process ends.
+
+    The process is in a new session, so that signals to the test's process group do not end it.
+    """
     holder = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, start_new_session=True)
     until(lambda: holder.poll() is not None or _network(holder.pid) not in (None, _network(os.getpid())))
     return holder
 
 
 def _network(pid: int) -> str | None:
-    """None where there is no such process any more."""
+    """Return the network namespace of a process, or None if the process does not exist."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:
