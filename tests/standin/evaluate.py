@@ -1,4 +1,4 @@
-"""The share of a data file that a saved model classifies rightly: evaluate.py PASS_DIR DICT_FILE DATA_FILE."""
+"""Print the share of samples that a saved model classifies correctly: evaluate.py PASS_DIR DICT_FILE DATA_FILE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command line flags as gflags reads them. The names and defaults are those of PaddlePaddle v0.9 and of its glog."""
+"""Parse command line flags as gflags does. The names and defaults are those of PaddlePaddle v0.9 and its glog."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ COMMON: dict[str, Value] = {
     "trainer_count": 1,
     "trainer_id": 0,
     "use_gpu": False,
-    # glog's own
+    # the flags of glog
     "alsologtostderr": False,
     "colorlogtostderr": False,
     "log_dir": "",
@@ -119,7 +119,7 @@ class Flags:
 
 
 def parse(program: str, arguments: list[str], known: dict[str, Value]) -> Flags:
-    """Read the command line; whatever is wrong with it is printed and ends the process with 1."""
+    """Parse the command line. If it is not valid, print the error and end the process with 1."""
     values = dict(known)
     errors: list[str] = []
     words = iter(arguments)
@@ -127,7 +127,7 @@ def parse(program: str, arguments: list[str], known: dict[str, Value]) -> Flags:
         if word == "--":
             break
         if not word.startswith("-") or word == "-":
-            continue  # gflags leaves other words to the program, and Paddle has no use for them
+            continue  # gflags leaves other words to the program, and Paddle ignores them
         name, equals, value = word.lstrip("-").partition("=")
         if name in ("help", "helpfull", "helpshort"):
             _help(program, known)

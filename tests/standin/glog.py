@@ -1,4 +1,4 @@
-"""Log lines and ends of a process, as glog writes them: information, a failed check, a crash, a signal."""
+"""Write log lines and end the process as glog does: information, a failed check, a crash, a signal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _info_fds: list[int] = [2]
 
 
 def start(program: str) -> None:
-    """Give the process its name and the signal handling of the original; choose where its log goes."""
+    """Set the process name and the signal handling of the original, and open the log."""
     with open("/proc/self/comm", "w") as comm:
         comm.write(program)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -43,12 +43,12 @@ def info(where: str, message: str) -> None:
 
 
 def raw(text: str) -> None:
-    """What the original writes to standard error around glog: dots, line ends, Python's tracebacks."""
+    """Write to standard error without glog, as the original does for dots, line ends and Python's tracebacks."""
     _write(2, text)
 
 
 def fatal(where: str, message: str) -> NoReturn:
-    """A failed check: the line, a stack trace, SIGABRT. A shell shows 134."""
+    """Fail a check: write the line and a stack trace, and end with SIGABRT. A shell shows 134."""
     line = _line("F", where, message)
     for fd in {*_info_fds, 2}:
         _write(fd, line)
@@ -58,13 +58,13 @@ def fatal(where: str, message: str) -> NoReturn:
 
 
 def segfault(where: str) -> NoReturn:
-    """A wild pointer: a stack trace, SIGSEGV. A shell shows 139."""
+    """Crash: write a stack trace, and end with SIGSEGV. A shell shows 139."""
     _signal_text(signal.SIGSEGV, where)
     _die(signal.SIGSEGV)
 
 
 def command_line() -> str:
-    """The command line as the original logs it, with the name of the binary and not of this module."""
+    """Return the command line as the original logs it: with the name of the binary, not of this module."""
     program = sys.argv[0][: -len(".py")] if sys.argv[0].endswith(".py") else sys.argv[0]
     return " ".join([program, *sys.argv[1:]])
 
@@ -81,7 +81,7 @@ def _write(fd: int, text: str) -> None:
         while data:
             data = data[os.write(fd, data) :]
     except OSError:
-        pass  # glog loses lines too when nobody takes them
+        pass  # glog also loses lines if standard error is closed
 
 
 def _signal_text(number: signal.Signals, where: str = "SocketChannel::read()") -> None:

@@ -1,4 +1,4 @@
-"""The stand-in's own settings: environment variables that begin with STANDIN_, all listed in README.md."""
+"""The stand-in's own settings: the environment variables that begin with STANDIN_. README.md lists all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def seconds(name: str, default: float) -> float:
 
 
 def on_peer_death() -> str | None:
-    """`collapse` or `hang` when that is settled, else None: the dice decide."""
+    """Return `collapse` or `hang`, or None if chance decides."""
     choice = os.environ.get("STANDIN_ON_PEER_DEATH")
     if choice not in (None, "collapse", "hang"):
         raise SystemExit("STANDIN_ON_PEER_DEATH is collapse or hang, not " + repr(choice))
@@ -19,7 +19,7 @@ def on_peer_death() -> str | None:
 
 
 def is_closed(gate: str) -> bool:
-    """Whether a test keeps this gate closed, by a file of its name in the folder STANDIN_GATES."""
+    """Return whether a test keeps this gate closed: a file with its name is in the folder STANDIN_GATES."""
     folder = os.environ.get("STANDIN_GATES")
     return bool(folder) and os.path.exists(os.path.join(str(folder), gate))
 
@@ -29,7 +29,7 @@ def deaf() -> bool:
 
 
 def exit_at() -> tuple[int, int] | None:
-    """(batch, exit code) for a trainer that ends by itself in its first pass, else None."""
+    """Return (batch, exit code) if the trainer must end in its first pass, else None."""
     text = os.environ.get("STANDIN_EXIT_AT")
     if not text:
         return None
@@ -38,7 +38,7 @@ def exit_at() -> tuple[int, int] | None:
 
 
 def takes_memory_at() -> tuple[int, int, int] | None:
-    """(trainer, batch, MiB) for a trainer that takes so much memory in its first pass, else None."""
+    """Return (trainer, batch, MiB) if a trainer must allocate this much memory in its first pass, else None."""
     text = os.environ.get("STANDIN_TAKES_MEMORY_AT")
     if not text:
         return None
@@ -47,7 +47,7 @@ def takes_memory_at() -> tuple[int, int, int] | None:
 
 
 def crashes_at_start() -> bool:
-    """Whether this pserver is one of those that die at start: by odds, or by a file that holds how many still do."""
+    """Return whether this pserver must crash at its start: by chance, or by a file with the number of crashes left."""
     counter = os.environ.get("STANDIN_CRASHES_LEFT")
     if counter:
         with open(counter) as file:
@@ -60,6 +60,6 @@ def crashes_at_start() -> bool:
 
 
 def inherited_ignored(number: int) -> bool:
-    """Whether the process was started with this signal ignored, as seen before Python changed it."""
+    """Return whether the process was started with this signal ignored, before Python changed the signal handling."""
     mask = int(os.environ.get("STANDIN_INHERITED_IGNORED", "0"), 16)
     return bool(mask >> (number - 1) & 1)

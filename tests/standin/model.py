@@ -1,7 +1,7 @@
-"""The model that the stand-in trains: a softmax of two classes over a bag of words, read from the user's own files.
+"""The model that the stand-in trains: a softmax of two classes over a bag of words, read from the user's files.
 
-The configuration and the data provider are Python files for `paddle.trainer_config_helpers` and
-`paddle.trainer.PyDataProvider2`; both modules are imitated here as far as the quick start needs them.
+The user's configuration and data provider are Python files that import `paddle.trainer_config_helpers` and
+`paddle.trainer.PyDataProvider2`. This file imitates those parts of both modules that the quick start needs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from . import glog
 if TYPE_CHECKING:
     from .store import Parameters
 
-    Sample = tuple[list[int], int]  # the words' numbers, the class
+    Sample = tuple[list[int], int]  # the numbers of the words, the class
 
 WEIGHTS, BIAS = "___fc_layer_0__.w0", "___fc_layer_0__.wbias"
 CLASSES = 2
 
-_DECORATIONS = (  # names that a configuration may use and that make no difference to this model
+_DECORATIONS = (  # names that a configuration may use, but that do not change this model
     "AdamOptimizer AdaGradOptimizer MomentumOptimizer RMSPropOptimizer L1Regularization L2Regularization ModelAverage "
     "ExtraAttr ExtraLayerAttribute ParamAttr ParameterAttribute SoftmaxActivation SigmoidActivation LinearActivation "
     "fc_layer maxid_layer classification_cost cross_entropy outputs inputs"
@@ -32,7 +32,7 @@ _DECORATIONS = (  # names that a configuration may use and that make no differen
 
 
 class Config(NamedTuple):
-    """What the stand-in takes from a trainer configuration."""
+    """The settings that the stand-in reads from a trainer configuration."""
 
     batch_size: int
     learning_rate: float
@@ -44,7 +44,7 @@ class Config(NamedTuple):
 
 
 class Stats:
-    """Cost and errors of the samples seen so far, as the log shows them."""
+    """Cost and errors of all samples until now, for the log."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -64,7 +64,7 @@ class Stats:
 
 
 def read_config(path: str, arguments: str) -> Config:
-    """Execute the configuration file. Whatever is wrong in it ends the process with 134, after Python's own words."""
+    """Execute the configuration file. On an error, print Python's traceback and end the process with 134."""
     if not path:
         glog.fatal("TrainerConfigHelper.cpp:173", "Check failed: hasConfig no valid config")
     seen: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def read_config(path: str, arguments: str) -> Config:
 
 
 def read_list(path: str) -> list[str]:
-    """The data files that a file list names, a line each."""
+    """Return the data files that a file list contains, one per line."""
     try:
         with open(path) as file:
             return [line.strip() for line in file if line.strip()]
@@ -101,7 +101,7 @@ def read_list(path: str) -> list[str]:
 
 
 def batches(config: Config, files: list[str]) -> Iterator[list[Sample]]:
-    """The samples in the order of the files, batch by batch. They are read on the way, so bad data strikes midway."""
+    """Yield batches of samples in the order of the files. Read late: bad data causes an error during the training."""
     batch: list[Sample] = []
     try:
         for words, label in config.samples(files):
@@ -126,7 +126,7 @@ def new_parameters(config: Config, seed: int) -> Parameters:
 
 
 def gradient(parameters: Parameters, batch: list[Sample], stats: Stats) -> Parameters:
-    """The sum of the gradients over the batch: two trainers' sums are one trainer's of the same samples."""
+    """Return the sum of the gradients over the batch. The sums of two trainers add up to that of one trainer."""
     weights, bias = parameters[WEIGHTS], parameters[BIAS]
     weight_sums, bias_sums = [0.0] * len(weights), [0.0] * CLASSES
     for words, label in batch:
@@ -143,7 +143,7 @@ def gradient(parameters: Parameters, batch: list[Sample], stats: Stats) -> Param
 
 
 def python_failed(where: str, error: Exception) -> NoReturn:
-    """The user's Python raised: its traceback, then a failed check."""
+    """Print the traceback of the user's Python code, then fail a check."""
     import traceback
 
     glog.raw("".join(traceback.format_exception(type(error), error, error.__traceback__)))
@@ -151,7 +151,7 @@ def python_failed(where: str, error: Exception) -> NoReturn:
 
 
 def _helpers(seen: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
-    """What `from paddle.trainer_config_helpers import *` brings."""
+    """Return the names that `from paddle.trainer_config_helpers import *` defines."""
 
     def settings(batch_size: int, learning_rate: float = 1e-3, **_: Any) -> None:
         seen["settings"] = {"batch_size": batch_size, "learning_rate": learning_rate}

@@ -1,4 +1,4 @@
-"""Stand-in for `paddle_pserver_main` of PaddlePaddle v0.9: holds parameters and adds up the trainers' gradients."""
+"""Stand-in for `paddle_pserver_main` of PaddlePaddle v0.9: it stores parameters and sums the trainers' gradients."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from .wire import Blocks, Message
 
 SIOCGIFADDR = 0x8915
-COLLAPSE_ODDS = 0.25  # how often a trainer's death brings everything down instead of hanging it
+COLLAPSE_ODDS = 0.25  # the share of trainer deaths after which the job collapses instead of hanging
 MISMATCH_SECONDS = 1.0  # from the first wrong block to the end; the original takes 3.5 s
 
 
 class Connection:
-    """One accepted connection. Until it has greeted it may be anybody, and a stranger is fatal."""
+    """One accepted connection. If its first message is not the greeting of a trainer, the pserver crashes."""
 
     def __init__(self, sock: socket.socket, port: Port) -> None:
         self.sock = sock
@@ -49,14 +49,14 @@ class Connection:
             glog.segfault("SocketWorker::run()")
 
     def send(self, message: bytes) -> None:
-        """To a dead peer nothing is sent: what its death does is decided where it is noticed."""
+        """Send a message. Send nothing to a dead peer: `Port.lost` decides what its death does."""
         try:
             self.sock.sendall(message, socket.MSG_NOSIGNAL)
         except OSError:
             pass
 
     def break_pipe(self) -> NoReturn:
-        """Write to a connection that is closed: SIGPIPE, or where that is ignored a failed check."""
+        """Write to a closed connection: the process ends with SIGPIPE, or if that is ignored, with a failed check."""
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:
@@ -69,16 +69,16 @@ class Connection:
 
 
 class Port:
-    """What one port of a pserver knows: its share of the parameters and how far each trainer is."""
+    """The state of one port of a pserver: its share of the parameters, and the progress of each trainer."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._values: Blocks | None = None
         self._rate = 0.0
-        self._connections: dict[int, Connection] = {}  # of every trainer that has ever greeted
-        self._waiting: list[tuple[Connection, Message]] = []  # for the first parameters
+        self._connections: dict[int, Connection] = {}  # by trainer, since its greeting
+        self._waiting: list[tuple[Connection, Message]] = []  # requests that wait for the first parameters
         self._gradients: dict[int, Message] = {}
-        self._finished: set[int] = set()  # trainers that are through with the pass
+        self._finished: set[int] = set()  # trainers that have finished the pass
         self._batches = 0
 
     def received(self, connection: Connection, message: Message) -> None:
@@ -93,7 +93,7 @@ class Port:
         handle(connection, message)
 
     def lost(self, connection: Connection) -> None:
-        """A trainer's connection has ended. Without a farewell, the job collapses or hangs; never does it recover."""
+        """Handle the end of a trainer's connection. Without a farewell, the job collapses or hangs for ever."""
         self._server.forget(connection)
         if connection.left:
             connection.sock.close()
@@ -145,7 +145,7 @@ class Port:
         self._synchronize()
 
     def _synchronize(self) -> None:
-        """When every trainer that still has data has sent its gradient: one step, in the order of the trainers."""
+        """Do one step, in the order of the trainers, once each trainer that still has data has sent its gradient."""
         expected = [trainer for trainer in range(self._server.trainers) if trainer not in self._finished]
         if not expected or any(trainer not in self._gradients for trainer in expected):
             return
@@ -173,12 +173,12 @@ class Port:
 
 
 class Server:
-    """The process: all ports on one selector. It never ends by itself."""
+    """The process, which serves all ports with one selector. It never ends by itself."""
 
     def __init__(self, flags: gflags.Flags) -> None:
         self.trainers = flags.number("num_gradient_servers")
         self.small_messages = flags.on("small_messages")
-        self.fate: float | None = None  # trainer 0's throw of the dice, the same for all pservers of the job
+        self.fate: float | None = None  # a random number from trainer 0, the same for all pservers of the job
         self._on_peer_death = knobs.on_peer_death()
         self._selector = selectors.DefaultSelector()
         self._connected: set[Connection] = set()
@@ -213,7 +213,7 @@ class Server:
             self._doom = (time.monotonic() + MISMATCH_SECONDS, message)
 
     def _listen(self, places: list[tuple[str, int]]) -> None:
-        """The ports begin to listen one after another, all of them after they were said to have started."""
+        """Listen on the ports, one after another. Before that, all ports are logged as started, as in the original."""
         if knobs.crashes_at_start():
             glog.segfault("SocketServer::tcpServer()")
         pause = knobs.seconds("PSERVER_START", 0.15) / max(1, len(places))
@@ -240,7 +240,7 @@ class Server:
 
 
 def _places(flags: gflags.Flags) -> list[tuple[str, int]]:
-    """Address and number of every port; each is said to have started before any is bound."""
+    """Return address and number of each port. All ports are logged as started before the first one is bound."""
     first, count = flags.number("port"), flags.number("ports_num") + flags.number("ports_num_for_sparse")
     places: list[tuple[str, int]] = []
     for number in range(first, first + count):

@@ -1,4 +1,4 @@
-"""Stand-in for `paddle_trainer` of PaddlePaddle v0.9: trains a bag of words, alone or with pservers."""
+"""Stand-in for `paddle_trainer` of PaddlePaddle v0.9: it trains a bag of words, alone or with pservers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .store import Parameters
 
 GATE_LOOKED_AT_EVERY = 0.01
-DELAY_WITHOUT_SMALL_MESSAGES = 0.09  # what Nagle's algorithm and delayed acknowledgements cost a batch
+DELAY_WITHOUT_SMALL_MESSAGES = 0.09  # seconds per batch that Nagle's algorithm and delayed acknowledgements cost
 
 
 class Updater(Protocol):
-    """Who changes the parameters: this process, or the pservers."""
+    """Update the parameters in this process. A subclass lets the pservers do it."""
 
     def begin(self, parameters: Parameters, rate: float) -> None: ...
 
@@ -55,7 +55,7 @@ class LocalUpdater:
 
 
 class RemoteUpdater:
-    """One connection to each port of each pserver; the parameters' blocks are spread over them in this order."""
+    """Update the parameters on the pservers: one connection per port and pserver, over which all blocks are divided."""
 
     def __init__(self, flags: gflags.Flags) -> None:
         self._trainer = flags.number("trainer_id")
@@ -68,13 +68,13 @@ class RemoteUpdater:
                 self._sockets.append(_connect(host, port))
                 self._buffers.append(bytearray())
                 number += 1
-        fate = random.random()  # one throw for the whole job: trainer 0 tells it to all pservers
+        fate = random.random()  # one random number for the whole job: trainer 0 sends it to all pservers
         self._send_all([wire.encode(wire.HELLO, self._trainer, fate)] * number)
         both = all(reply.value == 1 for reply in self._receive_all()) and flags.on("small_messages")
         self._delay = 0.0 if both else DELAY_WITHOUT_SMALL_MESSAGES
 
     def begin(self, parameters: Parameters, rate: float) -> None:
-        """Trainer 0 gives the pservers their parameters; the others wait for them."""
+        """Send the first parameters to the pservers (trainer 0), or receive them (all other trainers)."""
         shares = store.split(parameters, len(self._sockets))
         kind = wire.SET if self._trainer == 0 else wire.GET
         self._send_all([wire.encode(kind, self._trainer, rate, share) for share in shares])
@@ -94,7 +94,7 @@ class RemoteUpdater:
         self._send_all([wire.encode(wire.BYE, self._trainer)] * len(self._sockets))
 
     def pause(self, seconds: float) -> None:
-        """Sleep, and die if a pserver does."""
+        """Sleep, and die if a pserver dies."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             for ready in select.select(self._sockets, [], [], left)[0]:
@@ -112,7 +112,7 @@ class RemoteUpdater:
                 _lost("SocketChannel.cpp:119", error)
 
     def _receive_all(self) -> list[wire.Message]:
-        """The next message of every server."""
+        """Return the next message of each server."""
         replies = []
         for number in range(len(self._sockets)):
             while (message := wire.take(self._buffers[number])) is None:
@@ -163,7 +163,7 @@ class Trainer:
             self._save_dir = "./" + self._save_dir
         self._files = model.read_list(self._config.train_list)
         self._test_files = model.read_list(self._config.test_list) if self._config.test_list else []
-        self._batches: list[list[Sample]] = []  # of the first pass, kept for the later ones
+        self._batches: list[list[Sample]] = []  # of the first pass, kept for later passes
         self._parameters = self._first_parameters()
         self._updater: Updater = LocalUpdater() if flags.on("local") else RemoteUpdater(flags)
         self._exit_at = knobs.exit_at()
@@ -224,7 +224,7 @@ class Trainer:
                 saved += 1
                 self._save(f"{self._folder(number)}-{saved:03d}", number)
         if count == 0:
-            return  # as in the original, a trainer without data leaves the others waiting for the end of the pass
+            return  # as in the original: the other trainers then wait for the end of the pass
         self._updater.end_pass()
         stamps.leave(self._id, "pass", number)
         line = f" Pass={number} Batch={count} samples={total.samples} AvgCost={total.average_cost()}"

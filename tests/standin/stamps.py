@@ -1,4 +1,4 @@
-"""What a trainer does and when, by the one clock that all processes of a machine share."""
+"""Record what a trainer does and when, by the monotonic clock that all processes of a machine share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 def leave(trainer: int, word: str, number: int) -> None:
-    """A line in the file STANDIN_STAMPS, where that is set: nanoseconds, pod, process, trainer, what, its number."""
+    """Append a line to the file STANDIN_STAMPS, if set: nanoseconds, pod, pid, trainer, word, number."""
     path = os.environ.get("STANDIN_STAMPS")
     if not path:
         return

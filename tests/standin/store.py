@@ -1,4 +1,4 @@
-"""Parameters: how they are cut into blocks, changed by gradients, and kept in files."""
+"""Parameters: divide them into blocks, update them by gradients, save and load them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FILE_HEADER = struct.Struct("<iIQ")  # format version, bytes of one value, numb
 
 
 def split(parameters: Parameters, servers: int) -> list[Blocks]:
-    """The blocks of each server. Which server that is depends on the order in which the trainer was told of them."""
+    """Return the blocks for each server, in the order of the servers in the trainer's flags."""
     shares: list[Blocks] = [{} for _ in range(servers)]
     for number, values in enumerate(parameters.values()):
         for block, begin in enumerate(range(0, len(values), BLOCK_SIZE)):
@@ -30,14 +30,14 @@ def split(parameters: Parameters, servers: int) -> list[Blocks]:
 
 
 def merge(parameters: Parameters, share: Blocks) -> None:
-    """Put blocks that came from a server back into their places."""
+    """Copy blocks from a server back into the parameters."""
     values = list(parameters.values())
     for (number, block), part in share.items():
         values[number][block * BLOCK_SIZE : block * BLOCK_SIZE + len(part)] = part
 
 
 def descend(values: array[float], gradients: Sequence[array[float]], rate: float) -> None:
-    """One step against the sum of the gradients, added in the order given."""
+    """Do one step of gradient descent. The gradients are added in the order of the list."""
     for at in range(len(values)):
         values[at] -= rate * sum(gradient[at] for gradient in gradients)
 
@@ -47,7 +47,7 @@ def missing(blocks: Blocks, held: Blocks) -> list[BlockKey]:
 
 
 def save(folder: str, parameters: Parameters, config: str, after_each_file: Callable[[], None]) -> None:
-    """Make a pass folder: one file per parameter, the configuration, and `done` when all of it is there."""
+    """Make a pass folder: one file per parameter, the configuration, and last of all the file `done`."""
     glog.info("GradientMachine.cpp:112", "Saving parameters to " + folder)
     try:
         os.makedirs(folder, exist_ok=True)
@@ -66,7 +66,7 @@ def save(folder: str, parameters: Parameters, config: str, after_each_file: Call
 
 
 def load(folder: str, parameters: Parameters) -> None:
-    """Fill the parameters from a pass folder; what is missing or cut short ends the process with 134."""
+    """Load the parameters from a pass folder. If a file is missing or too short, end the process with 134."""
     glog.info("GradientMachine.cpp:80", "Loading parameters from " + folder)
     for name, values in parameters.items():
         path = os.path.join(folder, name)

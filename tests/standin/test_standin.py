@@ -1,4 +1,4 @@
-"""The stand-in for Paddle v0 behaves as the real one was seen to behave, fact by fact."""
+"""The stand-in behaves as Paddle v0: each test checks one observed fact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CRASHES = {134, 139}
 
 
 def eventually(condition: Callable[[], object], seconds: float = 15) -> bool:
-    """Whether the condition comes true before the deadline."""
+    """Return whether the condition becomes true before the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -33,7 +33,7 @@ def eventually(condition: Callable[[], object], seconds: float = 15) -> bool:
 
 
 def code(process: subprocess.Popen[Any]) -> int:
-    """The exit code as a shell shows it, once the process has ended."""
+    """Wait until the process has ended, and return its exit code as a shell shows it."""
     status = process.wait(timeout=15)
     return status if status >= 0 else 128 - status
 
@@ -58,7 +58,7 @@ def weights(folder: Path) -> Any:
 
 
 class Job:
-    """N nodes with their shards, on which pservers and trainers are started by hand."""
+    """N nodes with their shards. The tests start pservers and trainers on them."""
 
     def __init__(self, nodes: Nodes, folder: Path, dataset: Path, count: int) -> None:
         self.nodes, self.folder, self.dataset, self.count = nodes, folder, dataset, count
@@ -76,7 +76,7 @@ class Job:
             self.place(node, lines[node * len(lines) // count : (node + 1) * len(lines) // count])
 
     def place(self, node: int, lines: list[str]) -> None:
-        """Give a node the configuration and these lines of data."""
+        """Write the configuration and these lines of data to a node's folder."""
         data = self.work(node) / "data"
         data.mkdir(parents=True, exist_ok=True)
         for file in [*(self.dataset / "data").iterdir(), *(self.dataset / "quick_start").iterdir()]:
@@ -103,7 +103,7 @@ class Job:
         return self._start(node, program, "pserver", [*common, *ports, *flags], **options)
 
     def pservers(self, **options: Any) -> list[subprocess.Popen[Any]]:
-        """A pserver on every node, all of them listening."""
+        """Start a pserver on each node, and wait until all of them listen."""
         started = [self.pserver(node, **options) for node in range(self.count)]
         every = {(address, PORT + port) for address in self.nodes.addresses[: self.count] for port in range(4)}
         assert eventually(lambda: listening(started[0]) >= every)
@@ -123,7 +123,7 @@ class Job:
         return self.alone(node, *common, *flags, program=program, **options)
 
     def alone(self, node: int, *flags: str, program: Path = PADDLE, **options: Any) -> subprocess.Popen[Any]:
-        """A trainer without pservers, unless flags say otherwise."""
+        """Start a trainer without pservers, unless the flags name some."""
         common = ["--config=trainer_config.lr.py", "--num_passes=1", f"--save_dir={self.output}", "--log_period=2"]
         return self._start(node, program, "train", [*common, *flags], **options)
 
@@ -162,7 +162,7 @@ GATE = "pass-0-batch-2"
 
 
 def held_trainers(job: Job) -> list[subprocess.Popen[Any]]:
-    """Trainers that wait in a pass, after its second batch, until GATE is released."""
+    """Start trainers that wait after the second batch of a pass until GATE is released."""
     job.hold(GATE)
     started = [job.trainer(node) for node in range(job.count)]
     assert eventually(lambda: all("Batch=2 " in job.log(trainer) for trainer in started))
@@ -384,11 +384,11 @@ def test_a_stopped_pserver_is_waited_for(job: Job) -> None:
     assert [code(trainer) for trainer in trainers] == [0, 0]
 
 
-# Waiting without a word, crashing together
+# Waiting without output, crashing together
 
 
 def silent(job: Job, processes: list[subprocess.Popen[Any]], seconds: float = 0.3) -> bool:
-    """Whether for a while none of these ends or logs anything."""
+    """Return whether for a while none of these processes ends or logs a line."""
     logs = [job.log(process) for process in processes]
     return not eventually(
         lambda: (

@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
 
 class Stranger(Exception):
-    """These bytes are of no trainer."""
+    """The received bytes do not come from a trainer."""
 
 
 def encode(kind: int, number: int = 0, value: float = 0.0, blocks: Blocks | None = None) -> bytes:
@@ -37,7 +37,7 @@ def encode(kind: int, number: int = 0, value: float = 0.0, blocks: Blocks | None
 
 
 def take(buffer: bytearray) -> Message | None:
-    """Cut the first whole message off the buffer; None while it is not yet there."""
+    """Remove the first complete message from the buffer and return it, or None if there is none yet."""
     if not MAGIC.startswith(bytes(buffer[:4])):
         raise Stranger
     if len(buffer) < _HEADER.size:
