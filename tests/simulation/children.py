@@ -1,4 +1,4 @@
-"""The processes of a member in simulated time, and a supervisor that looks after them as the launcher's own does."""
+"""The processes of a member in simulated time, and a supervisor that replaces the launcher's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.processes.supervisor import Died, PassDone, Serving
 if TYPE_CHECKING:
     from tests.simulation.pods import Pod
 
-KILL_WAIT = 1.0  # for SIGKILL to be followed by an end, unless the kernel holds the process
+KILL_WAIT = 1.0  # seconds to wait after SIGKILL; a process that is blocked in the kernel does not end
 _KILLED_WITHIN = 0.01
 _TOLD = ("trainer_id", "pservers", "init_model_path", "start_pass", "num_passes")  # flags that recordings show
 _ENV = ("PADDLE_TRAINER_ID", "PADDLE_TRAINER_ENDPOINTS", "LAUNCHER_GENERATION", "LAUNCHER_RESUME_DIR")
@@ -21,14 +21,14 @@ _ENV = ("PADDLE_TRAINER_ID", "PADDLE_TRAINER_ENDPOINTS", "LAUNCHER_GENERATION", 
 
 @dataclass(frozen=True)
 class Program:
-    """How long the processes of a member take for everything, in seconds."""
+    """What the processes of a member do, and how many seconds they take."""
 
-    serves: float = 0.3
-    passes: int = 3  # of one that is not told how many
-    each: float = 10.0  # pass
-    ends: float = 0.3  # after SIGTERM
-    held: bool = False  # by the kernel: not even SIGKILL ends it
-    silent: bool = False  # trainers print nothing
+    serves: float = 0.3  # seconds until a process listens
+    passes: int = 3  # if no flag sets the number of passes
+    each: float = 10.0  # seconds per pass
+    ends: float = 0.3  # seconds from SIGTERM to the end
+    held: bool = False  # whether the processes are blocked in the kernel, so that even SIGKILL does not end them
+    silent: bool = False  # whether trainers print nothing
     saves: bool = True
 
 
@@ -39,15 +39,15 @@ class Child:
     process: Process
     generation: int | None
     alive: bool = True
-    ending: bool = False  # asked for: its death is no event
+    ending: bool = False  # the launcher ends it: its death is no event
     told: bool = False
-    number: int = 0  # of the next pass
-    left: int = 0  # passes
+    number: int = 0  # the number of the next pass
+    left: int = 0  # how many passes are left
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FakeSupervisor:
-    """Children of one attempt. Their lives go on whatever their launcher does; what it hears of them waits for it."""
+    """The children of one attempt. They continue while their launcher is frozen, which gets their events later."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class FakeSupervisor:
             child.generation = self._generation
 
     async def end(self, grace: float) -> list[Process]:
-        if any(child.alive for child in self._children):  # else it asks for nothing
+        if any(child.alive for child in self._children):  # without live children, nothing is seen from outside
             self._pod.note("runs", f"end within {grace:g} s")
         await asyncio.gather(*(self._end(child, grace) for child in self._children))
         return [child.process for child in self._children if child.alive]
@@ -116,7 +116,7 @@ class FakeSupervisor:
     # ---- what happens to a child ---------------------------------------------------------------------------------
 
     def die(self, child: Child, code: int, later: float = 0.0) -> None:
-        """By itself, which its launcher notices `later`."""
+        """Let a child end by itself. Its launcher notices this `later` seconds after the death."""
         if child.alive:
             words = (f"{child.process.role}: these are my last words",)
             death = Died(child.process, code, self._pod.machine.monotonic(), words, "", "", words)
@@ -124,7 +124,7 @@ class FakeSupervisor:
             self._pod.after(later, self._tell, child, death)
 
     def lose(self, child: Child, how: str) -> None:
-        """It is not there any more."""
+        """Remove a child without an event for its launcher."""
         if child.alive:
             child.alive = False
             self._pod.note("child", how, ended=child)
@@ -195,14 +195,14 @@ async def _comes(event: asyncio.Event, within: float) -> bool:
 
 
 def _told(process: Process) -> list[str]:
-    """What differs between members, attempts and generations."""
+    """Return the flags and variables that differ between members, attempts and generations."""
     pairs = [word.lstrip("-").partition("=") for word in process.argv if word.startswith("--")]
     flags = [f"--{name}={value}" for name, _, value in pairs if name in _TOLD]
     return flags + [f"{name}={process.env[name]}" for name in _ENV if name in process.env]
 
 
 def _passes(process: Process, otherwise: int) -> tuple[int, int]:
-    """The first pass, and how many there are."""
+    """Return the number of the first pass, and how many passes to train."""
 
     def last(name: str, default: int) -> int:
         found: Sequence[str] = [word for word in process.argv if word.startswith(f"--{name}=")]

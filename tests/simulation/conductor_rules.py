@@ -1,4 +1,4 @@
-"""What must be true of every whole job, as it is seen from outside of its launchers."""
+"""The rules that each whole job must keep, checked from outside of its launchers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.schedule import Cut, Freeze, Killed, Off, Silence
 
 NEARLY = 1e-6
 CODES = {int(code) for code in Exit}
-LEAVES_WITHIN = 10.0  # after the grace: the hub's word, the farewell, and a slow volume
+LEAVES_WITHIN = 10.0  # seconds after the grace: for the hub's last message, the shutdown, and a slow volume
 
 
 def everybody_comes_to_an_end(tale: Tale) -> None:
@@ -39,7 +39,7 @@ def no_fault_of_the_launcher_itself(tale: Tale) -> None:
 
 
 def lives(tale: Tale) -> list[tuple[Child, Pod, float, float]]:
-    """Each child with its pod, its start and its end."""
+    """Return each child with its pod, its start and its end."""
     begins: dict[Child, Entry] = {}
     ends: dict[Child, float] = {}
     for entry in tale.scene.entries:
@@ -51,7 +51,7 @@ def lives(tale: Tale) -> list[tuple[Child, Pod, float, float]]:
 
 
 def trainers_of_two_generations_never_run_together(tale: Tale) -> None:
-    """docs/resume.md has the exceptions: whoever is frozen, or is beyond a cut, may go on for longer than is known."""
+    """docs/resume.md has the exceptions: the trainers of a frozen or unreachable launcher may continue for a while."""
     lost = (fault.rank % len(tale.scene.jobs[0].pods) for fault in tale.whole.faults if isinstance(fault, Killed | Off))
     if tale.has(Freeze, Silence, Stalls, Cut) or 0 in lost:
         return
@@ -69,7 +69,7 @@ def nothing_runs_when_its_launcher_has_left(tale: Tale) -> None:
 
 
 def who_is_told_to_stop_starts_nothing_more(tale: Tale) -> None:
-    """A frozen launcher hears of it later."""
+    """A frozen launcher is an exception: it handles the signal later."""
     for entry in tale.scene.entries if not tale.has(Freeze) else ():
         if "started" in entry.facts and entry.pod.told_at:
             told = entry.pod.told_at[0]
@@ -86,7 +86,7 @@ def trainers_start_once_all_is_copied_here(tale: Tale) -> None:
 
 
 def trainers_start_once_all_servers_serve(tale: Tale) -> None:
-    """Those of their own pod, in their own attempt."""
+    """A trainer starts after the server of its own pod serves in the same attempt."""
     latest: dict[Pod, Child] = {}
     serving = set[Child]()
     for entry in tale.scene.entries:
@@ -101,7 +101,7 @@ def trainers_start_once_all_servers_serve(tale: Tale) -> None:
 
 
 def a_trainer_goes_on_after_the_last_pass(tale: Tale) -> None:
-    """Of v0, which is told so by flags."""
+    """Only for v0: its flags contain the pass with which to resume."""
     if tale.whole.mode != "v0" or tale.whole.pservers or not tale.whole.saves or tale.whole.rivals is not None:
         return
     if tale.has(Silence, Cut, Freeze, Stalls, Killed, Off):
@@ -131,7 +131,7 @@ HELD = "waiting up to 30 s for the gang, to report it"
 
 
 def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
-    """Whoever has said so tells it once it has joined, or ends by it."""
+    """A launcher that holds a failure reports it after it has joined, or ends because of it."""
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod]
         held = next((number for number, entry in enumerate(own) if entry.text == HELD), None)
@@ -139,7 +139,7 @@ def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
             continue
         later = own[held:]
         told = any(entry.kind == "out" and b'"word":"failed"' in entry.facts["line"] for entry in later)
-        known = pod.rank == 0 and joined(tale, pod)  # the hub need not send it
+        known = pod.rank == 0 and joined(tale, pod)  # the hub does not send its own failure
         cause = pod.result.cause
         assert told or known or (cause and cause.rank in (pod.rank, None)), f"{pod.label}: {pod.result}"
 
@@ -148,7 +148,7 @@ def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
 
 
 def of_one_gang(tale: Tale) -> Iterator[tuple[Pod, list[Pod], list[tuple[Entry, dict[str, Any]]]]]:
-    """Of each job with one gang only, the hub, the others, and all that the hub says and hears, in order."""
+    """Yield for each job that has only one gang: its hub, the other pods, and all messages of the hub, in order."""
     gathers = any("for a pod that takes its place" in entry.text for entry in tale.scene.entries)
     if gathers or not tale.undisturbed() or any(pod.starts for pod in tale.pods):
         return
@@ -176,7 +176,7 @@ _NEEDS = {"begin": [("ended", True)], "train": [("staged", False), ("serving", T
 
 
 def the_hub_says_the_same_to_all(tale: Tale) -> None:
-    """One start a turn, one restart a turn, and one last word."""
+    """All members get the same start and the same restart of each attempt, and the same last message."""
     for hub, _, lines in of_one_gang(tale):
         said: dict[tuple[str, int], Any] = {}
         for entry, message in lines:
@@ -205,7 +205,7 @@ def exit_codes_are_as_documented(tale: Tale) -> None:
 
 
 def _code(pod: Pod, cause: Cause | None, size: int) -> int:
-    """By docs/exit-codes.md, of one that was not told to stop."""
+    """Return the exit code by docs/exit-codes.md of a launcher that got no signal."""
     if cause is None:
         return Exit.COMPLETE
     if cause.final:
@@ -221,7 +221,7 @@ def _code(pod: Pod, cause: Cause | None, size: int) -> int:
 
 
 def who_is_told_to_stop_ends_with_143(tale: Tale) -> None:
-    """Unless it was about to leave anyway."""
+    """A launcher that was about to leave before the signal is an exception."""
     for pod, result in results(tale):
         if pod.told_at and not tale.has(Freeze) and pod.told_at[0] + LEAVES_WITHIN < (pod.left_at or 0.0):
             assert result.code == Exit.STOPPED, f"{pod.label}, told at {pod.told_at[0]}: {result}"
@@ -247,7 +247,7 @@ def the_termination_message_tells_the_outcome(tale: Tale) -> None:
 
 
 def all_end_by_one_cause_where_nothing_is_disturbed(tale: Tale) -> None:
-    """Whoever has joined; and one that leaves before, or comes after, has an end of its own."""
+    """All members that have joined name the same cause. Jobs with late or replaced pods are not checked."""
     if (
         not tale.undisturbed()
         or any(pod.told_at for pod in tale.pods)
@@ -267,7 +267,7 @@ def joined(tale: Tale, pod: Pod) -> bool:
 
 
 def the_one_at_fault_leaves_first(tale: Tale) -> None:
-    """Kubernetes blames the first that it sees; the others wait for the hub's word. A stop blames nobody."""
+    """Kubernetes counts the first failed pod, so the others wait for the hub's message. A stop is no one's fault."""
     if not tale.undisturbed() or tale.whole.volume or any(pod.told_at for pod in tale.pods):
         return
     ended = list(results(tale))
@@ -281,18 +281,18 @@ def the_one_at_fault_leaves_first(tale: Tale) -> None:
             )
 
 
-WORD_WITHIN = 1.5  # seconds for which the end of others is waited for
+WORD_WITHIN = 1.5  # seconds for which a launcher waits for the end of others
 
 
 def heard(tale: Tale, pod: Pod, kind: str, word: str) -> list[Entry]:
-    """Lines with this word that a pod has sent (out) or got (in)."""
+    """Return the messages with this word that a pod has sent (out) or received (in)."""
     begin = f'{{"word":"{word}"'.encode()
     own = (entry for entry in tale.scene.entries if entry.pod is pod and entry.kind == kind)
     return [entry for entry in own if entry.facts["line"].startswith(begin)]
 
 
 def who_is_not_at_fault_waits_for_the_hubs_word(tale: Tale) -> None:
-    """From a stop that is final to finish, which comes when the one at fault has ended."""
+    """After a final stop it waits for finish, which the hub sends once the member at fault has ended."""
     for pod, result in results(tale) if tale.undisturbed() else ():
         stops = [entry.at for entry in heard(tale, pod, "in", "stop") if b'"again":false' in entry.facts["line"]]
         if stops and result.cause and result.cause.rank != pod.rank:
@@ -302,7 +302,7 @@ def who_is_not_at_fault_waits_for_the_hubs_word(tale: Tale) -> None:
 
 
 def the_hub_leaves_when_all_others_have_ended(tale: Tale) -> None:
-    """Unless it is the one at fault, or is told twice to stop."""
+    """A hub that is itself at fault, or has got a second signal, is an exception."""
     for pod, result in results(tale) if tale.undisturbed() else ():
         stops = [entry.at for entry in heard(tale, pod, "out", "stop") if b'"again":false' in entry.facts["line"]]
         cause = result.cause
@@ -329,7 +329,7 @@ def complete_means_that_it_is_marked(tale: Tale) -> None:
 
 
 def it_is_marked_once_all_have_trained(tale: Tale) -> None:
-    """Each member has had a trainer that ended with 0 in the latest generation; all of one generation."""
+    """Before the mark, there is a generation in which the trainer of each member has ended with 0."""
     trained: dict[int | None, set[int]] = {}
     for entry in tale.scene.entries:
         if "ended" in entry.facts and entry.text == "trainer ends with 0":
@@ -341,7 +341,7 @@ def it_is_marked_once_all_have_trained(tale: Tale) -> None:
 
 
 def each_generation_begins_once(tale: Tale) -> None:
-    """Whichever gang it is of; claims on the volume see to that."""
+    """This holds across all gangs of the job, because of the claims on the volume."""
     begun: dict[int, tuple[Pod, int]] = {}
     latest: dict[Pod, int] = {}
     for entry in tale.scene.entries:
@@ -354,7 +354,7 @@ def each_generation_begins_once(tale: Tale) -> None:
 
 
 def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
-    """By who ends it and leaves: another gang may read these files from then on. What is the launchers' own may be."""
+    """The pod that ends the lease writes no file after that, except in `.launcher`: another gang may read the files."""
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod and entry.kind in ("file", "said")]
         if pod.result is None or any("for a pod that takes its place" in entry.text for entry in own):
@@ -366,7 +366,7 @@ def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
 
 
 def the_lease_ends_when_nothing_of_the_gang_runs(tale: Tale) -> None:
-    """Where it is said to be over at once; but for servers, which write nothing, when all have trained."""
+    """When a lease is released, no trainer runs. Servers may still run, since they write no files."""
     if not tale.undisturbed():
         return
     running = [life for life in lives(tale) if life[0].process.role == "trainer"]

@@ -1,4 +1,4 @@
-"""What may happen to whole jobs in simulated time, as hypothesis draws it, and a job to which it does happen."""
+"""Schedules of faults for whole jobs in simulated time, which hypothesis draws, and the code that plays them."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ class Stalls(Fault):
 
 @dataclass(frozen=True)
 class Fills(Fault):
-    """Nothing can be written to the volume for a while."""
+    """The volume is full for a while."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class ToldAll(Fault):
-    """SIGTERM to all, one so long after the other."""
+    """All launchers get SIGTERM, one after the other, `apart` seconds apart."""
 
     apart: float
 
 
 @dataclass(frozen=True)
 class ToldTwice(Fault):
-    """SIGTERM, and once more."""
+    """A launcher gets SIGTERM twice, `apart` seconds apart."""
 
     apart: float
 
 
 @dataclass(frozen=True)
 class Whole:
-    """Everything that is drawn. What is shorter than needed is used again from its beginning."""
+    """The whole schedule. A list that is too short is used again from its beginning."""
 
     size: int = 3
-    pservers: int = 0  # pods that only serve, besides
+    pservers: int = 0  # additional pods that only serve
     mode: str = "v0"
     delays: tuple[float, ...] = (0.05,)
     paces: tuple[Pace, ...] = (Pace(),)
     faults: tuple[Fault, ...] = ()
     restarts: int = 1
     gathers: bool = False
-    volume: float = 0.0  # seconds that it takes to answer
+    volume: float = 0.0  # seconds until the volume answers
     saves: bool = True
-    replaces: float | None = None  # seconds after which another pod comes in the place of one that has gone
+    replaces: float | None = None  # seconds after which a lost pod is replaced
     rivals: float | None = None  # seconds after which the same job starts a second time
 
 
 def some_fault() -> st.SearchStrategy[Fault]:
-    """Those of the gang, and what happens to a volume."""
+    """Draw a fault: of the gang, of the volume, or a signal."""
     stalls = st.builds(Stalls, schedule.AFTER, schedule.RANKS, st.sampled_from((0.5, 3.0, 40.0)))
     fills = st.builds(Fills, schedule.AFTER, schedule.RANKS, st.sampled_from((0.5, 5.0)))
     told = st.builds(ToldAll, schedule.LATER, schedule.RANKS, st.sampled_from((0.0, 0.3, 2.0)))
@@ -94,7 +94,7 @@ WHOLES = st.builds(
 
 @dataclass
 class Tale:
-    """All that was seen of a whole schedule, in order."""
+    """All events of a whole schedule, in order."""
 
     whole: Whole
     scene: Scene
@@ -108,7 +108,7 @@ class Tale:
         return any(isinstance(fault, kinds) for fault in self.whole.faults)
 
     def undisturbed(self) -> bool:
-        """Whether every pod hears every other one, and the volume, all the time."""
+        """Return whether all pods could reach each other and the volume all the time."""
         disturbing = (Cut, Silence, Freeze, Killed, Off, Stalls, Fills, Rival)
         return not self.has(*disturbing) and self.whole.rivals is None
 
@@ -127,7 +127,7 @@ class Play:
             for pod in job.pods:
                 job.start(pod.rank, after=starts + self._pace(pod.rank).starts)
         for fault in whole.faults:
-            if isinstance(fault, Broken):  # whenever it is
+            if isinstance(fault, Broken):  # from the beginning, at any time in the schedule
                 self.jobs[0].pods[fault.rank % self.jobs[0].shape.size].staging_fails = "there is no such folder"
         at = 0.0
         for fault in whole.faults:
@@ -172,7 +172,7 @@ class Play:
         return job
 
     def _replace(self, seconds: float, pod: Pod) -> None:
-        """As a controller does whose pod was deleted, a few times."""
+        """Replace a pod as its controller does, at most twice per rank."""
         if pod.starts < 2 and pod is pod.job.pods[pod.rank]:
             pod.job.again(pod.rank, after=seconds)
 
@@ -216,7 +216,7 @@ class Play:
                 self._claim()
 
     def _claim(self) -> None:
-        """Another gang of this job, of which nothing else is seen, has begun a generation."""
+        """Claim the next generation in the name of another gang of this job."""
         folder = os.path.join(self.jobs[0].output, ".launcher", "job-1")
         if os.path.isdir(folder):
             claimed = sum(name.startswith("generation-") for name in os.listdir(folder))

@@ -20,7 +20,7 @@ from tests.simulation.schedule import Schedule
 T = TypeVar("T")
 
 _IN_MEMORY = "/dev/shm"
-_LOOKS = 4  # how often the preparation of a start accesses the volume, about
+_LOOKS = 4  # about how often the preparation of a start accesses the volume
 
 
 class HubsGenerations:

@@ -1,7 +1,7 @@
 """Machines of the simulated world that run whole launchers: with signals, threads, a clock and a shared volume.
 
-The launcher's code runs unchanged. What blocks (`run_in_thread`, threads) is done by the volume when that answers, in
-simulated time and on a real folder, whose files have the times of the world.
+The launcher's code runs unchanged. Blocking work (`run_in_thread`, threads) is done when the simulated volume answers.
+It is done on a real folder, whose files get the simulated time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.simulation.world import Computer, World
 T = TypeVar("T")
 
 _IN_MEMORY = "/dev/shm"
-EPOCH = 1_800_000_000  # what every wall clock shows at the beginning
+EPOCH = 1_800_000_000  # the time of all wall clocks at the beginning
 
 
 class Machines(World):
@@ -39,14 +39,14 @@ class Machines(World):
         self.volume = volume
 
     def machine(self, name: str, clock: float, disk: str) -> Machine:
-        """`disk` is a folder that only this machine sees, and that always answers."""
+        """Add a machine. `disk` is its local folder, which always answers."""
         machine = Machine(self, name, clock, disk)
         self.computers[name] = machine
         return machine
 
 
 class Machine(Computer):
-    """The event loop of one launcher, with what else a launcher needs."""
+    """The event loop of one launcher, with its local disk, signal handlers and threads."""
 
     world: Machines
 
@@ -54,10 +54,10 @@ class Machine(Computer):
         super().__init__(world, name, clock)
         self.disk = disk
         self.handlers: dict[int, Callable[[], object]] = {}
-        self.threads: list[Callable[[], object]] = []  # that wait for the volume
+        self.threads: list[Callable[[], object]] = []  # threads that wait for the volume
 
     def monotonic(self) -> float:
-        """What its clock shows, also while its launcher is frozen."""
+        """Return the time of its clock, which also runs while its launcher is frozen."""
         return self.world.now + self._clock
 
     def add_signal_handler(self, number: int, call: Callable[..., object], *args: object) -> None:
@@ -74,7 +74,7 @@ class Machine(Computer):
         self.world.volume.ask(self, partial(self._run_thread, work), self.world.volume.lag)
 
     def end_threads(self) -> None:
-        """Let all of them do what they are there for."""
+        """Do the work of all waiting threads now."""
         for work in list(self.threads):
             self._run_thread(work)
 
@@ -85,29 +85,29 @@ class Machine(Computer):
 
 
 class Volume:
-    """A folder that all machines see. `changed` is told the machine and the path of each file that is there anew."""
+    """A folder that all machines share. `changed` is called with the machine and the path of each written file."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.delay = 0.0
-        self.lag = 0.0  # of what threads write by themselves
+        self.lag = 0.0  # additional seconds for the work of threads
         self.is_full = False
         self.changed: Callable[[Machine, str], None] = lambda machine, path: None
         self._answers_from: dict[str, float] = {}
 
     def stall(self, machine: Machine, seconds: float) -> None:
-        """Answer nothing that this machine asks for a while."""
+        """Do not answer this machine for a while."""
         until = machine.world.now + seconds
         self._answers_from[machine.name] = max(until, self._answers_from.get(machine.name, 0.0))
 
     def ask(self, machine: Machine, work: Callable[[], object], lag: float = 0.0) -> None:
-        """Do it when the volume answers."""
+        """Do the work when the volume answers this machine."""
         now = machine.world.now
         machine.call_later(max(self._answers_from.get(machine.name, 0.0) - now, 0.0) + self.delay + lag, work)
 
 
 def here() -> Machine:
-    """The machine whose launcher runs just now."""
+    """Return the machine whose launcher runs now."""
     return cast(Machine, asyncio.get_running_loop())
 
 
@@ -136,7 +136,7 @@ def _run_in_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
     return result
 
 
-# ---- the modules that the launcher's code finds in the place of Python's ---------------------------------------------
+# ---- modules that replace Python's in the launcher's code ------------------------------------------------------------
 
 
 class _Time:
@@ -157,10 +157,12 @@ class _Time:
 
 
 class _Os:
-    """Files get the times of the world, nothing is synced, and the volume hears what is new."""
+    """The module os, except that files get the simulated time, nothing is synced, and the volume notes new files."""
 
     def urandom(self, size: int) -> bytes:
-        return b"\x80" if size == 1 else here().world.random.randbytes(size)  # one byte only makes a pause longer
+        return (
+            b"\x80" if size == 1 else here().world.random.randbytes(size)
+        )  # a single byte is used only to vary a pause
 
     def utime(self, path: Any, times: Any = None, *, ns: Any = None) -> None:
         os.utime(path, ns=ns or (_now_ns(), _now_ns()))
@@ -206,7 +208,7 @@ class _Thread:
 
 
 class _Condition:
-    """Nothing runs at the same time. Whoever waits lets all threads of its machine run."""
+    """A condition in a world without parallel threads. `wait_for` runs all threads of the machine."""
 
     def __enter__(self) -> _Condition:
         return self
@@ -232,13 +234,13 @@ class _Threading:
 
 @contextmanager
 def folder() -> Iterator[str]:
-    """For one world: in memory, where there is such a place."""
+    """Yield a temporary folder for one world, in memory if possible."""
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if os.path.isdir(_IN_MEMORY) else None) as made:
         yield made
 
 
 def move_in(patch: pytest.MonkeyPatch) -> None:
-    """From here on the launcher's code sees the time, the chance, the network and the volume of its machine."""
+    """Replace time, random numbers, network and file access in the launcher's code by those of its machine."""
     world.move_in(patch)
     instead = {"time": _Time(), "os": _Os(), "secrets": _Secrets(), "threading": _Threading()}
     real = {"time": time, "os": os, "secrets": secrets, "threading": threading}

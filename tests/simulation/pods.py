@@ -1,4 +1,4 @@
-"""Jobs of pods in simulated time: each runs the launcher's real conductor, with another supervisor and finder."""
+"""Jobs of pods in simulated time. Each pod runs the launcher's real conductor with a fake supervisor and finder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def run_launcher(
     factories: Factories,
     received: Sequence[int],
 ) -> Outcome:
-    """What the process of a launcher does, from its first moment to its exit code."""
+    """Do what the process of a launcher does, from its start to its exit code."""
     conductor = Conductor(config, flags, command, None, factories)
     conductor.watch_signals(received)
     result = await conductor.conduct()
@@ -42,7 +42,7 @@ async def run_launcher(
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that a pod did, or that happened to it, as it is seen from outside of its launcher.
+    """Something that a pod did or suffered, as seen from outside of its launcher.
 
     kind: child | said | in | out | runs | file | end | fault
     """
@@ -55,7 +55,7 @@ class Entry:
 
 
 class Scene:
-    """The machines, their volume, and all that was seen on them."""
+    """The machines, their volume, and all entries."""
 
     def __init__(self, folder: str, delays: Sequence[float] = (0.05,)) -> None:
         self.volume = Volume(os.path.join(folder, "volume"))
@@ -68,8 +68,8 @@ class Scene:
         self.jobs: list[Job] = []
         self.entries: list[Entry] = []
         self._pods: dict[str, Pod] = {}
-        self.gone: Callable[[Pod], None] = lambda pod: None  # told of each whose launcher has ended
-        self._expected = 0  # pods that will be made
+        self.gone: Callable[[Pod], None] = lambda pod: None  # called for each pod that is gone
+        self._expected = 0  # how many pods will still be made
         self._triggers: list[tuple[Pod, str, str, Callable[[], object]]] = []
 
     def add(self, pod: Pod) -> Machine:
@@ -82,7 +82,7 @@ class Scene:
         return list(self._pods.values())
 
     def run(self, until: float) -> list[Pod]:
-        """Until nobody is left. Gives who has not come to an end."""
+        """Run until all pods have ended, or until this time. Return the pods that have not ended."""
         with shown_by(TextHandler(self._said)):
             self.world.run(lambda: not self._expected and not self._living(), until)
             living = self._living()
@@ -93,11 +93,11 @@ class Scene:
         return [pod for pod in self.pods() if pod.due or (pod.lives and not pod.machine.dead)]
 
     def at(self, seconds: float, call: Callable[..., object], *args: object) -> None:
-        """Let something happen so long after the beginning."""
+        """Schedule a call this many seconds from now."""
         self.world.after(seconds, call, *args)
 
     def expect(self, seconds: float, call: Callable[..., object], *args: object) -> None:
-        """The same for something that makes a pod: nothing is over before."""
+        """Schedule a call that makes a pod. The scene does not end before this call."""
 
         def do() -> None:
             self._expected -= 1
@@ -107,7 +107,7 @@ class Scene:
         self.at(seconds, do)
 
     def when(self, pod: Pod, kind: str, words: str, call: Callable[..., object], *args: object) -> None:
-        """Let something happen at once when this is seen of a pod for the first time."""
+        """Schedule a call for the first entry of this pod that has this kind and contains these words."""
         self._triggers.append((pod, kind, words, partial(call, *args)))
 
     def note(self, pod: Pod, kind: str, text: str, **facts: Any) -> None:
@@ -137,7 +137,7 @@ class Scene:
 
 
 class Job:
-    """Pods that train together, and what a cluster does for them."""
+    """The pods of one job, and the part of a cluster that replaces them."""
 
     def __init__(
         self,
@@ -160,10 +160,10 @@ class Job:
         self.environment = environment or {}
         self.number = len(scene.jobs)
         scene.jobs.append(self)
-        self.pods = [self.make(rank) for rank in range(self.shape.size)]  # the newest of each rank
+        self.pods = [self.make(rank) for rank in range(self.shape.size)]  # the newest pod of each rank
 
     def make(self, rank: int, starts: int = 0) -> Pod:
-        """A pod that is not started yet; `starts` counts those of this rank before it."""
+        """Return a pod that is not started yet. `starts`: how many pods of this rank there were before."""
         return Pod(self, rank, starts)
 
     def start(self, *ranks: int, after: float = 0.0) -> Job:
@@ -173,7 +173,7 @@ class Job:
         return self
 
     def again(self, rank: int, after: float) -> None:
-        """Let another pod come in the place of one that has gone by then."""
+        """Replace the pod of this rank, which must have ended by then."""
         self.scene.expect(after, self._again, rank)
 
     def _again(self, rank: int) -> None:
@@ -207,15 +207,17 @@ class Pod:
         self.program = job.program
         self.stages = 0.5
         self.staging_fails = ""
-        self.hangs = False  # its trainers go no further
-        self.due = False  # will be started
+        self.hangs = False  # whether its trainers hang
+        self.due = False  # whether it will still be started
         self.lives = False
         self.result: Outcome | None = None
         self.left_at: float | None = None
         self.told_at: list[float] = []
-        self.became = ""  # what Kubernetes says of it once it is gone
+        self.became = ""  # what Kubernetes reports about the pod after its end
         self.children: list[tuple[Child, FakeSupervisor]] = []
-        self.doomed: list[tuple[str, int, float, float]] = []  # kind, code, seconds after the start, noticed later
+        self.doomed: list[
+            tuple[str, int, float, float]
+        ] = []  # role, exit code, seconds from the start to the death, seconds until the launcher notices it
         self.machine = job.scene.add(self)
         self.termination = Path(self.machine.disk, "termination")
 
@@ -238,17 +240,17 @@ class Pod:
                 self.machine.call_soon(handler)
 
     def kill(self) -> None:
-        """Its launcher, by SIGKILL."""
+        """Kill the launcher by SIGKILL."""
         self._gone("is killed", "OOMKilled")
         self.machine.kill()
 
     def switch_off(self) -> None:
-        """With its node."""
+        """Switch off the pod's node."""
         self._gone("is switched off", "its node does not answer")
         self.machine.switch_off()
 
     def dies(self, kind: str, code: int, after: float = 0.0, later: float = 0.0) -> None:
-        """A child of this kind that runs; one that does not run yet dies so long after its start."""
+        """Kill the running child of this kind. If it does not run yet, it dies `after` seconds from its start."""
         for child, supervisor in self.children:
             if child.alive and child.process.role == kind:
                 supervisor.die(child, code, later)
@@ -271,7 +273,7 @@ class Pod:
     # ---- what its launcher is given ------------------------------------------------------------------------------
 
     def after(self, seconds: float, call: Callable[..., object], *args: object) -> None:
-        """Of its processes, which do not wait for the launcher."""
+        """Schedule a call of the pod's processes, which also run while the launcher is frozen."""
         self.job.scene.world.after(seconds, call, *args)
 
     def note(self, kind: str, text: str, **facts: Any) -> None:
@@ -326,7 +328,7 @@ class Pod:
 
 
 class FakeFinder(Finder):
-    """Knows the pods of the job as Kubernetes does, by their numbers."""
+    """A finder that knows all pods of the job by their numbers, as Kubernetes does."""
 
     def __init__(self, pod: Pod, settings: FinderSettings) -> None:
         super().__init__(settings)
@@ -360,7 +362,7 @@ class FakeFinder(Finder):
 
 
 class FakeStaging:
-    """Copies nothing, and takes its time for that."""
+    """Staging that copies nothing, but takes time."""
 
     def __init__(self, pod: Pod, copies: Sequence[Any], workdir: str, env: object) -> None:
         self._pod = pod

@@ -1,8 +1,8 @@
-"""What a scenario's pods did, as text that people read and that two runs have in common.
+"""The recording of a scenario: a readable text that is the same for two runs.
 
-All is seen from outside of a launcher: what it asks of its supervisor, the lines of the gang's protocol, files on the
-volume, words for people, and how it ends. What happens in the same instant is put in the order of its kinds, since
-nobody outside of the launcher can tell which was first.
+It contains only what is seen from outside of a launcher: calls of its supervisor, messages of the gang, files on the
+volume, log messages, and the exit. Events of the same instant are sorted by their kinds, since their order cannot be
+seen from outside.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 from tests.simulation.pods import Entry, Pod, Scene
 
-INSTANT = 0.02  # seconds; a word takes longer than that to another pod
-_PAUSE = 0.2  # shorter ones are not shown
+INSTANT = 0.02  # seconds; less than a message takes to another pod
+_PAUSE = 0.2  # seconds; shorter pauses are not shown
 _KINDS = ("fault", "child", "in", "said", "runs", "out", "file", "end")
 _UNTOLD = ("alive", "challenge")
 _TRIES = ("hello ", "again ", "waiting ")
@@ -29,7 +29,7 @@ Line = tuple[str, str]  # the kind, and the text
 
 
 def text(title: str, scene: Scene, waiting: Iterable[Pod]) -> str:
-    """The whole recording."""
+    """Return the whole recording."""
     parts = [f"{title}\n"]
     for pod in scene.pods():
         entries = [entry for entry in scene.entries if entry.pod is pod]
@@ -52,7 +52,7 @@ def _lines(scene: Scene, entries: list[Entry]) -> Iterator[str]:
 
 
 def _told(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Without what is said to keep a connection alive, or again and again until somebody is welcome."""
+    """Yield the entries without heartbeats, and without the repeated messages of a member that tries to join."""
     tried = set[tuple[str, Pod, str]]()
     for entry in entries:
         if entry.kind in ("in", "out"):
@@ -78,7 +78,7 @@ def _instants(entries: list[Entry]) -> Iterator[tuple[float, list[Entry]]]:
 
 
 def _latest(lines: list[Line]) -> list[Line]:
-    """Of the versions of a file in one instant the last one: nobody may have seen the others."""
+    """Keep only the last version of each file in one instant: other pods may not have seen the earlier versions."""
     found: dict[object, Line] = {}
     for number, (kind, words) in enumerate(lines):
         name = words.partition(":")[0] if kind == "file" else number
@@ -88,7 +88,7 @@ def _latest(lines: list[Line]) -> list[Line]:
 
 
 def _joined(lines: list[Line]) -> Iterator[Line]:
-    """The same word to several pods, or from several, is one line."""
+    """Merge equal messages to several pods, or from several pods, into one line."""
     heard = sorted((line for line in lines if line[0] == "in"), key=lambda line: line[1].partition(" ")[0])
     sent = sorted((line for line in lines if line[0] == "out"), key=lambda line: line[1].partition(" ")[0])
     for kind, group in itertools.groupby(lines, lambda line: line[0]):
@@ -129,7 +129,7 @@ def _normal(scene: Scene, pod: Pod, words: str) -> str:
 
 
 def spoken(line: bytes) -> str:
-    """A line of the protocol in short; empty where it says nothing."""
+    """Return a message of the protocol in short form, or "" if it is not recorded."""
     message = json.loads(line)
     word = message["word"]
     if word in _UNTOLD:
@@ -174,7 +174,7 @@ _FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def _file(path: str, content: bytes) -> str:
-    """Its name, and what of it matters; empty for what nobody looks at."""
+    """Return the name of a file and a summary of its content, or "" for files that are not recorded."""
     name = path.rpartition("/")[2]
     if _MADE.match(name):
         return "" if name.startswith("probe") else "earlier-TIME"

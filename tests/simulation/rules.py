@@ -1,4 +1,4 @@
-"""The rules: what must be true of every story of a gang."""
+"""The rules that each story of a gang must keep."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def no_two_attempts_run_together(story: Story) -> None:
 
 
 def another_gang_finds_no_process_left(story: Story) -> None:
-    """It begins when all members that rejoin have done so. docs/resume.md has the exceptions:
+    """When another gang begins, all processes of the gang before have ended. docs/resume.md has the exceptions.
 
-    A frozen launcher does not know that its gang is over. A hub that is killed cannot tell which members it does not
-    hear, or which are still ending. A member that cannot reconnect after a reset takes the other side for dead. Servers
-    that start before the first Begin do not count.
+    A frozen launcher does not know that its gang is over. A killed hub cannot report which members are silent or still
+    end their processes. A member that cannot reconnect after a reset assumes that the hub is dead. Servers that start
+    before the first Begin do not count.
     """
     again, faults, size = story.of(Rejoins), story.schedule.faults, story.schedule.size
     silence = any(isinstance(fault, Silence) for fault in faults)
@@ -249,7 +249,7 @@ def the_first_cause_is_the_earliest_that_was_reported_in_time(story: Story) -> N
 
 
 def no_generation_is_begun_twice(story: Story) -> None:
-    """Nor is one that another gang of this job has claimed."""
+    """A generation that another gang of this job has claimed is not begun either."""
     begun = [entry.what.start.generation for entry in story.of(Prepared) if isinstance(entry.what.start, Start)]
     claimed = {entry.what.number for entry in story.of(Claimed)}
     assert begun == sorted({*begun} - claimed), f"begun: {begun}, another gang's: {claimed}"
@@ -321,7 +321,7 @@ def five_generations_without_a_pass_end_the_job(story: Story) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """A report of a failure, as the hub has it."""
+    """A report of a failure, as the hub receives it."""
 
     arrived: float
     died_at: float

@@ -1,4 +1,4 @@
-"""Named scenarios of whole jobs in simulated time, whose recordings are kept (`recordings/`) and compared."""
+"""Named scenarios of whole jobs in simulated time. Their recordings are compared with the files in `recordings/`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _KILLED = 137
 
 @dataclass(frozen=True)
 class Scenario:
-    """A story, and what it is about."""
+    """A scenario with its name and title."""
 
     name: str
     title: str
     play: Callable[[Scene], None]
 
     def record(self, folder: str) -> str:
-        """Play it in this empty folder, and give what was seen."""
+        """Play the scenario in this empty folder, and return its recording."""
         scene = Scene(folder)
         self.play(scene)
         waiting = scene.run(UNTIL)
@@ -34,7 +34,7 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
-    """The docstring is its title."""
+    """Register a scenario. Its docstring is its title in the recording."""
     name = play.__name__
     SCENARIOS[name] = Scenario(name, " ".join((play.__doc__ or "").split()), play)
     return play
@@ -43,19 +43,19 @@ def scenario(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
 def restarting(
     scene: Scene, most: int = 3, *, program: Program | None = None, environment: Mapping[str, str] | None = None
 ) -> Job:
-    """A job that may start again in the same pods, and waits for no others."""
+    """Start a job that may restart in the same pods, but does not wait for new pods."""
     told = {"LAUNCHER_MAX_RESTARTS": str(most), "LAUNCHER_REJOIN_TIMEOUT": "0", **(environment or {})}
     return Job(scene, program=program, environment=told).start()
 
 
 def gathering(scene: Scene, *, program: Program | None = None, environment: Mapping[str, str] | None = None) -> Job:
-    """A job whose members wait for the pod that takes the place of one that has gone."""
+    """Start a job whose members wait for the replacement of a lost pod."""
     told = {"LAUNCHER_MAX_RESTARTS": "3", **(environment or {})}
     return Job(scene, program=program, environment=told).start()
 
 
 def trainer_dies_later(pod: Pod, code: int = _KILLED) -> None:
-    """In the next attempt, 5 s after its start."""
+    """Let the next trainer of this pod die 5 s after its start."""
     pod.doomed.append(("trainer", code, 5.0, 0.0))
 
 

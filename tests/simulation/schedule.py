@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from launcher.model import CauseKind
 
 _CHILDREN = (CauseKind.PSERVER, CauseKind.TRAINER)
-SLOW_MARK = 6.0  # longer than the gang waits for it
+SLOW_MARK = 6.0  # seconds to write the mark of completion: longer than the gang waits
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Death(Fault):
-    """A process dies, and its launcher notices it `later`. If it does not run yet, it dies `after` its start."""
+    """A process dies, and its launcher notices this `later`. If it does not run yet, it dies `after` its start."""
 
     kind: str
     code: int
@@ -95,7 +95,7 @@ DISTURBING = (Cut, Silence, Freeze, Killed, Off)
 
 @dataclass(frozen=True)
 class Schedule:
-    """All that is drawn. A list that is too short is used again from its beginning."""
+    """A whole schedule. A list that is too short is used again from its beginning."""
 
     size: int = 3
     delays: tuple[float, ...] = (0.0,)
@@ -108,7 +108,7 @@ class Schedule:
     refuses: int | None = None  # the number of the start that is refused
     marks: float = 0.0
     mark_fails: bool = False
-    passes: float = 0.0  # seconds after which trainer 0 has done one more pass; 0: it never has
+    passes: float = 0.0  # seconds that trainer 0 takes for a pass; 0: it completes no pass
     saves: bool = False  # passes are saved, and the next generation resumes after the last one
 
 

@@ -47,13 +47,13 @@ from tests.simulation.world import Computer, World
 
 HUB = ("10.0.0.0", 7000)
 SILENCE = 30.0
-JOIN_WITHIN = 12.0  # after which a launcher gives up
+JOIN_WITHIN = 12.0  # seconds after which a launcher gives up joining
 FIND_EVERY = 0.5  # seconds until peers are looked for again after JoinFailed
-MARK_SEEN_WITHIN = 3.0  # by a member that has lost its hub
-FINISH_WITHIN = 1.5  # after a stop
-GRACE = 25.0  # longer than the slowest children take to end
+MARK_SEEN_WITHIN = 3.0  # seconds for which a member that has lost its hub looks for the mark of completion
+FINISH_WITHIN = 1.5  # seconds for which a member waits for finish after a stop
+GRACE = 25.0  # seconds; longer than the slowest children take to end
 TOO_LATE = Start(999, None)  # prepared although it was cancelled
-END_WITHIN = 240.0  # after the last fault: for all silences to be noticed, and for four attempts of the slowest members
+END_WITHIN = 240.0  # seconds after the last fault, to notice all silences, and for four attempts of slow members
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Judged:
-    """The hub has named the first cause. `told` is the cause as all members are told it."""
+    """The hub has named the first cause. `told` is the cause that it sends to all members."""
 
     cause: Cause
     then: Verdict
@@ -133,14 +133,14 @@ class LastWord:
 
 @dataclass(frozen=True)
 class Runs:
-    """A member has started processes of this attempt; None: it has none any more."""
+    """A member has started the processes of this attempt, or if None, all its processes have ended."""
 
     attempt: int | None
 
 
 @dataclass(frozen=True)
 class Disturbed:
-    """A member may be lost for others from now on, and others for it."""
+    """From now on, a member may be lost for other members, and they for this member."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Story:
 
 
 class Launcher:
-    """Report and act as a conductor does."""
+    """A launcher without processes, which reports and acts as the real conductor does."""
 
     def __init__(self, job: Job, rank: int, pace: Pace) -> None:
         self.rank = rank
@@ -304,7 +304,7 @@ class Launcher:
     def _trained(self, attempt: int) -> None:
         if attempt == self._children_of:
             if "trainer" not in self._children:
-                return  # it has died
+                return  # the launcher has died
             self._children.remove("trainer")
         self._say(Said("trained", attempt), partial(self._gang.report_trained, attempt))
 

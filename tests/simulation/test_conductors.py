@@ -1,6 +1,6 @@
 """Whole jobs, with the launcher's real conductor: hundreds of schedules of faults, in simulated time.
 
-GANG_SCHEDULES says how many to try, and GANG_SEED (a number but 0) asks for others than those that are always tried.
+GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects others than the default ones.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ def check(whole: Whole) -> None:
             rule(tale)
 
 
-# The copying of a member fails before another one has come.
+# Staging fails on a member before another member has joined.
 FAILS_BEFORE_THE_JOIN = Whole(paces=(Pace(), Pace(), Pace(starts=2.0, trains=6.0)), faults=(Broken(0.0, 1),))
 # Children that take long to end are killed by the second signal.
 TOLD_TWICE = Whole(paces=(Pace(trains=20.0, ends=21.0),), faults=(ToldTwice(5.0, 1, 3.0),))
-# A member is told to stop while the word that training begins is on its way to it.
+# A member gets SIGTERM while the hub's train message is on its way to it.
 TOLD_BEFORE_TRAIN = Whole(delays=(0.2,), paces=(Pace(stages=1.0, trains=6.0, ends=1.0),), faults=(Told(1.3, 1),))
-# The one at fault takes longer than the others to end what is left of its children.
+# The member at fault takes longer than the others to end its remaining children.
 SLOW_AT_FAULT = Whole(
     paces=(Pace(trains=6.0), Pace(trains=6.0, ends=0.9)), faults=(Death(3.0, 1, "trainer", 1, 0.0),), restarts=0
 )
-# The hub cannot say its word on the volume, and ends; then another pod would come.
+# The hub cannot write to the volume, and ends. Then another pod would replace it.
 VOLUME_IS_AWAY = Whole(paces=(Pace(trains=200.0, ends=1.0),), faults=(Stalls(7.0, 0, 100.0),), restarts=0)
-# The hub takes a lease for a start that nobody waits for any more, since a server has died meanwhile.
+# The hub takes a lease for a start that was cancelled, since a server has died meanwhile.
 LEASE_OF_A_CANCELLED_START = Whole(
     volume=0.3, paces=(Pace(trains=6.0),), faults=(Death(2.2, 1, "pserver", 139, 0.0),), restarts=3
 )

@@ -1,6 +1,6 @@
-"""What the launchers of whole jobs do in named scenarios is what was recorded.
+"""The launchers of whole jobs behave in named scenarios as recorded.
 
-RECORD=1 writes the recordings anew: look at what has changed in them before it is kept.
+RECORD=1 writes the recordings again. Check what has changed in them before you commit them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class World:
         self.at(self.now + seconds, Timer(None, call, args))
 
     def run(self, done: Callable[[], bool], until: float) -> bool:
-        """Run until `done`. Return False if that is not so at the time `until`, or nothing is due any more."""
+        """Run until `done`. Return False if the time `until` is reached or no event is left before that."""
         while not done():
             if not self._due or self._due[0][0] > until:
                 return False
@@ -95,7 +95,7 @@ class World:
         return self._directions.setdefault((sender.name, receiver.name), Direction())
 
     def silence(self, sender: Computer, receiver: Computer, seconds: float) -> None:
-        """Let nothing arrive in one direction for a while. Then TCP has repeated it, with doubled pauses."""
+        """Let nothing arrive in one direction for a while. TCP repeats the data later, after doubled pauses."""
         direction = self.direction(sender, receiver)
         direction.silent_until = max(direction.silent_until, self.now + seconds)
         for end in sender.ends:
@@ -103,7 +103,10 @@ class World:
                 end.arrives_at = max(end.arrives_at, self.now + 2 * seconds)
 
     def cut(self, one: Computer, other: Computer, later: float, away: float) -> None:
-        """End their connections and drop what is on its way. `other` notices `later`. Refuse new ones for `away`."""
+        """End the connections of two computers and drop data in transit. `other` notices this `later` seconds after.
+
+        Refuse new connections for `away` seconds.
+        """
         for sender, receiver in ((one, other), (other, one)):
             direction = self.direction(sender, receiver)
             direction.away_until = max(direction.away_until, self.now + away)
@@ -179,17 +182,17 @@ class Timer:
 
 
 class Computer:
-    """Where one launcher runs: the part of an event loop that the gang needs, and a clock of its own."""
+    """The computer of one launcher: the part of an event loop that the gang needs, and its own clock."""
 
     def __init__(self, world: World, name: str, clock: float) -> None:
         self.world = world
         self.name = name
         self.ends: list[End] = []
         self.tasks: list[asyncio.Task[Any]] = []
-        self.waiting: list[Timer] = []  # for its launcher to run again
+        self.waiting: list[Timer] = []  # timers that wait until the launcher is no longer frozen
         self.reached = SOON  # the latest timer, so that no timer is early because of rounding
         self.frozen_until = 0.0
-        self.dead = False  # its launcher
+        self.dead = False  # whether its launcher is dead
         self.off = False
         self._clock = clock
         self._loop = cast(asyncio.AbstractEventLoop, self)
@@ -201,7 +204,7 @@ class Computer:
         finally:
             asyncio._set_running_loop(None)
 
-    # ---- what can happen to it ---------------------------------------------------------------------------------------
+    # ---- faults ------------------------------------------------------------------------------------------------------
 
     @property
     def frozen(self) -> bool:
