@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
-    """Yield consecutive seeds until the requested number of rounds or the time is reached."""
+    """Yield consecutive seeds until the number of rounds or the end of the time is reached."""
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
     rounds = given.rounds or (None if given.minutes else 10)
     end = time.monotonic() + 60 * (given.minutes or float("inf"))

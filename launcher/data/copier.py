@@ -2,8 +2,8 @@
 
 If a destination does not exist, its source is copied to a temporary folder, which is renamed. If it exists (the work
 directory, a mount, or a data folder of the image), each file is copied to a temporary file, which is renamed. Files
-that staging has not copied are kept. Files that an earlier start has copied are removed if the source no longer has
-them, and reused if their size and time have not changed.
+that an earlier start has copied are removed if the source no longer has them, and reused if their size and time have
+not changed. All other files are kept, unless the source has a file with the same path.
 """
 
 from __future__ import annotations

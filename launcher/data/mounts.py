@@ -38,7 +38,7 @@ def parse(mountinfo: str) -> list[Mount]:
 def ephemeral_storage(mounts: Sequence[Mount], path: str, in_container: bool) -> str:
     """Describe the storage of an absolute path if its data is lost with the pod. Return "" if the data is kept.
 
-    If the root file system is an overlay, this is a container, whatever `in_container` says.
+    If the root file system is an overlay, this is a container even if `in_container` is false.
     """
     if not in_container and _mount_of(mounts, "/").type not in _CONTAINER_ROOTS:
         return ""

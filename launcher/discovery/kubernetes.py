@@ -48,7 +48,7 @@ class KubernetesFinder(Finder):
             await child.start()
 
     async def identity(self) -> str | None:
-        """Return the identity as soon as the own pod is known."""
+        """Return the identity as soon as the API server has listed this pod."""
         self._deadline.start()
         await self.start()
         while not self._knows_own_pod():

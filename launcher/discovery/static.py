@@ -11,7 +11,7 @@ from launcher.model import BOTH, Member, Peers
 
 
 class StaticFinder(Finder):
-    """Return the peers that the user has listed. The own rank is LAUNCHER_RANK, or the rank of this host's address."""
+    """Find the peers in a list. This member's rank is LAUNCHER_RANK, or that of the peer with this host's address."""
 
     async def find(self) -> Peers:
         settings = self._settings

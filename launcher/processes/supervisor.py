@@ -112,7 +112,7 @@ class Supervisor:
         self._log_folder: tuple[str | None, str] | None = None
 
     def start(self, process: Process) -> None:
-        """Start a process and supervise it. If it dies before it listens on its ports, retry, in all `tries` times."""
+        """Start a process and supervise it. If it dies before it serves, start it again, up to `tries` starts."""
         output = Output(
             process,
             on_pass=lambda number: self._events(PassDone(number)),
