@@ -17,7 +17,7 @@ _USAGE = (int(Exit.USAGE), "the command line is wrong: the message names the fla
 _ENVIRONMENT = (int(Exit.CONFIG), "a variable is missing or wrong: the message has one line for each")
 _API = (
     (int(Exit.TIMED_OUT), "the API server does not answer"),
-    (int(Exit.DENIED), "the API server denies it: the message names the missing right"),
+    (int(Exit.DENIED), "the API server denies it: the message names the missing permission"),
     (int(Exit.CONFIG), "no cluster is known here: the message says where it was looked for"),
 )
 _NO_JOB = (int(Exit.NO_INPUT), "there is no such job")
@@ -58,7 +58,7 @@ COMMANDS: tuple[Command, ...] = (
             _USAGE,
             (int(Exit.NO_INPUT), "a shard or the configuration folder is missing or empty"),
             (int(Exit.PEER_FAILED), "another pod failed first: the message names it"),
-            (int(Exit.TIMED_OUT), "the other pods did not come in time: the message says why"),
+            (int(Exit.TIMED_OUT), "the other pods did not join in time: the message says why"),
             (int(Exit.PEER_LOST), "another pod was lost: it was killed, or its node is gone"),
             _ENVIRONMENT,
             (int(Exit.STOPPED), "this pod was told to stop, and stopped"),
@@ -85,7 +85,7 @@ COMMANDS: tuple[Command, ...] = (
         (
             (0, "the plan is printed"),
             _USAGE,
-            (int(Exit.TIMED_OUT), "with --discover: the other pods did not come in time"),
+            (int(Exit.TIMED_OUT), "with --discover: the other pods did not join in time"),
             _ENVIRONMENT,
         ),
         (

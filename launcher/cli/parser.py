@@ -45,7 +45,7 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
         raise
     parser.refuse_unknown_flags(unknown)
     if unknown:
-        raise Failure(Exit.USAGE, f"{command.name}: {unknown[0]}: one word too many; see {parser.prog} --help")
+        raise Failure(Exit.USAGE, f"{command.name}: {unknown[0]}: unexpected argument; see {parser.prog} --help")
     return given
 
 

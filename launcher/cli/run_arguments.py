@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str], *, switches: Collection[str] = (), valued: C
             target[name] = value if equals else _next(flag, rest)
     if command and flags:
         raise Failure(
-            Exit.USAGE, f"{' '.join(flags)}: flags for `paddle train` do not go with a command of your own after --"
+            Exit.USAGE, f"{' '.join(flags)}: flags for `paddle train` cannot be used together with a command after --"
         )
     return Request(own, tuple(flags), tuple(command or ()), options)
 

@@ -26,7 +26,7 @@ def describe(job_folder: str, *, as_json: bool) -> str:
     if as_json:
         return json.dumps({"job": job, "members": members}, indent=1)
     if not members:
-        return f"{output}: no member has joined yet: `kubectl get pods` and their logs tell what they wait for"
+        return f"{output}: no member has joined yet: `kubectl get pods` and the pods' logs show what they wait for"
     tables = [format_table([_COLUMNS, *(_row(member) for member in members)])]
     generations = [one for one in job.get("generations") or [] if isinstance(one, dict)]
     if len(generations) > 1:
@@ -52,7 +52,7 @@ def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         if pods and place not in pods and str(found[place].get("since")) < str(job.get("started")):
             continue  # this member is of an earlier run, which had more members
         role, pod = pods.get(place, (None, None))
-        unwritten = {"role": role, "rank": place[1], "pod": pod, "phase": "no word"}
+        unwritten = {"role": role, "rank": place[1], "pod": pod, "phase": "no status"}
         members.append(found.get(place) or unwritten)
     return members
 

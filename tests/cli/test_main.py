@@ -77,7 +77,7 @@ def test_an_environment_that_is_wrong_in_six_ways_gives_six_lines_and_78(tmp_pat
         ("local --nodes", "--nodes: expected a value"),
         ("status --jsn x", "status: --jsn: no such flag: is --json meant? See paddle-launcher status --help"),
         ("status --js", "status: --js: no such flag: is --json meant? See paddle-launcher status --help"),
-        ("status a b", "status: b: one word too many; see paddle-launcher status --help"),
+        ("status a b", "status: b: unexpected argument; see paddle-launcher status --help"),
         ("status -n", "status: -n/--namespace: expected a value; see paddle-launcher status --help"),
         ("submit --watsh", "submit: --watsh: no such flag: is --watch meant? See paddle-launcher submit --help"),
         ("submit -n x", "submit: expected FILE; see paddle-launcher submit --help"),
@@ -188,7 +188,7 @@ def test_status_shows_the_members_of_this_run_only_and_those_without_a_word(tmp_
         if since:
             _write(tmp_path / "output" / f"node_{rank}" / "status.json", {"rank": rank, "phase": "x", "since": since})
     members = json.loads(launcher("status", "--json", str(tmp_path)).stdout)["members"]
-    assert [(member["rank"], member["phase"]) for member in members] == [(0, "x"), (1, "no word")]
+    assert [(member["rank"], member["phase"]) for member in members] == [(0, "x"), (1, "no status")]
 
 
 @pytest.mark.parametrize(
