@@ -146,8 +146,8 @@ class Copier:
         """Make a destination equal to its source, and update the record."""
         wanted, ours = copy.tree.names(), record.names(copy.destination)
         if copy.has_nothing_to_copy() and wanted == ours and record.is_complete(copy.destination):
-            total = format_size(copy.tree.size())
-            log.info(f"{copy.what}: {format_files(len(copy.tree.files))}, {total}, all there already")
+            total = f"{format_files(len(copy.tree.files))}, {format_size(copy.tree.size())}"
+            log.info(f"{copy.what}: {total}: all are already in the destination, nothing to copy")
             return
         record.write(copy.destination, copy.source, ours | wanted, complete=False)
         tree.remove_names(self._pool, copy.path, ours - wanted)

@@ -51,9 +51,9 @@ class Lock:
 
     def _take_over(self, holder: bytes, touched: int) -> None:
         """Wait until the lock is stale, then take it. Raises Failure if its holder is alive."""
-        log.info(
-            f"{printable(self._path)} is held by {_name(holder)}: waiting {STALE_AFTER:.0f} s to see if that still runs"
-        )
+        name = _name(holder)
+        waiting = f"waiting {STALE_AFTER:.0f} s to check whether {name} still runs"
+        log.info(f"{printable(self._path)} is locked by {name}: {waiting}")
         deadline = time.monotonic() + STALE_AFTER
         while time.monotonic() < deadline:
             time.sleep(_POLL)

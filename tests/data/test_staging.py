@@ -268,7 +268,7 @@ def test_a_second_start_uses_what_is_there_and_copies_only_what_changed(job: Pat
     stage(job, configuration(job), shard(job, 0))
     first = (work(job) / "data" / "train.txt").stat().st_ino
     messages = stage(job, configuration(job), shard(job, 0))
-    assert all("all there already" in line for line in messages)
+    assert all("all are already in the destination, nothing to copy" in line for line in messages)
     assert (work(job) / "data" / "train.txt").stat().st_ino == first
     (job / "0" / "data" / "test.txt").write_text("new")
     (work(job) / "trainer_config.py").write_text("changed by hand, in the container")
