@@ -273,7 +273,8 @@ class Supervisor:
             await wait_within(kill_all(), _SWEEP)
         except asyncio.TimeoutError:
             log.info(
-                f"processes {sorted(strays)} do not end even by SIGKILL: the kernel holds them, they are left behind"
+                f"processes {sorted(strays)} did not end after SIGKILL: they are blocked in the kernel; the launcher "
+                "continues without them"
             )
         if killed:
             log.info(f"killed {len(killed)} processes that the children had left behind")
