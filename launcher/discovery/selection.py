@@ -145,7 +145,7 @@ def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None
         variable = "LAUNCHER_PSERVERS" if settings.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
         raise Failure(
             Exit.CONFIG,
-            f"pod {me.name} has number {number}, but the job has {count} {members}: "
+            f"pod {me.name} has number {number} (counted from 0), but the job has only {count} {members}: "
             f"make {variable} equal to the number of pods",
         )
     if settings.rank is not None and settings.rank != me.number:

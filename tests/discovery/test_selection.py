@@ -144,7 +144,7 @@ def test_present_members_have_live_pods_with_addresses() -> None:
 @pytest.mark.parametrize(
     ("me", "others", "more", "said"),
     [
-        (pod("x-a", "10.0.0.1", index=3), (), {}, "has number 3, but the job has 3 members"),
+        (pod("x-a", "10.0.0.1", index=3), (), {}, r"has number 3 \(counted from 0\), but the job has only 3 members"),
         (
             pod("x-a", "10.0.0.1", index=1),
             (),
@@ -260,5 +260,7 @@ def test_a_pod_of_the_other_role_that_failed_for_good_is_reported(code: int, fin
 
 
 def test_a_number_that_its_role_does_not_have_is_an_error() -> None:
-    with pytest.raises(Failure, match="has number 2, but the job has 2 pservers: make LAUNCHER_PSERVERS"):
+    with pytest.raises(
+        Failure, match=r"has number 2 \(counted from 0\), but the job has only 2 pservers: make LAUNCHER_PSERVERS"
+    ):
         choose_peers(view("s-2", pod("s-2", "10.0.0.1", index=2, role="pserver")), of_role("pserver"))
