@@ -27,5 +27,5 @@ def _denied(said: str, namespace: str) -> str:
     if "persistentvolumes" in said:
         advice = "Only an admin may create volumes: ask for a claim, and name it in ClaimVolume"
     else:
-        advice = f"Who submits and manages jobs needs the rights of k8s/submitter, in namespace {namespace}"
+        advice = f"To submit and manage jobs, you need the RBAC permissions of k8s/submitter, in namespace {namespace}"
     return f"the API server does not allow it (HTTP 403: {said}). {advice}"
