@@ -120,7 +120,7 @@ class Hub:
             other = version if isinstance(version, int) else "unknown"
             raise Refusal(
                 "another version",
-                f"the hub speaks version {protocol.VERSION} of the gang's protocol, this member version {other}: "
+                f"the hub uses version {protocol.VERSION} of the gang protocol, this member uses version {other}: "
                 "run the same image in all pods",
             )
         hello = handshake.read_hello(message)
@@ -379,7 +379,8 @@ class Hub:
         marking.add_done_callback(self._after_marking)
         await asyncio.wait([marking], timeout=self._settings.complete_within)
         if not marking.done():
-            log.info(f"the mark of completion is not written after {self._settings.complete_within:g} s: going on")
+            within = f"{self._settings.complete_within:g} s"
+            log.info(f"the mark of completion is not written after {within}: the job finishes without it")
         self._finish()
 
     def _after_marking(self, marking: asyncio.Future[None]) -> None:
@@ -486,7 +487,8 @@ class Hub:
         if self._cause or self._finished or self._completing:
             return
         seat.lost = True
-        what = f"{self._settings.shape.name(seat.rank)} (pod {seat.member.pod}) did not hear the hub in time and left"
+        name = f"{self._settings.shape.name(seat.rank)} (pod {seat.member.pod})"
+        what = f"{name} received no decision from the hub in time, and left"
         self._report(time.monotonic(), Cause(CauseKind.LOST, seat.rank, seat.member.pod, what, Exit.PEER_LOST))
 
     def _finish_when_all_have_ended(self) -> None:

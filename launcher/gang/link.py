@@ -111,7 +111,7 @@ class Link:
             connection = await self._connect(inbox, connect_within)
             hub_nonce = handshake.read_challenge(await _next(inbox, answer_within))
             if self._connection and not self._is_cut_off(self._connection):
-                raise _Refused("it was heard again on the connection before", retry=True)
+                raise _Refused("the hub was heard again on the earlier connection", retry=True)
             member_nonce = handshake.new_nonce()
             connection.line_limit = protocol.KNOWN_PEER_LIMIT
             hello = handshake.hello(self._credentials, self._settings.shape, self._gang, hub_nonce, member_nonce)
@@ -296,7 +296,7 @@ class Link:
                 await self._handshake(min(left, within / 2), min(left, within / 2))
             except _Refused as refused:
                 if not refused.retry:
-                    reason = f"its connection ended, and then: {refused.reason}"
+                    reason = f"its connection ended, and the reconnect failed: {refused.reason}"
                     break
             except (OSError, asyncio.TimeoutError, Malformed):
                 pass
@@ -348,7 +348,7 @@ def pause() -> float:
 async def _next(inbox: _Inbox, within: float | None) -> Message:
     message = await (inbox.get() if within is None else wait_within(inbox.get(), within))
     if message is None:
-        raise ConnectionError("it ended the connection")
+        raise ConnectionError("the other side ended the connection")
     return message
 
 

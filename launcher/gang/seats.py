@@ -135,7 +135,7 @@ class RollCall:
         if (member.rank is not None) != self._numbered:
             these, those = ("a number", "none") if self._numbered else ("no number", "one")
             raise Refusal(
-                "numbers", f"the hub's pod has {these}, pod {member.pod} has {those}: run all from one object"
+                "numbers", f"the hub's pod has {these}, pod {member.pod} has {those}: let one object create all pods"
             )
         if member.rank is not None:
             if member.rank >= self._settings.size:
@@ -145,7 +145,8 @@ class RollCall:
                     "is CONF_PADDLE_GRADIENT_NUM less than the number of pods?",
                 )
             if member.role != shape.role(member.rank):
-                raise Refusal("another role", f"pod {member.pod} is no {shape.role(member.rank)}: see LAUNCHER_ROLE")
+                must_be = f"rank {member.rank} must be a {shape.role(member.rank)}"
+                raise Refusal("another role", f"{must_be}, pod {member.pod} is not: see LAUNCHER_ROLE")
         elif self._is_role_full(member):
             raise Refusal(
                 "a role that is full", f"there are {shape.count(member.role)} members of the role {member.role} already"

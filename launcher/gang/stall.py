@@ -103,7 +103,7 @@ class StallDetector:
 
     def _describe_last_line(self) -> str:
         if self._last is None:
-            return "none has since training began"
+            return "no trainer has printed a line since training began"
         rank, line = self._last
         return f"the last line was of {self._settings.shape.name(rank)}: {line!r}"
 
@@ -121,7 +121,8 @@ class StallDetector:
         count, written = self._evidence.get(rank, (None, False))
         if count is None:
             return "has not reported its processes"
-        return f"has {count} process{'' if count == 1 else 'es'}{'' if written else ' and could not write them down'}"
+        problem = "" if written else " and could not write the evidence to a file"
+        return f"has {count} process{'' if count == 1 else 'es'}{problem}"
 
 
 def _few(ranks: list[int], names: Callable[[list[int]], str]) -> str:

@@ -17,7 +17,8 @@ def describe(config: JobConfig) -> str | None:
     if limit is None:
         if config.stay or config.members == 1 or config.discovery.method == "static":
             return None
-        return f"a failed attempt {counts_pod} of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT"
+        advice = "set LAUNCHER_BACKOFF_LIMIT to the Job's backoffLimit"
+        return f"a failed attempt {counts_pod} of the Job's backoffLimit: {advice}"
     taken = limit // pods
     times = "no failed attempt" if not taken else f"up to {taken} failed attempt{'s' if taken > 1 else ''}"
     return f"the Job can take {times}: its backoffLimit is {limit}, and each {counts_pod}"
@@ -44,4 +45,4 @@ def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
     ):
         return None
     other = config.shape.role(cause.rank)
-    return None if other == config.role else f"the Job of the {other}s takes no failed pod (backoffLimit 0)"
+    return None if other == config.role else f"the Job of the {other}s replaces no failed pod (backoffLimit 0)"

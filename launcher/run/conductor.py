@@ -285,7 +285,10 @@ class Conductor:
 
     def _held_by_the_kernel(self, left: Sequence[Process]) -> Cause:
         roles_left = ", ".join(process.role for process in left)
-        what = f"processes do not end even by SIGKILL ({roles_left}): nothing can be started again here"
+        what = (
+            f"processes did not end after SIGKILL ({roles_left}): they are blocked in the kernel; nothing can be "
+            "started again here"
+        )
         return self._node.cause(CauseKind.LAUNCHER, what, Exit.IO_FAILED)
 
     # ---- joining again -----------------------------------------------------------------------------------------------
@@ -304,7 +307,7 @@ class Conductor:
         self._last_cause = cause
         log.info(
             f"{describe_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
-            f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for a pod that takes its place"
+            f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for a replacement pod"
         )
         if self._node.generations is not None:
             self._node.generations.explain(cause)

@@ -93,13 +93,20 @@ def _process(process: Process) -> dict[str, Any]:
     }
 
 
+def _place(content: Mapping[str, Any]) -> str:
+    rank, role, nodes = content["rank"], content["role"], content["nodes"]
+    if rank is None:
+        unknown = "not known before the peers are found"
+        return f"{unknown} ({nodes} members)" if role == BOTH else f"{role}, {unknown}, one of {nodes} members"
+    return f"{rank} of {nodes}" if role == BOTH else f"{role} {rank}, one of {nodes} members"
+
+
 def _text(content: Mapping[str, Any]) -> str:
-    rank = "not known before peers are found, one" if content["rank"] is None else content["rank"]
     alike = content["role"] == BOTH
-    own = f"{rank} of {content['nodes']}" if alike else f"{content['role']} {rank}, one of {content['nodes']} members"
+    peers = f"peers by {content['discovery']}" if content["discovery"] else "no peers: the job has one member"
     lines = [
         f"job        {content['job'] or '-'}, identity {content['identity'] or 'not known yet'}",
-        f"rank       {own}, peers by {content['discovery'] or 'nobody: a job of one'}",
+        f"rank       {_place(content)}, {peers}",
         f"directory  {content['work_directory']}",
         f"logs       {content['logs']}",
     ]

@@ -44,7 +44,7 @@ def _refusal(path: str, deadline: float) -> str:
             asking.connect(path)
             return "" if asking.recv(len(_ANSWER)) == _ANSWER else "it closed the connection"
         except OSError as error:
-            return error.strerror or f"not within {_PATIENCE:g} s"
+            return error.strerror or f"no answer within {_PATIENCE:g} s"
 
 
 def _bind(path: str) -> socket.socket:

@@ -132,7 +132,8 @@ class Joining:
             self._events(JobComplete())
             return
         if others := await from_volume(self._config, record.completed_before):
-            log.info(f"an earlier job of this name was complete ({others[-1]}): this is another one and trains again")
+            new = "this is a new job, which does not continue the earlier one"
+            log.info(f"an earlier job of this name was complete ({others[-1]}): {new}")
         await self._refuse_without_progress(earlier)
         self.stage(self._config.discovery.rank)
         joining = self._find_and_join(record)
@@ -247,7 +248,7 @@ class Joining:
         missing = self._gang.missing()
         if missing is None:
             return f"the hub has not been reached; {self._finder.describe_missing(())}"
-        absent = f" (not yet: {self._config.shape.names(missing.ranks)})" if missing.ranks else ""
+        absent = f" (missing: {self._config.shape.names(missing.ranks)})" if missing.ranks else ""
         known = self._finder.describe_missing(self._gang.joined_pods())
         return f"{missing.joined} of {missing.size} have joined{absent}; {known}"
 

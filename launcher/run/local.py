@@ -182,7 +182,7 @@ class _Ends:
             self._launchers[rank].terminate()
         handler = StderrHandler(name="local")
         with shown_by(handler):
-            log.info(f"ended: {failed}: telling the others that still run to stop: {', '.join(map(str, others))}")
+            log.info(f"ended: {failed}: stopping the nodes that still run: {', '.join(map(str, others))}")
             handler.close(_LAST_LINES)
 
 

@@ -116,7 +116,7 @@ class RestartPolicy:
         if not cause.kind.is_child and cause.kind is not CauseKind.STALLED:  # no bug of the training program
             return None
         if self._last_failure == (cause.kind, cause.code):
-            return _give_up(cause, "twice the same, before any progress")
+            return _give_up(cause, "the same failure came twice without progress")
         self._last_failure = cause.kind, cause.code
         return None
 

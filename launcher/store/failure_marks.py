@@ -138,7 +138,7 @@ def mark_before_launch(member: RoleMember, why: str) -> None:
                 marks.begin()
                 marks.mark(why)
         except (Failure, OSError) as error:
-            sys.stderr.write(f"paddle-launcher: the other role is not told: {error}\n")
+            sys.stderr.write(f"paddle-launcher: cannot tell the other role about this failure: {error}\n")
 
     marking = threading.Thread(target=mark, daemon=True, name="mark")
     marking.start()

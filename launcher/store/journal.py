@@ -175,7 +175,9 @@ class LatestFile:
 
     def _replace(self, data: bytes) -> None:
         if self._written and self._content() not in (None, *self._written):
-            raise Failure(Exit.CANNOT_WRITE, f"{self._path} is left to a later run of this job, which has written it")
+            raise Failure(
+                Exit.CANNOT_WRITE, f"{self._path} is not written any more: a later run of this job has written it"
+            )
         files.make_folder(os.path.dirname(self._path))
         self._written.add(data)
         files.write_atomically(self._path, data)

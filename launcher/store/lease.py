@@ -278,7 +278,7 @@ class LeaseHolder:
             if time.monotonic() - answered_at >= self._silence:
                 what = (
                     f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang may "
-                    "take over the folder, so this one ends: is the volume's server up?"
+                    "take over the folder, so this gang ends: is the volume's server up?"
                 )
                 self._lost(self._cause(CauseKind.VOLUME, what))
                 return
@@ -291,7 +291,10 @@ class LeaseHolder:
         if lease is None or lease.holder.gang == self.me.gang:
             return "a member has lost this hub and released its lease: this gang ends, since another one may begin"
         holder = lease.holder
-        return f"the gang of pod {holder.pod}, job {holder.job}, trains now, since this one was silent: this one ends"
+        return (
+            f"the gang of pod {holder.pod}, job {holder.job}, has taken the folder, since this gang was silent too "
+            "long: this gang ends"
+        )
 
     def _cause(self, kind: CauseKind, what: str) -> Cause:
         return Cause(kind, 0, self.me.pod, what, Exit.IO_FAILED)
@@ -300,11 +303,12 @@ class LeaseHolder:
         """Return what this gang waits for, and what the user can do about it."""
         holder = lease.holder
         if lease.is_released:
-            return f"up to {lease.ends_within:g} s for the last processes of the gang of pod {holder.pod}, which ends"
+            within = f"which takes up to {lease.ends_within:g} s"
+            return f"for the last processes of pod {holder.pod}'s gang to end, {within}"
         if holder.job == self.me.job:
-            advice = "Was this job submitted twice, or is that pod beyond a cut of the network?"
+            advice = "Was this job submitted twice, or is that pod cut off from the network?"
         else:
-            advice = "If that is another job of this JOB_NAME, delete it, or give this one a name of its own."
+            advice = "If that is another job of this JOB_NAME, delete it, or give this job another name."
         return (
             f"for the end of another gang that trains into this folder: its hub is pod {holder.pod} of job "
             f"{holder.job}, last heard from {max(lease.age, 0):.0f} s ago. {advice} It counts as gone after "

@@ -37,7 +37,7 @@ def test_a_failed_attempt_counts_all_pods_without_a_policy(limit: str, policy: s
 def test_an_unknown_limit_is_asked_for() -> None:
     text = said()
     assert text is not None
-    assert "counts 3 pods of the Job's backoffLimit: tell it by LAUNCHER_BACKOFF_LIMIT" in text
+    assert "counts 3 pods of the Job's backoffLimit: set LAUNCHER_BACKOFF_LIMIT to the Job's" in text
 
 
 def test_where_no_job_counts_there_is_no_description() -> None:

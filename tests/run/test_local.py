@@ -109,7 +109,7 @@ def test_nodes_do_not_wait_for_one_that_has_ended_before_there_was_a_gang(
     _, errors = job.communicate(timeout=60)
     assert job.returncode == code, errors
     (said,) = (line for line in errors.splitlines() if "[local]" in line)
-    assert f"node 1 with exit code {code}: telling the others that still run to stop: 0, 2" in said
+    assert f"node 1 with exit code {code}: stopping the nodes that still run: 0, 2" in said
     assert errors.count("exit code 143: ") == 2
 
 

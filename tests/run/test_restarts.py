@@ -252,7 +252,7 @@ def test_twice_the_same_before_any_progress_is_given_up(job: Job) -> None:
     assert cause is not None
     assert cause.final
     assert (cause.kind, cause.rank, cause.code) == (FAILED.kind, FAILED.rank, FAILED.code)
-    assert cause.what == f"{FAILED.what}; given up: twice the same, before any progress"
+    assert cause.what == f"{FAILED.what}; given up: the same failure came twice without progress"
 
 
 @pytest.mark.parametrize("other", [cause_of(CauseKind.TRAINER, 4), cause_of(CauseKind.PSERVER, 3)])

@@ -230,7 +230,7 @@ def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
     cause = world.refused(FAILED)
     assert cause.final
     assert (cause.kind, cause.rank, cause.code) == (FAILED.kind, FAILED.rank, FAILED.code)
-    assert cause.what == f"{FAILED.what}; given up: twice the same, before any progress"
+    assert cause.what == f"{FAILED.what}; given up: the same failure came twice without progress"
     assert world.record.claim(2, "another pod")
 
 

@@ -144,7 +144,7 @@ time.sleep(3600)
     flags = program(job, chatters)
     job.start(flags=flags, LAUNCHER_MODE="ps")
     assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
-    assert "none has since training began" in job.termination(0)
+    assert "no trainer has printed a line since training began" in job.termination(0)
     assert "still serving" in found(job, 0)
 
 
@@ -173,7 +173,7 @@ if os.environ["LAUNCHER_GENERATION"] == "0":
 def test_a_job_that_stalls_twice_before_any_progress_is_given_up(watched: Job) -> None:
     job = watched.start(flags=program(watched, "import time; time.sleep(3600)"), LAUNCHER_MAX_RESTARTS="3")
     assert job.codes(60) == [71, 71, 71], job.stderr()
-    assert "given up: twice the same, before any progress" in job.termination(1)
+    assert "given up: the same failure came twice without progress" in job.termination(1)
 
 
 def test_without_a_volume_the_evidence_is_on_standard_error(watched: Job) -> None:
@@ -242,7 +242,7 @@ def test_a_volume_that_does_not_answer_holds_up_no_verdict(watched: Job) -> None
         assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
     for rank in range(3):
         assert "stalled-0.txt is not written after 3 s" in job.stderr(rank)
-    assert "each member has 1 process and could not write them down" in job.termination(0)
+    assert "each member has 1 process and could not write the evidence to a file" in job.termination(0)
 
 
 # ---- the gang --------------------------------------------------------------------------------------------------------
@@ -283,7 +283,10 @@ async def test_the_verdict_waits_until_all_have_collected_and_counts_the_process
         for node in nodes:
             cause = await node.told_to_stop()
             assert (cause.kind, cause.rank, cause.code) == ("stalled", None, Exit.STALLED)
-            assert "rank 0, 2 has 1 process, rank 1 has 3 processes and could not write them down" in cause.what
+            assert (
+                "rank 0, 2 has 1 process, rank 1 has 3 processes and could not write the evidence to a file"
+                in cause.what
+            )
             await node.hears(Finish())
 
 

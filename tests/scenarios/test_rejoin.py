@@ -1,4 +1,4 @@
-"""A launcher that is lost or told to stop, as with its pod: the others wait for a pod that takes its place."""
+"""A launcher that is lost or told to stop, as with its pod: the others wait for a replacement pod."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_member_that_does_not_return_is_waited_for_until_the_deadline(waiting:
     job = waiting.start_in_a_pass()
     job.launchers[2].kill()
     assert job.codes() == [75, 75, 137], job.stderr()
-    waited = "waited 3 s (LAUNCHER_REJOIN_TIMEOUT) for the gang: 2 of 3 have joined (not yet: rank 2)"
+    waited = "waited 3 s (LAUNCHER_REJOIN_TIMEOUT) for the gang: 2 of 3 have joined (missing: rank 2)"
     assert waited in job.termination(0)
     assert job.nothing_left()
 

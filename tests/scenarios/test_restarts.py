@@ -88,7 +88,7 @@ def test_nothing_is_copied_again(restarting: Job) -> None:
 def test_twice_the_same_failure_before_any_pass_is_a_bug_and_ends_the_job_for_good(restarting: Job) -> None:
     job = restarting.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT="1:3")
     assert job.codes() == [71, 71, 71], job.stderr()
-    assert "exit code 3; given up: twice the same, before any progress" in job.termination(0)
+    assert "exit code 3; given up: the same failure came twice without progress" in job.termination(0)
     assert [one["first_cause"]["code"] for one in history(job)] == [3, 3]
     assert job.nothing_left()
 

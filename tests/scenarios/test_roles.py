@@ -94,7 +94,7 @@ def test_a_lost_launcher_of_a_server_is_named_and_the_hub_ends_in_its_place(job:
 
 def test_missing_members_are_named_by_role(job: RolesJob) -> None:
     job.start(0, 1, PSERVER, flags=command(job, SERVE))
-    said = "3 of 5 have joined (not yet: trainer 2, pserver 1)"
+    said = "3 of 5 have joined (missing: trainer 2, pserver 1)"
     until(lambda: said in job.stderr(0), what="the hub says who is missing")
     for launcher in job.launchers.values():
         launcher.terminate()

@@ -62,7 +62,7 @@ def test_a_job_that_was_submitted_twice_trains_once(first: Job, second: Job) -> 
     assert first.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert re.findall(r"Pass=(\d+)", log(first, 0)) == [str(number) for number in range(PASSES)]
     assert len(history(first)) == 1
-    assert "is left to a later run" not in first.stderr()
+    assert "is not written any more" not in first.stderr()
 
 
 def test_one_of_two_that_start_together_waits(first: Job, second: Job) -> None:
@@ -80,7 +80,7 @@ def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
     first.start(flags=SIX)
     until_waiting(first, second)
-    assert "a name of its own" in second.stderr(0)
+    assert "give this job another name" in second.stderr(0)
     assert not list(first.output.glob("earlier-*")), "what the first one saves is still where it expects it"
     for launcher in first.launchers.values():
         launcher.terminate()
@@ -127,7 +127,7 @@ def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: J
         process.send_signal(signal.SIGCONT)
     codes = first.codes(30)
     assert sorted(codes) == [69, 69, 74], first.stderr()
-    assert "trains now" in first.stderr(0)
+    assert "has taken the folder" in first.stderr(0)
     second.release()
     assert second.codes(60) == [0, 0, 0], second.stderr()
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]

@@ -149,7 +149,7 @@ def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
 
 def of_one_gang(tale: Tale) -> Iterator[tuple[Pod, list[Pod], list[tuple[Entry, dict[str, Any]]]]]:
     """Yield for each job that has only one gang: its hub, the other pods, and all messages of the hub, in order."""
-    gathers = any("for a pod that takes its place" in entry.text for entry in tale.scene.entries)
+    gathers = any("for a replacement pod" in entry.text for entry in tale.scene.entries)
     if gathers or not tale.undisturbed() or any(pod.starts for pod in tale.pods):
         return
     for job in tale.scene.jobs:
@@ -357,7 +357,7 @@ def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
     """The pod that ends the lease writes no file after that, except in `.launcher`: another gang may read the files."""
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod and entry.kind in ("file", "said")]
-        if pod.result is None or any("for a pod that takes its place" in entry.text for entry in own):
+        if pod.result is None or any("for a replacement pod" in entry.text for entry in own):
             continue
         files = [entry.text for entry in own if entry.kind == "file"]
         ended = [number for number, path in enumerate(files) if path.endswith(".over")]

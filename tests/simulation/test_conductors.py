@@ -42,7 +42,7 @@ def look_at(tale: Tale) -> None:
         **{code.name: int(code) in codes for code in (Exit.PEER_LOST, Exit.GIVEN_UP, Exit.TIMED_OUT)},
         **{kind: kind in kinds for kind in ("trainer", "pserver", "staging", "lost", "stopped", "peers", "volume")},
         "a restart": any("end and start again" in text for text in texts),
-        "gathered again": any("for a pod that takes its place" in text for text in texts),
+        "gathered again": any("for a replacement pod" in text for text in texts),
         "complete after a pod was replaced": Exit.COMPLETE in codes and any(pod.starts for pod in tale.pods),
         "a failure before the join": any("for the gang, to report it" in text for text in texts),
         "killed by a second signal": "kill" in texts,

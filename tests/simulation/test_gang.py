@@ -64,7 +64,9 @@ def count(story: Story) -> None:
             isinstance(start, Start) and start.generation > number for number, start in enumerate(starts)
         ),
         "a third pause": len([start for start in starts if isinstance(start, Start)]) > 3,
-        "twice the same": any(isinstance(start, Cause) and "twice the same" in start.what for start in starts),
+        "twice the same": any(
+            isinstance(start, Cause) and "came twice without progress" in start.what for start in starts
+        ),
         "no attempts left": any("attempts in a row" in entry.what.told.what for entry in judged),
         "no restarts left": 0 < story.schedule.restarts < sum(entry.what.cause.kind.is_child for entry in judged),
         "stopped without a verdict": any(

@@ -29,7 +29,7 @@ def test_a_run_that_ends_late_leaves_the_file_to_the_one_that_began_after_it(
     for file, number in ((old, 1), (old, 2), (new, 3), (old, 4), (old, 5)):
         put(file, number)
     assert version(path) == 3
-    assert caplog.messages == [f"{path} is left to a later run of this job, which has written it"]
+    assert caplog.messages == [f"{path} is not written any more: a later run of this job has written it"]
     put(new, 6)
     assert version(path) == 6
 

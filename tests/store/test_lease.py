@@ -288,7 +288,7 @@ async def test_a_lease_that_was_removed_is_taken_again(leases: LeaseFiles, tmp_p
 @in_loop
 async def test_a_gang_that_waits_too_long_names_the_other_one_and_what_to_do(leases: LeaseFiles) -> None:
     await Hub(leases, ONE).acquire()
-    for job, advice in (("job", "submitted twice"), ("job-2", "a name of its own")):
+    for job, advice in (("job", "submitted twice"), ("job-2", "give this job another name")):
         with pytest.raises(Failure, match=advice) as failure:
             await Hub(leases, replace(OTHER, job=job), patience=0.3).acquire()
         assert failure.value.code == Exit.TIMED_OUT
