@@ -187,7 +187,7 @@ def test_leftovers_of_a_killed_run_are_removed(data: Path, out: Path, monkeypatc
     (out / "0" / ".paddle-part-old-data").mkdir()
     (out / command._LOCK).write_text("process 1 on a pod that is gone, 0123")
     messages = split(data, out, 2)
-    assert "held by process 1 on a pod that is gone" in messages[0]
+    assert "is locked by process 1 on a pod that is gone" in messages[0]
     assert sorted(os.listdir(out / "0")) == ["data"]
     assert sorted(os.listdir(out)) == ["0", "1", "output"]
     assert not (out / "0" / "data" / "stray").exists()
