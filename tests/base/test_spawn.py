@@ -125,7 +125,7 @@ def test_children_inherit_no_descriptors() -> None:
 _STALLED_START = """
 import asyncio, os, signal, sys
 from launcher.base.aio import run_in_thread
-from launcher.base.spawn import reap_orphans, spawn
+from launcher.base.spawn import reap_orphans, spawn, wait_for_exit
 
 async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
@@ -134,9 +134,8 @@ async def main():
     starting = run_in_thread(lambda: spawn([sys.argv[1] + "/program"], env={}, forked=tell))
     pid = await forked
     other = await run_in_thread(lambda: spawn(["/bin/true"], env={}))
-    while other.returncode is None:  # the reaper is at work though the first still starts
-        await asyncio.sleep(0.01)
-    print(starting.done(), flush=True)
+    code = await wait_for_exit(other)  # the reaper is at work though the first still starts
+    print(starting.done(), code, flush=True)
     os.kill(pid, signal.SIGKILL)
     await starting
 
@@ -147,7 +146,7 @@ asyncio.run(main())
 @needs_root
 def test_a_program_on_a_stalled_volume_blocks_neither_the_loop_nor_other_starts(tmp_path: Path) -> None:
     with silent_volume(tmp_path / "volume") as volume:
-        assert _drive(_STALLED_START, str(volume)) == "False\n"
+        assert _drive(_STALLED_START, str(volume)) == "False 0\n"
 
 
 def test_a_failed_start_leaves_nothing() -> None:
