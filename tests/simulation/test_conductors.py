@@ -5,22 +5,21 @@ GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects ot
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, seed, settings
+from hypothesis import example, given, seed
 
 from launcher.errors import Exit
 from tests.simulation import machines
 from tests.simulation.conductor_rules import RULES
 from tests.simulation.conductors import WHOLES, Play, Stalls, Tale, ToldTwice, Whole
 from tests.simulation.schedule import Broken, Death, Pace, Told
+from tests.simulation.search import SEED, schedules, searching
 
-SEED = int(os.environ.get("GANG_SEED", "0"))
 ALWAYS = 300
-SCHEDULES = int(os.environ.get("GANG_SCHEDULES", ALWAYS))
+SCHEDULES = schedules(ALWAYS)
 
 seen: Counter[str] = Counter()
 
@@ -81,14 +80,7 @@ TWICE = Whole(paces=(Pace(trains=6.0),), faults=(Death(3.0, 1, "trainer", 1, 0.0
 
 
 @seed(SEED)
-@settings(
-    max_examples=SCHEDULES,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+@searching(SCHEDULES)
 @example(FAILS_BEFORE_THE_JOIN)
 @example(SLOW_AT_FAULT)
 @example(TOLD_TWICE)

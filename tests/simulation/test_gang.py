@@ -6,12 +6,11 @@ GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects ot
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, seed, settings
+from hypothesis import example, given, seed
 
 from launcher.base.log import shown_by
 from launcher.gang import (
@@ -24,11 +23,11 @@ from launcher.model import Cause, Start
 from tests.simulation import world
 from tests.simulation.rules import RULES
 from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence
+from tests.simulation.search import SEED, schedules, searching
 from tests.simulation.story import Failed, Job, Judged, LastWord, Prepared, Story, Welcomed
 
-SEED = int(os.environ.get("GANG_SEED", "0"))
 ALWAYS = 2000
-SCHEDULES = int(os.environ.get("GANG_SCHEDULES", ALWAYS))
+SCHEDULES = schedules(ALWAYS)
 
 
 seen: Counter[str] = Counter()
@@ -119,14 +118,7 @@ PROGRESS_ONCE = Schedule(
 
 
 @seed(SEED)
-@settings(
-    max_examples=SCHEDULES,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+@searching(SCHEDULES)
 @example(HEARD_TOO_LATE)
 @example(MARK_FAILS_LATE)
 @example(HELD_FOR_TOO_LONG)
