@@ -23,7 +23,7 @@ class GangSettings:
     reach_within: float = 5.0  # a join fails if the hub does not answer within this time
     reconnect_within: float = 1.0  # after the end of a connection, before the peer counts as lost
     reports_within: float = 0.3  # from the first report of a failure to the choice of the first cause
-    verdict_within: float = 1.5  # then a member stops without a verdict; above reports_within + reconnect_within
+    verdict_within: float = 2.0  # then a member stops without a verdict; above reports_within + reconnect_within + 0.5
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no limit if a signal stopped the culprit
     grace: float = 0.0  # for processes to end after a signal told the launcher to stop
     silence_skew: float = 15.0  # how much later one side of a network cut may notice the silence than the other

@@ -239,6 +239,7 @@ class Gang:
         """Send all reports again after a welcome. The hub ignores a report that it has received before."""
         for _, make in list(self._reported):
             self._send(make())
+        self._stop_waiting_for_verdict()  # the hub collects reports once more, now that it has these
         self._await_verdict()
 
     def _send(self, message: Message) -> None:
@@ -252,6 +253,11 @@ class Gang:
             loop = asyncio.get_running_loop()
             marking = self._settings.complete_within if self._trained else 0  # the hub may be writing the mark
             self._verdict_timer = loop.call_later(self._settings.verdict_within + marking, self._stop_without_verdict)
+
+    def _stop_waiting_for_verdict(self) -> None:
+        if self._verdict_timer:
+            self._verdict_timer.cancel()
+            self._verdict_timer = None
 
     # ---- messages of the hub -------------------------------------------------------------------------------------
 
@@ -279,9 +285,7 @@ class Gang:
         self._attempt = restart.attempt
         self._delivered -= {Begin, Lead, Train, CollectEvidence, Restart}
         self._trained = False
-        if self._verdict_timer:
-            self._verdict_timer.cancel()
-            self._verdict_timer = None
+        self._stop_waiting_for_verdict()
         self._reported = [(attempt, make) for attempt, make in self._reported if attempt is None]
         self._failures = [(at, cause) for at, cause in self._failures if not cause.kind.restartable]
         self._deliver(restart)
@@ -291,7 +295,8 @@ class Gang:
 
     def _stop(self, stop: Stop) -> None:
         self._deliver(stop)
-        self._leave()
+        if not stop.rejoin:  # else the hub must still say when no process of the gang can run any more
+            self._leave()
 
     def _finish(self, after: float = 0.0) -> None:
         self._leave()

@@ -354,15 +354,23 @@ def each_generation_begins_once(tale: Tale) -> None:
 
 
 def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
-    """The pod that ends the lease writes no file after that, except in `.launcher`: another gang may read the files."""
+    """The pod that ends the lease writes no file after that, except in `.launcher`: another gang may read the files.
+
+    A pod that left a session to rejoin has ended that session's lease, and lives on.
+    """
     for pod in tale.pods:
-        own = [entry for entry in tale.scene.entries if entry.pod is pod and entry.kind in ("file", "said")]
-        if pod.result is None or any("for a replacement pod" in entry.text for entry in own):
+        own = [entry for entry in tale.scene.entries if entry.pod is pod]
+        if pod.result is None or any(_leaves_to_rejoin(entry) for entry in own):
             continue
         files = [entry.text for entry in own if entry.kind == "file"]
         ended = [number for number, path in enumerate(files) if path.endswith(".over")]
         after = [path for path in files[ended[-1] :] if "/.launcher/" not in path] if ended else []
         assert not after, f"{pod.label} writes {after} after {files[ended[-1]]}"
+
+
+def _leaves_to_rejoin(entry: Entry) -> bool:
+    line = entry.facts["line"] if entry.kind == "in" else b""
+    return "for a replacement pod" in entry.text or (b'"word":"stop"' in line and json.loads(line)["rejoin"])
 
 
 def the_lease_ends_when_nothing_of_the_gang_runs(tale: Tale) -> None:

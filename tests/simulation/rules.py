@@ -19,6 +19,7 @@ from tests.simulation.story import (
     Disturbed,
     Entry,
     Failed,
+    Gone,
     Judged,
     LastWord,
     Left,
@@ -83,26 +84,41 @@ def no_two_attempts_run_together(story: Story) -> None:
 
 
 def another_gang_finds_no_process_left(story: Story) -> None:
-    """When another gang begins, all processes of the gang before have ended. docs/resume.md has the exceptions.
+    """When another gang can begin, all processes of the gang before have ended. docs/resume.md has the exceptions.
 
     A frozen launcher does not know that its gang is over. A killed hub cannot report which members are silent or still
     end their processes. A member that cannot reconnect after a reset assumes that the hub is dead. Servers that start
     before the first Begin do not count.
     """
-    again, faults, size = story.of(Rejoins), story.schedule.faults, story.schedule.size
+    faults, size = story.schedule.faults, story.schedule.size
     silence = any(isinstance(fault, Silence) for fault in faults)
     cuts = [fault for fault in faults if isinstance(fault, Cut)]
-    if not again or any(silence or fault.away > GangSettings.reconnect_within / 2 for fault in cuts):
+    if any(silence or fault.away > GangSettings.reconnect_within / 2 for fault in cuts):
         return
     unknown = {fault.rank % size for fault in faults if isinstance(fault, Freeze)}
     if any(isinstance(fault, Killed | Off) and fault.rank % size == 0 for fault in faults):
         for fault in faults:
-            if isinstance(fault, Cut | Silence | Told):
+            if isinstance(fault, Cut | Silence | Told) or (isinstance(fault, Killed | Off) and fault.rank % size):
                 unknown |= {fault.rank % size} if fault.rank % size else set(range(size))
-    runs = {entry.rank: entry.what.attempt is not None for entry in story.of(Runs) if entry.at <= again[-1].at}
+    begins_at = when_another_gang_can_begin(story)
+    if not story.of(Rejoins) or begins_at is None:
+        return
+    runs = {entry.rank: entry.what.attempt is not None for entry in story.of(Runs) if entry.at <= begins_at + NEARLY}
     begun = {entry.rank for entry in story.of(Begin)}
     running = {rank for rank, still in runs.items() if still and rank in begun} - unknown
-    assert not running, f"children of {running} still run: {again[-1]}"
+    assert not running, f"children of {running} still run at {begins_at:g}"
+
+
+def when_another_gang_can_begin(story: Story) -> float | None:
+    """Return when the last pod has rejoined or can be replaced, or None if one of them cannot be replaced.
+
+    Kubernetes replaces a pod that is gone. It may replace a pod that is being deleted before its launcher has ended.
+    """
+    free: dict[int, float] = {}
+    for entry in story.of(Rejoins, Left, Gone, Failed):
+        if not isinstance(entry.what, Failed) or entry.what.cause.kind is CauseKind.STOPPED:
+            free.setdefault(entry.rank, entry.at)
+    return max(free.values()) if len(free) == story.schedule.size else None
 
 
 def training_begins_when_all_have_staged_and_serve(story: Story) -> None:

@@ -149,6 +149,11 @@ class Rejoins:
 
 
 @dataclass(frozen=True)
+class Gone:
+    """The launcher is killed, or its node is switched off."""
+
+
+@dataclass(frozen=True)
 class Left:
     """A launcher leaves its gang."""
 
@@ -469,11 +474,13 @@ class Job:
                 node.computer.freeze(seconds)
             case Killed():
                 self.note(node.rank, Runs(None))
+                self.note(node.rank, Gone())
                 node.computer.kill()
             case Rival():
                 self.note(0, Claimed(self._generations.claim_for_another_gang()))
             case Off():
                 self.note(node.rank, Runs(None))
+                self.note(node.rank, Gone())
                 node.computer.switch_off()
             case _:
                 node.computer.call_soon(node.suffer, fault, number)

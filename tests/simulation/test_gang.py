@@ -22,7 +22,7 @@ from launcher.gang import (
 from launcher.model import Cause, Start
 from tests.simulation import world
 from tests.simulation.rules import RULES
-from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence
+from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence, Told
 from tests.simulation.search import SEED, schedules, searching
 from tests.simulation.story import Failed, Job, Judged, LastWord, Prepared, Story, Welcomed
 
@@ -115,6 +115,26 @@ PROGRESS_ONCE = Schedule(
     restarts=3,
     passes=1.0,
 )
+# The connections are slow, and the hub waits for a member that reconnects: its verdict arrives 1.5 s after the failure.
+SLOW_VERDICT = Schedule(
+    delays=(0.2,),
+    faults=(Death(0.0, 0, "trainer", 1, 0.0), Cut(1.0, 1, 0.05, 0.4), Death(0.0, 2, "pserver", 1, 0.0)),
+    restarts=3,
+    gathers=True,
+)
+# The same, but the member that reported the failure reconnects itself.
+SLOW_VERDICT_AFTER_A_RECONNECT = Schedule(
+    delays=(0.2,),
+    faults=(Death(0.0, 0, "trainer", 1, 0.0), Cut(1.0, 0, 0.0, 0.0), Death(0.0, 1, "pserver", 1, 0.0)),
+    restarts=3,
+    gathers=True,
+)
+# The hub gets SIGTERM, and its processes take a second to end. Meanwhile all connections to it end.
+CUT_FROM_A_HUB_THAT_ENDS = Schedule(
+    paces=(Pace(trains=20.0, ends=1.0), Pace(trains=20.0), Pace(trains=20.0)),
+    faults=(Told(5.0, 0), Cut(0.7, 0, 0.0, 0.0)),
+    gathers=True,
+)
 
 
 @seed(SEED)
@@ -125,6 +145,9 @@ PROGRESS_ONCE = Schedule(
 @example(UNHEARD_FOR_TOO_LONG)
 @example(NEVER_A_PASS)
 @example(PROGRESS_ONCE)
+@example(SLOW_VERDICT)
+@example(SLOW_VERDICT_AFTER_A_RECONNECT)
+@example(CUT_FROM_A_HUB_THAT_ENDS)
 @given(SCHEDULED)
 def the_gang_keeps_its_rules(schedule: Schedule) -> None:
     story = Job(schedule).run()
