@@ -28,7 +28,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
     if session.generations.done() and result.cause is None:
         session.generations.result().complete()
     supervisor = session.attempt.supervisor
-    releasing = node.release_folder(_may_run_for(result, node, session))
+    may_run_for = _may_run_for(result, node, session)
     if node.journal is None:
         supervisor.set_log_folder(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
     elif node.journal.begun or not await _answer_in_time(node.another_trains()):
@@ -46,18 +46,18 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
         *([session.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),
         supervisor.close(FLUSH_WITHIN),
         run_in_thread(outcome.write_termination_message, config.termination_log, message),
-        _leave_volume(node, releasing),
+        _leave_volume(node, may_run_for),
         *marks,
     ]
     await asyncio.wait([asyncio.ensure_future(step) for step in last_steps], timeout=FLUSH_WITHIN + 0.5)
     log.info(summary)  # the last line of the log, after the lines of all steps
 
 
-async def _leave_volume(node: Node, releasing: Awaitable[None]) -> None:
+async def _leave_volume(node: Node, may_run_for: float | None) -> None:
     """Write all files, then release the lease: another gang may read the files as soon as it has the lease."""
     if node.journal:
         await run_in_thread(node.journal.flush, FLUSH_WITHIN)
-    await releasing
+    await node.release_folder(may_run_for)
 
 
 def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:

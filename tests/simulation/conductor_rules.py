@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from launcher.errors import Exit
+from launcher.gang import messages
 from launcher.model import Cause, CauseKind, Outcome
 from tests.simulation.children import Child
 from tests.simulation.conductors import GRACE, Stalls, Tale
@@ -360,7 +361,7 @@ def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
     """
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod]
-        if pod.result is None or any(_leaves_to_rejoin(entry) for entry in own):
+        if pod.result is None or any(_stops_to_rejoin(entry) or "for a replacement pod" in entry.text for entry in own):
             continue
         files = [entry.text for entry in own if entry.kind == "file"]
         ended = [number for number, path in enumerate(files) if path.endswith(".over")]
@@ -368,9 +369,9 @@ def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
         assert not after, f"{pod.label} writes {after} after {files[ended[-1]]}"
 
 
-def _leaves_to_rejoin(entry: Entry) -> bool:
+def _stops_to_rejoin(entry: Entry) -> bool:
     line = entry.facts["line"] if entry.kind == "in" else b""
-    return "for a replacement pod" in entry.text or (b'"word":"stop"' in line and json.loads(line)["rejoin"])
+    return b'"word":"stop"' in line and messages.read_stop(json.loads(line)).rejoin
 
 
 def the_lease_ends_when_nothing_of_the_gang_runs(tale: Tale) -> None:

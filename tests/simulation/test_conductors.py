@@ -94,7 +94,6 @@ def whole_jobs_keep_their_rules(whole: Whole) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # a launcher may end without waiting
 @pytest.mark.timeout(300 if SCHEDULES == ALWAYS else 0)
 def test_whatever_happens_whole_jobs_keep_their_rules() -> None:
     seen.clear()

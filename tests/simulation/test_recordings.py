@@ -26,7 +26,6 @@ def simulated() -> Iterator[None]:
         yield
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # a launcher may end without waiting
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_what_launchers_do_is_what_was_recorded(name: str) -> None:
     with machines.folder() as folder:
