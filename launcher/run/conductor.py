@@ -70,7 +70,7 @@ class Conductor:
         self._queue: asyncio.Queue[tuple[EventSource, object]] = asyncio.Queue()
         self._events = EventSource(self._queue)  # for events that belong to no single session
         self._node = Node(config, flags, command, lambda cause: self._events(LeaseLost(cause)))
-        self._held: tuple[Cause, float] | None = None  # a failure before the join, and when it happened
+        self._held: list[tuple[Cause, float]] = []  # failures before the join, and when each happened
         self._rejoins_after: Cause | None = None  # why the session before this one ended
         self._last_cause: Cause | None = None  # why the generation before this one ended, if this pod saw it
         self.stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class Conductor:
                     if over := self._request_stop():
                         return await self._stop(over)
                 case HoldExpired() if self._held and not self._session.joined:
-                    return await self._stop(self._held[0])
+                    return await self._stop(self._held[0][0])
                 case Stop(cause, True) if not self.stop_requested.done() and (
                     cause.rank != self._node.rank or cause.kind.restartable
                 ):
@@ -163,10 +163,10 @@ class Conductor:
         self._session.join(joined)
         self._node.enter("starting")
         self._session.joining.stage(joined.rank)
-        if self._held:
-            (cause, died_at), self._held = self._held, None
+        for cause, died_at in self._held:
             number = self._attempt.number if cause.kind.is_child else None
             self._session.gang.report_failed(replace(cause, rank=self._node.rank, pod=self._node.name), died_at, number)
+        self._held.clear()
         self._begin_if_joined()
 
     def _begin_if_joined(self) -> None:
@@ -248,7 +248,7 @@ class Conductor:
         if self._session.joined or step is CauseKind.STAGING:
             self._fail(cause, time.monotonic())
             return None
-        return self._held[0] if self._held else cause
+        return self._held[0][0] if self._held else cause
 
     def _request_stop(self) -> Cause | None:
         self._attempt.order.close()
@@ -259,14 +259,18 @@ class Conductor:
         return self._rejoins_after or cause  # without a gang there is no answer to wait for
 
     def _fail(self, cause: Cause, died_at: float) -> None:
-        """Report a failure to the gang. Before the join, hold the failure, so that all members learn of it later."""
+        """Report a failure to the gang. Before the join, hold each failure, so that all members learn of it later.
+
+        A later one counts, too: a restart repairs the death of a server, but not a copy that failed.
+        """
         log.info(cause.what)
         if self._session.joined:
             self._session.gang.report_failed(cause, died_at, self._attempt.number if cause.kind.restartable else None)
-        elif self._held is None:
-            self._held = (cause, died_at)
+            return
+        if not self._held:
             log.info(f"waiting up to {_HOLD:g} s for the gang, to report it")
             self._events.later(_HOLD, HoldExpired())
+        self._held.append((cause, died_at))
 
     # ---- attempts ----------------------------------------------------------------------------------------------------
 
@@ -371,7 +375,7 @@ class Conductor:
 
     async def leave(self, result: Outcome) -> None:
         """Report the outcome, and write what is still to be written."""
-        held = self._held[0] if self._held else None
+        held = self._held[0][0] if self._held else None
         await shutdown.leave(result, self._config, self._node, self._session, held)
 
     # ---- signals -----------------------------------------------------------------------------------------------------

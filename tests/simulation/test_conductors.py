@@ -61,6 +61,8 @@ def check(whole: Whole) -> None:
 
 # Staging fails on a member before another member has joined.
 FAILS_BEFORE_THE_JOIN = Whole(paces=(Pace(), Pace(), Pace(starts=2.0, trains=6.0)), faults=(Broken(0.0, 1),))
+# Before the join, first a server dies and then staging fails: a restart repairs only the first of the two.
+FAILS_TWICE_BEFORE_THE_JOIN = Whole(faults=(Broken(0.0, 0), Death(0.0, 0, "pserver", 1, 0.0)))
 # Children that take long to end are killed by the second signal.
 TOLD_TWICE = Whole(paces=(Pace(trains=20.0, ends=21.0),), faults=(ToldTwice(5.0, 1, 3.0),))
 # A member gets SIGTERM while the hub's train message is on its way to it.
@@ -82,6 +84,7 @@ TWICE = Whole(paces=(Pace(trains=6.0),), faults=(Death(3.0, 1, "trainer", 1, 0.0
 @seed(SEED)
 @searching(SCHEDULES)
 @example(FAILS_BEFORE_THE_JOIN)
+@example(FAILS_TWICE_BEFORE_THE_JOIN)
 @example(SLOW_AT_FAULT)
 @example(TOLD_TWICE)
 @example(TOLD_BEFORE_TRAIN)
