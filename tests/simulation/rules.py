@@ -329,8 +329,9 @@ def each_pause_is_kept_and_doubles_until_a_pass_is_done(story: Story) -> None:
 
 
 def five_generations_without_a_pass_end_the_job(story: Story) -> None:
+    """A server that dies before the first generation begins ends no generation."""
     without = 0
-    for _, passed, failed in failures(story):
+    for _, passed, failed in itertools.islice(failures(story), 1, None):
         without = 0 if passed or not failed else without + 1
         assert without < MAX_ATTEMPTS, f"{without} ended before a pass was done, and another one begins"
 
