@@ -1,4 +1,4 @@
-"""The rules that each whole job must keep, checked from outside of its launchers."""
+"""The rules that the launchers of each job must keep, checked from outside of the launchers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.simulation.conductors import GRACE, Stalls, Tale
 from tests.simulation.pods import Entry, Pod
 from tests.simulation.schedule import Cut, Freeze, Killed, Off, Silence
 
-NEARLY = 1e-6
+TOLERANCE = 1e-6
 CODES = {int(code) for code in Exit}
 LEAVES_WITHIN = 10.0  # seconds after the grace: for the hub's last message, the shutdown, and a slow volume
 
 
-def everybody_comes_to_an_end(tale: Tale) -> None:
-    assert not tale.waiting, f"still there: {[pod.label for pod in tale.waiting]}"
+def every_launcher_ends(tale: Tale) -> None:
+    assert not tale.waiting, f"have not ended: {[pod.label for pod in tale.waiting]}"
 
 
 def results(tale: Tale) -> Iterator[tuple[Pod, Outcome]]:
@@ -30,7 +30,7 @@ def results(tale: Tale) -> Iterator[tuple[Pod, Outcome]]:
             yield pod, pod.result
 
 
-def no_fault_of_the_launcher_itself(tale: Tale) -> None:
+def no_launcher_reports_a_fault_of_its_own(tale: Tale) -> None:
     for entry in tale.scene.entries:
         if entry.kind in ("said", "end"):
             assert "fault of the launcher" not in entry.text, f"{entry.pod.label}: {entry.text}"
@@ -39,7 +39,7 @@ def no_fault_of_the_launcher_itself(tale: Tale) -> None:
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
-def lives(tale: Tale) -> list[tuple[Child, Pod, float, float]]:
+def lifetimes(tale: Tale) -> list[tuple[Child, Pod, float, float]]:
     """Return each child with its pod, its start and its end."""
     begins: dict[Child, Entry] = {}
     ends: dict[Child, float] = {}
@@ -52,32 +52,35 @@ def lives(tale: Tale) -> list[tuple[Child, Pod, float, float]]:
 
 
 def trainers_of_two_generations_never_run_together(tale: Tale) -> None:
-    """docs/resume.md has the exceptions: the trainers of a frozen or unreachable launcher may continue for a while."""
-    lost = (fault.rank % len(tale.scene.jobs[0].pods) for fault in tale.whole.faults if isinstance(fault, Killed | Off))
+    """Trainers of a frozen or unreachable launcher may continue for a while, see docs/resume.md."""
+    size = len(tale.scene.jobs[0].pods)
+    lost = (fault.rank % size for fault in tale.schedule.faults if isinstance(fault, Killed | Off))
     if tale.has(Freeze, Silence, Stalls, Cut) or 0 in lost:
         return
-    trainers = [life for life in lives(tale) if life[0].process.role == "trainer"]
+    trainers = [lifetime for lifetime in lifetimes(tale) if lifetime[0].process.role == "trainer"]
     for (one, pod, begun, ended), (other, another, began, finished) in itertools.combinations(trainers, 2):
         if one.generation != other.generation or pod.job is not another.job:
             together = min(ended, finished) - max(begun, began)
-            assert together <= NEARLY, f"for {together:g} s at {max(begun, began):g}: {pod.label} {another.label}"
+            assert together <= TOLERANCE, f"for {together:g} s at {max(begun, began):g}: {pod.label} {another.label}"
 
 
-def nothing_runs_when_its_launcher_has_left(tale: Tale) -> None:
+def no_process_runs_after_its_launcher_has_left(tale: Tale) -> None:
     for entry in tale.scene.entries:
         if "ended" in entry.facts:
             assert "left behind" not in entry.text, f"{entry.pod.label}: {entry.text}"
 
 
-def who_is_told_to_stop_starts_nothing_more(tale: Tale) -> None:
-    """A frozen launcher is an exception: it handles the signal later."""
+def a_launcher_starts_no_process_after_sigterm(tale: Tale) -> None:
+    """A frozen launcher is an exception, because it handles the signal later."""
     for entry in tale.scene.entries if not tale.has(Freeze) else ():
         if "started" in entry.facts and entry.pod.told_at:
-            told = entry.pod.told_at[0]
-            assert entry.at <= told + NEARLY, f"told at {told}: {entry.at} {entry.pod.label} {entry.text}"
+            signalled = entry.pod.told_at[0]
+            assert entry.at <= signalled + TOLERANCE, (
+                f"SIGTERM at {signalled}: {entry.at} {entry.pod.label} {entry.text}"
+            )
 
 
-def trainers_start_once_all_is_copied_here(tale: Tale) -> None:
+def a_trainer_starts_after_its_member_has_copied_its_files(tale: Tale) -> None:
     staged = set[Pod]()
     for entry in tale.scene.entries:
         if entry.facts.get("staged"):
@@ -86,7 +89,7 @@ def trainers_start_once_all_is_copied_here(tale: Tale) -> None:
             assert entry.pod in staged, f"{entry.at} {entry.pod.label}: {entry.text}"
 
 
-def trainers_start_once_all_servers_serve(tale: Tale) -> None:
+def a_trainer_starts_after_the_server_of_its_pod_serves(tale: Tale) -> None:
     """A trainer starts after the server of its own pod serves in the same attempt."""
     latest: dict[Pod, Child] = {}
     serving = set[Child]()
@@ -101,9 +104,14 @@ def trainers_start_once_all_servers_serve(tale: Tale) -> None:
                 assert latest[entry.pod] in serving, f"{entry.at} {entry.pod.label}: {entry.text}"
 
 
-def a_trainer_goes_on_after_the_last_pass(tale: Tale) -> None:
+def a_trainer_resumes_after_the_last_pass(tale: Tale) -> None:
     """Only for v0: its flags contain the pass with which to resume."""
-    if tale.whole.mode != "v0" or tale.whole.pservers or not tale.whole.saves or tale.whole.rivals is not None:
+    if (
+        tale.schedule.mode != "v0"
+        or tale.schedule.pservers
+        or not tale.schedule.saves
+        or tale.schedule.second_start is not None
+    ):
         return
     if tale.has(Silence, Cut, Freeze, Stalls, Killed, Off):
         return
@@ -114,16 +122,16 @@ def a_trainer_goes_on_after_the_last_pass(tale: Tale) -> None:
             first_of.setdefault(entry.facts["generation"], last + 1)
         if "started" in entry.facts and entry.facts["started"].process.role == "trainer":
             first = first_of[entry.facts["started"].generation]
-            goes_on = f"--start_pass={first} " in f"{entry.text} "
-            assert goes_on or (not first and "start_pass" not in entry.text), f"{entry.pod.label}: {entry.text}"
+            resumes = f"--start_pass={first} " in f"{entry.text} "
+            assert resumes or (not first and "start_pass" not in entry.text), f"{entry.pod.label}: {entry.text}"
 
 
 def a_second_signal_ends_all_children_at_once(tale: Tale) -> None:
     if tale.has(Freeze):
         return
-    for _, pod, begun, ended in lives(tale):
+    for _, pod, begun, ended in lifetimes(tale):
         if len(pod.told_at) > 1 and begun <= pod.told_at[1]:
-            assert ended <= pod.told_at[1] + 0.1, f"{pod.label}: told at {pod.told_at}, ended at {ended}"
+            assert ended <= pod.told_at[1] + 0.1, f"{pod.label}: SIGTERM at {pod.told_at}, ended at {ended}"
 
 
 # ---- before the join -------------------------------------------------------------------------------------------------
@@ -131,10 +139,10 @@ def a_second_signal_ends_all_children_at_once(tale: Tale) -> None:
 HELD = "waiting up to 30 s for the gang, to report it"
 
 
-def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
+def a_failure_before_the_join_is_held_and_reported(tale: Tale) -> None:
     """A launcher that holds a failure reports it after it has joined, or ends because of it.
 
-    Unless it loses its hub first: after the welcome, while a stalled volume delays the end of its join.
+    The exception is a member that loses its hub after the welcome, while a stalled volume delays the end of its join.
     """
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod]
@@ -142,20 +150,20 @@ def a_failure_before_the_join_is_held_and_told(tale: Tale) -> None:
         if held is None or pod.result is None or pod.told_at:
             continue
         later = own[held:]
-        told = any(entry.kind == "out" and b'"word":"failed"' in entry.facts["line"] for entry in later)
+        reported = any(entry.kind == "out" and b'"word":"failed"' in entry.facts["line"] for entry in later)
         known = pod.rank == 0 and joined(tale, pod)  # the hub does not send its own failure
         cause = pod.result.cause
         hub_lost = cause is not None and cause.rank == 0 and cause.kind is CauseKind.LOST
-        assert told or known or hub_lost or (cause and cause.rank in (pod.rank, None)), f"{pod.label}: {pod.result}"
+        assert reported or known or hub_lost or (cause and cause.rank in (pod.rank, None)), f"{pod.label}: {pod.result}"
 
 
-# ---- what the hub says ----------------------------------------------------------------------------------------------
+# ---- messages of the hub ---------------------------------------------------------------------------------------------
 
 
-def of_one_gang(tale: Tale) -> Iterator[tuple[Pod, list[Pod], list[tuple[Entry, dict[str, Any]]]]]:
-    """Yield for each job that has only one gang: its hub, the other pods, and all messages of the hub, in order."""
-    gathers = any("for a replacement pod" in entry.text for entry in tale.scene.entries)
-    if gathers or not tale.undisturbed() or any(pod.starts for pod in tale.pods):
+def of_single_gangs(tale: Tale) -> Iterator[tuple[Pod, list[Pod], list[tuple[Entry, dict[str, Any]]]]]:
+    """Yield the hub, the other pods, and the hub's messages in order, for each job that has only one gang."""
+    rejoins = any("for a replacement pod" in entry.text for entry in tale.scene.entries)
+    if rejoins or not tale.undisturbed() or any(pod.starts for pod in tale.pods):
         return
     for job in tale.scene.jobs:
         hub, *others = job.pods
@@ -163,34 +171,34 @@ def of_one_gang(tale: Tale) -> Iterator[tuple[Pod, list[Pod], list[tuple[Entry, 
         yield hub, others, [(entry, json.loads(entry.facts["line"])) for entry in own]
 
 
-def the_hub_says_each_word_when_all_have_said_what_it_needs(tale: Tale) -> None:
-    for _, others, lines in of_one_gang(tale):
-        said: dict[tuple[str, int], set[Pod]] = {}
+def the_hub_sends_begin_and_train_only_after_all_members_are_ready(tale: Tale) -> None:
+    for _, others, lines in of_single_gangs(tale):
+        received: dict[tuple[str, int], set[Pod]] = {}
         for entry, message in lines:
-            word, turn = message["word"], message.get("turn", 0)
+            word, attempt = message["word"], message.get("turn", 0)
             if entry.kind == "in":
-                said.setdefault((word, turn), set()).add(entry.facts["other"])
-            for needed, of_turn in _NEEDS.get(word, ()) if entry.kind == "out" else ():
-                if word == "begin" and turn == 0:
+                received.setdefault((word, attempt), set()).add(entry.facts["other"])
+            for needed, of_attempt in _NEEDED_MESSAGES.get(word, ()) if entry.kind == "out" else ():
+                if word == "begin" and attempt == 0:
                     continue
-                missing = set(others) - said.get((needed, turn if of_turn else 0), set())
-                assert not missing, f"{word} {turn} without {needed} of {[pod.label for pod in missing]}"
+                missing = set(others) - received.get((needed, attempt if of_attempt else 0), set())
+                assert not missing, f"{word} {attempt} without {needed} of {[pod.label for pod in missing]}"
 
 
-_NEEDS = {"begin": [("ended", True)], "train": [("staged", False), ("serving", True)]}
+_NEEDED_MESSAGES = {"begin": [("ended", True)], "train": [("staged", False), ("serving", True)]}
 
 
-def the_hub_says_the_same_to_all(tale: Tale) -> None:
+def the_hub_sends_the_same_messages_to_all_members(tale: Tale) -> None:
     """All members get the same start and the same restart of each attempt, and the same last message."""
-    for hub, _, lines in of_one_gang(tale):
-        said: dict[tuple[str, int], Any] = {}
+    for hub, _, lines in of_single_gangs(tale):
+        sent: dict[tuple[str, int], Any] = {}
         for entry, message in lines:
             if entry.kind == "out" and message["word"] in ("begin", "restart", "stop"):
-                known = said.setdefault((message["word"], message.get("turn", 0)), message)
+                known = sent.setdefault((message["word"], message.get("turn", 0)), message)
                 assert known == message, f"{hub.label}: {known} {message}"
 
 
-def the_cause_of_a_child_has_happened(tale: Tale) -> None:
+def the_death_that_a_cause_names_has_happened(tale: Tale) -> None:
     died = set[tuple[int, str]]()
     for entry in tale.scene.entries:
         if "ended" in entry.facts:
@@ -199,14 +207,14 @@ def the_cause_of_a_child_has_happened(tale: Tale) -> None:
             assert (cause.rank, f"{cause.kind} ends with {cause.code}") in died, f"{entry.pod.label}: {cause}"
 
 
-# ---- how it ends -----------------------------------------------------------------------------------------------------
+# ---- the end ---------------------------------------------------------------------------------------------------------
 
 
 def exit_codes_are_as_documented(tale: Tale) -> None:
     for pod, result in results(tale):
         expected = _code(pod, result.cause, pod.job.shape.size)
-        told = bool(pod.told_at) and pod.told_at[0] <= (pod.left_at or 0.0)
-        assert result.code in ({expected, Exit.STOPPED} if told else {expected}), f"{pod.label}: {result}"
+        signalled = bool(pod.told_at) and pod.told_at[0] <= (pod.left_at or 0.0)
+        assert result.code in ({expected, Exit.STOPPED} if signalled else {expected}), f"{pod.label}: {result}"
 
 
 def _code(pod: Pod, cause: Cause | None, size: int) -> int:
@@ -225,14 +233,14 @@ def _code(pod: Pod, cause: Cause | None, size: int) -> int:
     return Exit.MASKED if masked else int(cause.code)
 
 
-def who_is_told_to_stop_ends_with_143(tale: Tale) -> None:
-    """A launcher that was about to leave before the signal is an exception."""
+def a_launcher_ends_with_143_after_sigterm(tale: Tale) -> None:
+    """A launcher that would have left soon without the signal is an exception."""
     for pod, result in results(tale):
         if pod.told_at and not tale.has(Freeze) and pod.told_at[0] + LEAVES_WITHIN < (pod.left_at or 0.0):
-            assert result.code == Exit.STOPPED, f"{pod.label}, told at {pod.told_at[0]}: {result}"
+            assert result.code == Exit.STOPPED, f"{pod.label}, SIGTERM at {pod.told_at[0]}: {result}"
 
 
-def who_is_told_to_stop_leaves_in_time(tale: Tale) -> None:
+def a_launcher_leaves_in_time_after_sigterm(tale: Tale) -> None:
     if tale.has(Freeze):
         return
     for pod, _ in results(tale):
@@ -241,18 +249,18 @@ def who_is_told_to_stop_leaves_in_time(tale: Tale) -> None:
             assert took <= GRACE + LEAVES_WITHIN, f"{pod.label} took {took:g} s"
 
 
-def the_termination_message_tells_the_outcome(tale: Tale) -> None:
+def the_termination_message_contains_the_outcome(tale: Tale) -> None:
     for entry in tale.scene.entries:
         if entry.kind == "end":
             result = entry.facts["result"]
             head = f"exit code {result.code}: {result.text}"
             assert entry.text.startswith(head[:2000]), f"{entry.pod.label}: {entry.text}"
             said = [known.text for known in tale.scene.entries if known.pod is entry.pod and known.kind == "said"]
-            assert said[-1] == head, f"{entry.pod.label}: the last words are {said[-1]}"
+            assert said[-1] == head, f"{entry.pod.label}: the last log message is {said[-1]}"
 
 
-def all_end_by_one_cause_where_nothing_is_disturbed(tale: Tale) -> None:
-    """All members that have joined name the same cause. Jobs with late or replaced pods are not checked."""
+def all_members_name_the_same_cause_without_disturbances(tale: Tale) -> None:
+    """This holds for all members that have joined. Jobs with late or replaced pods are not checked."""
     if (
         not tale.undisturbed()
         or any(pod.told_at for pod in tale.pods)
@@ -264,16 +272,16 @@ def all_end_by_one_cause_where_nothing_is_disturbed(tale: Tale) -> None:
         for pod, result in results(tale)
         if joined(tale, pod)
     }
-    assert len(causes) <= 1, f"several: {causes}"
+    assert len(causes) <= 1, f"several causes: {causes}"
 
 
 def joined(tale: Tale, pod: Pod) -> bool:
     return any(entry.pod is pod and "the gang is complete" in entry.text for entry in tale.scene.entries)
 
 
-def the_one_at_fault_leaves_first(tale: Tale) -> None:
-    """Kubernetes counts the first failed pod, so the others wait for the hub's message. A stop is no one's fault."""
-    if not tale.undisturbed() or tale.whole.volume or any(pod.told_at for pod in tale.pods):
+def the_member_at_fault_leaves_first(tale: Tale) -> None:
+    """The other members wait, because Kubernetes counts the first failed pod. After SIGTERM, no member is at fault."""
+    if not tale.undisturbed() or tale.schedule.volume_delay or any(pod.told_at for pod in tale.pods):
         return
     ended = list(results(tale))
     for pod, result in ended:
@@ -286,63 +294,63 @@ def the_one_at_fault_leaves_first(tale: Tale) -> None:
             )
 
 
-WORD_WITHIN = 1.5  # seconds for which a launcher waits for the end of others
+FINISH_WITHIN = 1.5  # seconds for which a launcher waits for the end of other launchers
 
 
-def heard(tale: Tale, pod: Pod, kind: str, word: str) -> list[Entry]:
+def messages_of(tale: Tale, pod: Pod, kind: str, word: str) -> list[Entry]:
     """Return the messages with this word that a pod has sent (out) or received (in)."""
     begin = f'{{"word":"{word}"'.encode()
     own = (entry for entry in tale.scene.entries if entry.pod is pod and entry.kind == kind)
     return [entry for entry in own if entry.facts["line"].startswith(begin)]
 
 
-def who_is_not_at_fault_waits_for_the_hubs_word(tale: Tale) -> None:
-    """After a final stop it waits for finish, which the hub sends once the member at fault has ended."""
+def all_other_members_wait_for_finish_before_they_leave(tale: Tale) -> None:
+    """They wait after a final stop. The hub sends finish as soon as the member at fault has ended."""
     for pod, result in results(tale) if tale.undisturbed() else ():
-        stops = [entry.at for entry in heard(tale, pod, "in", "stop") if b'"again":false' in entry.facts["line"]]
+        stops = [entry.at for entry in messages_of(tale, pod, "in", "stop") if b'"again":false' in entry.facts["line"]]
         if stops and result.cause and result.cause.rank != pod.rank:
             waited = (pod.left_at or 0.0) - stops[-1]
-            finished = [entry for entry in heard(tale, pod, "in", "finish") if entry.at >= stops[-1]]
-            assert finished or waited >= WORD_WITHIN, f"{pod.label} leaves {waited:g} s after a stop"
+            finished = [entry for entry in messages_of(tale, pod, "in", "finish") if entry.at >= stops[-1]]
+            assert finished or waited >= FINISH_WITHIN, f"{pod.label} leaves {waited:g} s after a stop"
 
 
-def the_hub_leaves_when_all_others_have_ended(tale: Tale) -> None:
-    """A hub that is itself at fault, or has got a second signal, is an exception."""
+def the_hub_leaves_after_all_other_members_have_ended(tale: Tale) -> None:
+    """There are two exceptions: the hub itself is at fault, or it has received a second signal."""
     for pod, result in results(tale) if tale.undisturbed() else ():
-        stops = [entry.at for entry in heard(tale, pod, "out", "stop") if b'"again":false' in entry.facts["line"]]
+        stops = [entry.at for entry in messages_of(tale, pod, "out", "stop") if b'"again":false' in entry.facts["line"]]
         cause = result.cause
         if not stops or cause is None or len(pod.told_at) > 1:
             continue
         if cause.rank == pod.rank and cause.kind is not CauseKind.STOPPED:
             continue
         waited = (pod.left_at or 0.0) - stops[-1]
-        stopped = {entry.facts["other"] for entry in heard(tale, pod, "in", "stopped") if entry.at >= stops[-1]}
-        told = {entry.facts["other"] for entry in heard(tale, pod, "out", "stop") if entry.at == stops[-1]}
-        assert told <= stopped or waited >= WORD_WITHIN, f"{pod.label} leaves {waited:g} s after a stop"
+        stopped = {entry.facts["other"] for entry in messages_of(tale, pod, "in", "stopped") if entry.at >= stops[-1]}
+        sent_to = {entry.facts["other"] for entry in messages_of(tale, pod, "out", "stop") if entry.at == stops[-1]}
+        assert sent_to <= stopped or waited >= FINISH_WITHIN, f"{pod.label} leaves {waited:g} s after a stop"
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def complete_means_that_it_is_marked(tale: Tale) -> None:
+def exit_code_0_requires_the_mark_of_completion(tale: Tale) -> None:
     marked: float | None = None
     for entry in tale.scene.entries:
         if entry.kind == "file" and entry.text.endswith("/complete"):
             marked = entry.at if marked is None else marked
         if entry.kind == "end" and entry.facts["result"].code == Exit.COMPLETE and tale.undisturbed():
-            assert marked is not None, f"{entry.pod.label} ends with 0"
+            assert marked is not None, f"{entry.pod.label} ends with 0 before the mark"
 
 
-def it_is_marked_once_all_have_trained(tale: Tale) -> None:
+def the_mark_is_written_after_all_members_have_trained(tale: Tale) -> None:
     """Before the mark, there is a generation in which the trainer of each member has ended with 0."""
     trained: dict[int | None, set[int]] = {}
     for entry in tale.scene.entries:
         if "ended" in entry.facts and entry.text == "trainer ends with 0":
             trained.setdefault(entry.facts["ended"].generation, set()).add(entry.pod.rank)
         if entry.kind == "file" and entry.text.endswith("/complete"):
-            everybody = set(range(entry.pod.job.shape.trainers))
-            passes_left = tale.whole.mode == "v0" and tale.whole.saves and not tale.whole.pservers
-            assert passes_left or everybody in trained.values(), f"at {entry.at} have trained: {trained}"
+            all_trainers = set(range(entry.pod.job.shape.trainers))
+            passes_left = tale.schedule.mode == "v0" and tale.schedule.saves and not tale.schedule.pservers
+            assert passes_left or all_trainers in trained.values(), f"at {entry.at} have trained: {trained}"
 
 
 def each_generation_begins_once(tale: Tale) -> None:
@@ -351,8 +359,8 @@ def each_generation_begins_once(tale: Tale) -> None:
     latest: dict[Pod, int] = {}
     for entry in tale.scene.entries:
         if entry.kind == "out" and b'"word":"begin"' in entry.facts["line"]:
-            said = json.loads(entry.facts["line"])
-            generation, attempt = said["generation"], (entry.pod, said["turn"])
+            message = json.loads(entry.facts["line"])
+            generation, attempt = message["generation"], (entry.pod, message["turn"])
             assert begun.setdefault(generation, attempt)[0] is entry.pod, f"{generation}: {begun[generation]} {attempt}"
             assert latest.get(entry.pod, -1) <= generation, f"{generation} after {latest}"
             latest[entry.pod] = generation
@@ -378,42 +386,42 @@ def _stops_to_rejoin(entry: Entry) -> bool:
     return b'"word":"stop"' in line and messages.read_stop(json.loads(line)).rejoin
 
 
-def the_lease_ends_when_nothing_of_the_gang_runs(tale: Tale) -> None:
-    """When a lease is released, no trainer runs. Servers may still run, since they write no files."""
+def the_lease_ends_after_all_trainers_have_ended(tale: Tale) -> None:
+    """At the release of a lease, no trainer runs. Servers may still run, since they write no files."""
     if not tale.undisturbed():
         return
-    running = [life for life in lives(tale) if life[0].process.role == "trainer"]
+    running = [lifetime for lifetime in lifetimes(tale) if lifetime[0].process.role == "trainer"]
     for entry in tale.scene.entries:
         if entry.kind == "file" and entry.text.endswith(".over") and float(entry.facts["content"]) == 0.0:
-            left = [pod.label for _, pod, begun, ended in running if begun < entry.at < ended - NEARLY]
+            left = [pod.label for _, pod, begun, ended in running if begun < entry.at < ended - TOLERANCE]
             assert not left, f"at {entry.at}: {left}"
 
 
 RULES = (
-    everybody_comes_to_an_end,
-    no_fault_of_the_launcher_itself,
+    every_launcher_ends,
+    no_launcher_reports_a_fault_of_its_own,
     trainers_of_two_generations_never_run_together,
-    nothing_runs_when_its_launcher_has_left,
-    who_is_told_to_stop_starts_nothing_more,
-    trainers_start_once_all_is_copied_here,
-    trainers_start_once_all_servers_serve,
-    a_trainer_goes_on_after_the_last_pass,
+    no_process_runs_after_its_launcher_has_left,
+    a_launcher_starts_no_process_after_sigterm,
+    a_trainer_starts_after_its_member_has_copied_its_files,
+    a_trainer_starts_after_the_server_of_its_pod_serves,
+    a_trainer_resumes_after_the_last_pass,
     a_second_signal_ends_all_children_at_once,
-    a_failure_before_the_join_is_held_and_told,
-    the_hub_says_each_word_when_all_have_said_what_it_needs,
-    the_hub_says_the_same_to_all,
-    the_cause_of_a_child_has_happened,
+    a_failure_before_the_join_is_held_and_reported,
+    the_hub_sends_begin_and_train_only_after_all_members_are_ready,
+    the_hub_sends_the_same_messages_to_all_members,
+    the_death_that_a_cause_names_has_happened,
     exit_codes_are_as_documented,
-    who_is_told_to_stop_ends_with_143,
-    who_is_told_to_stop_leaves_in_time,
-    the_termination_message_tells_the_outcome,
-    all_end_by_one_cause_where_nothing_is_disturbed,
-    the_one_at_fault_leaves_first,
-    who_is_not_at_fault_waits_for_the_hubs_word,
-    the_hub_leaves_when_all_others_have_ended,
-    complete_means_that_it_is_marked,
-    it_is_marked_once_all_have_trained,
+    a_launcher_ends_with_143_after_sigterm,
+    a_launcher_leaves_in_time_after_sigterm,
+    the_termination_message_contains_the_outcome,
+    all_members_name_the_same_cause_without_disturbances,
+    the_member_at_fault_leaves_first,
+    all_other_members_wait_for_finish_before_they_leave,
+    the_hub_leaves_after_all_other_members_have_ended,
+    exit_code_0_requires_the_mark_of_completion,
+    the_mark_is_written_after_all_members_have_trained,
     each_generation_begins_once,
     nothing_is_written_after_the_lease_has_ended,
-    the_lease_ends_when_nothing_of_the_gang_runs,
+    the_lease_ends_after_all_trainers_have_ended,
 )

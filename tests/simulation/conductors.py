@@ -1,4 +1,7 @@
-"""Schedules of faults for whole jobs in simulated time, which hypothesis draws, and the code that plays them."""
+"""Schedules of faults for jobs with real conductors, and the code that plays them in simulated time.
+
+Hypothesis draws the schedules.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,31 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from tests.simulation import schedule
 from tests.simulation.children import Program
 from tests.simulation.pods import FLAGS, Job, Pod, Scene
-from tests.simulation.schedule import Broken, Cut, Death, Fault, Freeze, Killed, Off, Pace, Rival, Silence, Told
+from tests.simulation.schedule import (
+    AFTER,
+    LATER,
+    PACES,
+    RANKS,
+    SHORT,
+    Broken,
+    Cut,
+    Death,
+    Fault,
+    Freeze,
+    Killed,
+    Off,
+    Pace,
+    Rival,
+    Silence,
+    Told,
+    some_fault,
+)
 
 SILENCE = 30.0
 GRACE = 25.0
-PATIENCE = 120.0
+PEER_TIMEOUT = 120.0
 COMMANDS = {"v0": (), "ps": ("python", "train.py"), "collective": ("python", "train.py")}
 
 
@@ -34,22 +54,22 @@ class Fills(Fault):
 
 
 @dataclass(frozen=True)
-class ToldAll(Fault):
-    """All launchers get SIGTERM, one after the other, `apart` seconds apart."""
+class SigtermToAll(Fault):
+    """All launchers get SIGTERM, with `apart` seconds between two signals."""
 
     apart: float
 
 
 @dataclass(frozen=True)
-class ToldTwice(Fault):
-    """A launcher gets SIGTERM twice, `apart` seconds apart."""
+class SigtermTwice(Fault):
+    """A launcher gets SIGTERM twice, with `apart` seconds between the signals."""
 
     apart: float
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The whole schedule. A list that is too short is used again from its beginning."""
+class JobSchedule:
+    """The settings of a job, and its faults. A list that is too short is used again from its beginning."""
 
     size: int = 3
     pservers: int = 0  # additional pods that only serve
@@ -58,45 +78,45 @@ class Whole:
     paces: tuple[Pace, ...] = (Pace(),)
     faults: tuple[Fault, ...] = ()
     restarts: int = 1
-    gathers: bool = False
-    volume: float = 0.0  # seconds until the volume answers
+    rejoins: bool = False
+    volume_delay: float = 0.0  # seconds until the volume answers
     saves: bool = True
     replaces: float | None = None  # seconds after which a lost pod is replaced
-    rivals: float | None = None  # seconds after which the same job starts a second time
+    second_start: float | None = None  # seconds after which the same job starts a second time
 
 
-def some_fault() -> st.SearchStrategy[Fault]:
-    """Draw a fault: of the gang, of the volume, or a signal."""
-    stalls = st.builds(Stalls, schedule.AFTER, schedule.RANKS, st.sampled_from((0.5, 3.0, 40.0)))
-    fills = st.builds(Fills, schedule.AFTER, schedule.RANKS, st.sampled_from((0.5, 5.0)))
-    told = st.builds(ToldAll, schedule.LATER, schedule.RANKS, st.sampled_from((0.0, 0.3, 2.0)))
-    twice = st.builds(ToldTwice, schedule.AFTER, schedule.RANKS, st.sampled_from((0.0, 0.2, 3.0)))
-    broken = st.builds(Broken, schedule.SHORT, schedule.RANKS)
-    return st.one_of(*[schedule.some_fault() for _ in range(6)], stalls, fills, told, twice, broken)
+def some_fault_of_a_job() -> st.SearchStrategy[Fault]:
+    """Draw a fault of the gang, a fault of the volume, or a signal."""
+    stalls = st.builds(Stalls, AFTER, RANKS, st.sampled_from((0.5, 3.0, 40.0)))
+    fills = st.builds(Fills, AFTER, RANKS, st.sampled_from((0.5, 5.0)))
+    to_all = st.builds(SigtermToAll, LATER, RANKS, st.sampled_from((0.0, 0.3, 2.0)))
+    twice = st.builds(SigtermTwice, AFTER, RANKS, st.sampled_from((0.0, 0.2, 3.0)))
+    broken = st.builds(Broken, SHORT, RANKS)
+    return st.one_of(*[some_fault() for _ in range(6)], stalls, fills, to_all, twice, broken)
 
 
-WHOLES = st.builds(
-    Whole,
+JOB_SCHEDULES = st.builds(
+    JobSchedule,
     size=st.integers(1, 4),
     pservers=st.sampled_from((0, 0, 0, 1, 2)),
     mode=st.sampled_from(("v0", "v0", "ps", "collective")),
     delays=st.lists(st.sampled_from((0.001, 0.01, 0.05, 0.2)), min_size=1, max_size=6).map(tuple),
-    paces=st.lists(schedule.PACES, min_size=1, max_size=5).map(tuple),
-    faults=st.lists(some_fault(), min_size=1, max_size=6).map(tuple),
+    paces=st.lists(PACES, min_size=1, max_size=5).map(tuple),
+    faults=st.lists(some_fault_of_a_job(), min_size=1, max_size=6).map(tuple),
     restarts=st.sampled_from((3, 6, 2, 1, 0)),
-    gathers=st.booleans(),
-    volume=st.sampled_from((0.0, 0.0, 0.01, 0.3)),
+    rejoins=st.booleans(),
+    volume_delay=st.sampled_from((0.0, 0.0, 0.01, 0.3)),
     saves=st.booleans(),
     replaces=st.sampled_from((None, 0.5, 5.0, 20.0)),
-    rivals=st.sampled_from((None, None, None, None, 0.5, 4.0)),
+    second_start=st.sampled_from((None, None, None, None, 0.5, 4.0)),
 )
 
 
 @dataclass
 class Tale:
-    """All events of a whole schedule, in order."""
+    """A schedule and all that happened while it was played."""
 
-    whole: Whole
+    schedule: JobSchedule
     scene: Scene
     waiting: list[Pod]
 
@@ -105,69 +125,69 @@ class Tale:
         return self.scene.pods()
 
     def has(self, *kinds: type[Fault]) -> bool:
-        return any(isinstance(fault, kinds) for fault in self.whole.faults)
+        return any(isinstance(fault, kinds) for fault in self.schedule.faults)
 
     def undisturbed(self) -> bool:
         """Return whether all pods could reach each other and the volume all the time."""
         disturbing = (Cut, Silence, Freeze, Killed, Off, Stalls, Fills, Rival)
-        return not self.has(*disturbing) and self.whole.rivals is None
+        return not self.has(*disturbing) and self.schedule.second_start is None
 
 
 class Play:
-    """One schedule."""
+    """Play one schedule."""
 
-    def __init__(self, whole: Whole, folder: str) -> None:
-        self.whole = whole
-        self.scene = Scene(folder, whole.delays)
-        self.scene.volume.delay, self.scene.volume.lag = whole.volume, 2 * whole.volume
+    def __init__(self, schedule: JobSchedule, folder: str) -> None:
+        self.schedule = schedule
+        self.scene = Scene(folder, schedule.delays)
+        self.scene.volume.delay, self.scene.volume.lag = schedule.volume_delay, 2 * schedule.volume_delay
         self.jobs = [self._job()]
-        if whole.rivals is not None:
+        if schedule.second_start is not None:
             self.jobs.append(self._job())
-        for job, starts in zip(self.jobs, (0.0, whole.rivals or 0.0), strict=False):
+        for job, starts in zip(self.jobs, (0.0, schedule.second_start or 0.0), strict=False):
             for pod in job.pods:
                 job.start(pod.rank, after=starts + self._pace(pod.rank).starts)
-        for fault in whole.faults:
-            if isinstance(fault, Broken):  # from the beginning, at any time in the schedule
+        for fault in schedule.faults:
+            if isinstance(fault, Broken):  # `after` has no effect on this fault
                 self.jobs[0].pods[fault.rank % self.jobs[0].shape.size].staging_fails = "there is no such folder"
         at = 0.0
-        for fault in whole.faults:
+        for fault in schedule.faults:
             at += fault.after
             self.scene.at(at, self._strike, fault)
         self._until = at + 3000.0
-        if whole.replaces is not None and whole.gathers and whole.restarts:
-            self.scene.gone = partial(self._replace, whole.replaces)
+        if schedule.replaces is not None and schedule.rejoins and schedule.restarts:
+            self.scene.gone = partial(self._replace, schedule.replaces)
 
     def run(self) -> Tale:
-        return Tale(self.whole, self.scene, self.scene.run(self._until))
+        return Tale(self.schedule, self.scene, self.scene.run(self._until))
 
     def _pace(self, rank: int) -> Pace:
-        return self.whole.paces[rank % len(self.whole.paces)]
+        return self.schedule.paces[rank % len(self.schedule.paces)]
 
     def _job(self) -> Job:
-        whole = self.whole
-        mode = "ps" if whole.pservers else whole.mode
-        told = {
-            "LAUNCHER_MAX_RESTARTS": str(whole.restarts),
-            "LAUNCHER_REJOIN_TIMEOUT": f"{PATIENCE / 2:g}" if whole.gathers else "0",
-            "LAUNCHER_PEER_TIMEOUT": f"{PATIENCE:g}",
+        schedule = self.schedule
+        mode = "ps" if schedule.pservers else schedule.mode
+        variables = {
+            "LAUNCHER_MAX_RESTARTS": str(schedule.restarts),
+            "LAUNCHER_REJOIN_TIMEOUT": f"{PEER_TIMEOUT / 2:g}" if schedule.rejoins else "0",
+            "LAUNCHER_PEER_TIMEOUT": f"{PEER_TIMEOUT:g}",
             "LAUNCHER_SILENCE": f"{SILENCE:g}",
             "LAUNCHER_STOP_GRACE": f"{GRACE:g}",
             **({} if mode == "v0" else {"LAUNCHER_MODE": mode}),
         }
         job = Job(
             self.scene,
-            whole.size,
-            pservers=whole.pservers,
-            identity="" if whole.pservers else "job-1",
+            schedule.size,
+            pservers=schedule.pservers,
+            identity="" if schedule.pservers else "job-1",
             flags=FLAGS,
             command=COMMANDS[mode],
-            environment=told,
+            environment=variables,
         )
         for pod in job.pods:
             pace = self._pace(pod.rank)
             pod.stages = pace.stages
             pod.program = Program(
-                serves=pace.serves, passes=1, each=max(pace.trains, 0.01), ends=pace.ends, saves=whole.saves
+                serves=pace.serves, passes=1, each=max(pace.trains, 0.01), ends=pace.ends, saves=schedule.saves
             )
         return job
 
@@ -182,14 +202,14 @@ class Play:
         struck = [pod] if pod is not hub else job.pods[1:]
         match fault:
             case Cut(_, _, later, away):
-                for each in struck:
-                    world.cut(each.machine, hub.machine, later, away)
+                for other in struck:
+                    world.cut(other.machine, hub.machine, later, away)
             case Silence(_, _, up, down, seconds):
-                for each in struck:
+                for other in struck:
                     if up:
-                        world.silence(each.machine, hub.machine, seconds)
+                        world.silence(other.machine, hub.machine, seconds)
                     if down:
-                        world.silence(hub.machine, each.machine, seconds)
+                        world.silence(hub.machine, other.machine, seconds)
             case Freeze(_, _, seconds):
                 pod.note("fault", f"is frozen for {seconds:g} s")
                 pod.machine.freeze(seconds)
@@ -201,12 +221,12 @@ class Play:
                 pod.dies(kind, code, fault.after, later)
             case Told():
                 pod.signal()
-            case ToldTwice(_, _, apart):
+            case SigtermTwice(_, _, apart):
                 pod.signal()
                 self.scene.at(apart, pod.signal)
-            case ToldAll(_, _, apart):
-                for rank, each in enumerate(job.pods):
-                    self.scene.at(rank * apart, each.signal)
+            case SigtermToAll(_, _, apart):
+                for rank, member in enumerate(job.pods):
+                    self.scene.at(rank * apart, member.signal)
             case Stalls(_, _, seconds):
                 pod.stall(seconds)
             case Fills(_, _, seconds):
@@ -216,7 +236,7 @@ class Play:
                 self._claim()
 
     def _claim(self) -> None:
-        """Claim the next generation in the name of another gang of this job."""
+        """Claim the next generation for another gang of this job."""
         folder = os.path.join(self.jobs[0].output, ".launcher", "job-1")
         if os.path.isdir(folder):
             claimed = sum(name.startswith("generation-") for name in os.listdir(folder))

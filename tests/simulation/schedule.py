@@ -87,7 +87,7 @@ class Off(Fault):
 
 @dataclass(frozen=True)
 class Rival(Fault):
-    """Another gang of this job claims the next generation. This gang is not told."""
+    """Another gang of this job claims the next generation. This gang does not notice the claim."""
 
 
 DISTURBING = (Cut, Silence, Freeze, Killed, Off)
@@ -102,7 +102,7 @@ class Schedule:
     paces: tuple[Pace, ...] = (Pace(),)
     faults: tuple[Fault, ...] = ()
     restarts: int = 1
-    gathers: bool = False
+    rejoins: bool = False
     prepares: float = 0.0
     stubborn: bool = False  # a start is prepared even if it was cancelled
     refuses: int | None = None  # the number of the start that is refused
@@ -157,7 +157,7 @@ SCHEDULED = st.builds(
     paces=st.lists(PACES, min_size=1, max_size=5).map(tuple),
     faults=st.lists(some_fault(), min_size=1, max_size=8).map(tuple),
     restarts=st.sampled_from((3, 6, 2, 1, 0)),
-    gathers=st.booleans(),
+    rejoins=st.booleans(),
     prepares=WHILE,
     stubborn=st.booleans(),
     refuses=st.sampled_from((None, None, None, None, 0, 1, 2)),

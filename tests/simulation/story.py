@@ -52,13 +52,13 @@ FIND_EVERY = 0.5  # seconds until peers are looked for again after JoinFailed
 MARK_SEEN_WITHIN = 3.0  # seconds for which a member that has lost its hub looks for the mark of completion
 FINISH_WITHIN = 1.5  # seconds for which a member waits for finish after a stop
 GRACE = 25.0  # seconds; longer than the slowest children take to end
-TOO_LATE = Start(999, None)  # prepared although it was cancelled
+TOO_LATE = Start(999, None)  # what a preparation returns although it was cancelled
 END_WITHIN = 240.0  # seconds after the last fault, to notice all silences, and for four attempts of slow members
 
 
 @dataclass(frozen=True)
 class Said:
-    """A launcher has reported to its gang; -1: for all attempts."""
+    """A launcher has reported to its gang. If `attempt` is -1, the report is for all attempts."""
 
     word: str
     attempt: int = -1
@@ -84,11 +84,11 @@ class Reached:
 
 @dataclass(frozen=True)
 class Judged:
-    """The hub has named the first cause. `told` is the cause that it sends to all members."""
+    """The hub has named the first cause. `sent` is the cause that the hub sends to all members."""
 
     cause: Cause
     then: Verdict
-    told: Cause
+    sent: Cause
 
 
 @dataclass(frozen=True)
@@ -133,14 +133,14 @@ class LastWord:
 
 @dataclass(frozen=True)
 class Runs:
-    """A member has started the processes of this attempt, or if None, all its processes have ended."""
+    """A member has started the processes of this attempt. None: all processes of the member have ended."""
 
     attempt: int | None
 
 
 @dataclass(frozen=True)
 class Disturbed:
-    """From now on, a member may be lost for other members, and they for this member."""
+    """From now on, this member may lose other members, and other members may lose this member."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Story:
         return [entry for entry in self.entries if isinstance(entry.what, kinds) and rank in (None, entry.rank)]
 
     def ends(self) -> dict[int, Entry]:
-        """Return, by rank, the first event that told the launcher of the end."""
+        """Return by rank the first event that announced the end of the session."""
         return {entry.rank: entry for entry in reversed(self.of(Stop, Finish, HubLost))}
 
     def undisturbed(self) -> bool:
@@ -205,8 +205,8 @@ class Launcher:
         self._children_of = 0
         self._doomed: list[tuple[Death, int]] = []
         self._joined = False
-        self._told = False
-        self._gathers = job.schedule.gathers
+        self._got_sigterm = False
+        self._rejoins = job.schedule.rejoins
         self._over = False
         self._held: list[tuple[Cause, float, int | None]] = []
         self._finished: asyncio.Future[None] = self.computer.create_future()
@@ -215,14 +215,14 @@ class Launcher:
         self.computer.call_later(pace.starts, self._start)
 
     def _make_gang(self, job: Job) -> None:
-        gathers = job.schedule.gathers
+        rejoins = job.schedule.rejoins
         config = GangSettings(
             job.schedule.size,
             HUB[1],
             (self.computer.name,),
             silence=SILENCE,
             grace=GRACE,
-            rejoins=gathers,
+            rejoins=rejoins,
         )
         self._gang = Gang(config, self._heard, complete=job.complete, judge=job.judge, prepare=job.prepare)
 
@@ -270,18 +270,18 @@ class Launcher:
                 self._attempt = attempt
                 self._later(self._pace.ends, self._ended, attempt)
             case Stop(cause, again):
-                if again and not self._told and (cause.rank != self.rank or cause.kind.is_child):
-                    self._leave(self._pace.ends, says=True, gathers=True)
+                if again and not self._got_sigterm and (cause.rank != self.rank or cause.kind.is_child):
+                    self._leave(self._pace.ends, reports=True, rejoins=True)
                 else:
-                    self._leave(self._pace.ends, says=True, waits=cause.rank != self.rank)
+                    self._leave(self._pace.ends, reports=True, waits=cause.rank != self.rank)
             case HubLost():
-                self._leave(MARK_SEEN_WITHIN, gathers=self._gathers)
+                self._leave(MARK_SEEN_WITHIN, rejoins=self._rejoins)
             case Finish():
                 if not self._finished.done():
                     self._finished.set_result(None)
-                self._leave(0.0, says=True)
+                self._leave(0.0, reports=True)
 
-    # ---- its processes: what it says of an attempt may come after its end --------------------------------------------
+    # ---- processes: a report about an attempt may come after the end of this attempt ---------------------------------
 
     def _serve(self) -> None:
         self._children_of = self._attempt
@@ -333,11 +333,11 @@ class Launcher:
             case Broken():
                 self._fail(self._cause("staging", Exit.IO_FAILED, number), now, None)
             case Told() if not self._over:
-                self._told = True
+                self._got_sigterm = True
                 cause = self._cause("stopped", Exit.STOPPED, number)
                 self._note(Failed(cause, None))
                 self._gang.report_failed(cause, now)
-                if not self._joined:  # its welcome may be on its way: then it is lost for the others
+                if not self._joined:  # a welcome may be on its way, and then the other members lose this member
                     self._note(Disturbed())
                     self._leave(0.0)
 
@@ -355,23 +355,23 @@ class Launcher:
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
-    def _leave(self, ends: float, *, says: bool = False, waits: bool = False, gathers: bool = False) -> None:
+    def _leave(self, ends: float, *, reports: bool = False, waits: bool = False, rejoins: bool = False) -> None:
         if not self._over:
             self._over = True
-            self.computer.create_task(self._end(ends, says, waits, gathers))
+            self.computer.create_task(self._end(ends, reports, waits, rejoins))
 
-    async def _end(self, ends: float, says: bool, waits: bool, gathers: bool) -> None:
+    async def _end(self, ends: float, reports: bool, waits: bool, rejoins: bool) -> None:
         if self._joining is not None and not self._joining.done():
             self._joining.cancel()
             await asyncio.wait([self._joining])
         await asyncio.sleep(ends)
         self._children.clear()
         self._note(Runs(None))
-        if says:
+        if reports:
             self._say(Said("stopped"), self._gang.report_stopped)
         if waits:
             await asyncio.wait([self._finished], timeout=FINISH_WITHIN)
-        if gathers:
+        if rejoins:
             await self._gang.wait_finished()
             self._note(Rejoins())
         self._note(Left())
@@ -431,9 +431,9 @@ class Job:
         self.note(0, Marking(done=True))
 
     def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
-        told, then = self._generations.judge(cause)
-        self.note(0, Judged(cause, then, told))
-        return told, then
+        sent, then = self._generations.judge(cause)
+        self.note(0, Judged(cause, then, sent))
+        return sent, then
 
     async def prepare(self, cause: Cause | None) -> Start:
         try:
@@ -458,18 +458,18 @@ class Job:
         hub, others = self._launchers[0], self._launchers[1:]
         struck = [node] if node is not hub else others
         if isinstance(fault, DISTURBING):
-            for each in {node, *(struck if isinstance(fault, Cut | Silence) else ())}:
-                self.note(each.rank, Disturbed())
+            for disturbed in {node, *(struck if isinstance(fault, Cut | Silence) else ())}:
+                self.note(disturbed.rank, Disturbed())
         match fault:
             case Cut(_, _, later, away):
-                for each in struck:
-                    self.world.cut(each.computer, hub.computer, later, away)
+                for other in struck:
+                    self.world.cut(other.computer, hub.computer, later, away)
             case Silence(_, _, up, down, seconds):
-                for each in struck:
+                for other in struck:
                     if up:
-                        self.world.silence(each.computer, hub.computer, seconds)
+                        self.world.silence(other.computer, hub.computer, seconds)
                     if down:
-                        self.world.silence(hub.computer, each.computer, seconds)
+                        self.world.silence(hub.computer, other.computer, seconds)
             case Freeze(_, _, seconds):
                 node.computer.freeze(seconds)
             case Killed():

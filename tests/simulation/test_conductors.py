@@ -1,6 +1,8 @@
-"""Whole jobs, with the launcher's real conductor: hundreds of schedules of faults, in simulated time.
+"""The launchers of a job keep their rules in hundreds of random schedules of faults, in simulated time.
 
-GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects others than the default ones.
+The launchers have their real conductors.
+
+GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects other schedules than the default ones.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from hypothesis import example, given, seed
 from launcher.errors import Exit
 from tests.simulation import machines
 from tests.simulation.conductor_rules import RULES
-from tests.simulation.conductors import WHOLES, Play, Stalls, Tale, ToldTwice, Whole
+from tests.simulation.conductors import JOB_SCHEDULES, JobSchedule, Play, SigtermTwice, Stalls, Tale
 from tests.simulation.schedule import Broken, Death, Pace, Told
 from tests.simulation.search import SEED, schedules, searching
 
@@ -31,7 +33,7 @@ def simulated() -> Iterator[None]:
         yield
 
 
-def look_at(tale: Tale) -> None:
+def count(tale: Tale) -> None:
     results = [pod.result for pod in tale.pods if pod.result]
     codes = {int(result.code) for result in results}
     kinds = {result.cause.kind for result in results if result.cause}
@@ -41,44 +43,48 @@ def look_at(tale: Tale) -> None:
         **{code.name: int(code) in codes for code in (Exit.PEER_LOST, Exit.GIVEN_UP, Exit.TIMED_OUT)},
         **{kind: kind in kinds for kind in ("trainer", "pserver", "staging", "lost", "stopped", "peers", "volume")},
         "a restart": any("end and start again" in text for text in texts),
-        "gathered again": any("for a replacement pod" in text for text in texts),
+        "all members rejoined": any("for a replacement pod" in text for text in texts),
         "complete after a pod was replaced": Exit.COMPLETE in codes and any(pod.starts for pod in tale.pods),
         "a failure before the join": any("for the gang, to report it" in text for text in texts),
-        "killed by a second signal": "kill" in texts,
+        "processes killed after a second signal": "kill" in texts,
         "waited for another gang": any("for the end of another gang" in text for text in texts),
         "a second lease": any(text.endswith(".leases/1") for text in texts),
     }
     seen.update({name: bool(so) for name, so in happened.items()})
 
 
-def check(whole: Whole) -> None:
+def check(schedule: JobSchedule) -> None:
     with machines.folder() as folder:
-        tale = Play(whole, folder).run()
-        look_at(tale)
+        tale = Play(schedule, folder).run()
+        count(tale)
         for rule in RULES:
             rule(tale)
 
 
 # Staging fails on a member before another member has joined.
-FAILS_BEFORE_THE_JOIN = Whole(paces=(Pace(), Pace(), Pace(starts=2.0, trains=6.0)), faults=(Broken(0.0, 1),))
-# Before the join, first a server dies and then staging fails: a restart repairs only the first of the two.
-FAILS_TWICE_BEFORE_THE_JOIN = Whole(faults=(Broken(0.0, 0), Death(0.0, 0, "pserver", 1, 0.0)))
-# Children that take long to end are killed by the second signal.
-TOLD_TWICE = Whole(paces=(Pace(trains=20.0, ends=21.0),), faults=(ToldTwice(5.0, 1, 3.0),))
+FAILS_BEFORE_THE_JOIN = JobSchedule(paces=(Pace(), Pace(), Pace(starts=2.0, trains=6.0)), faults=(Broken(0.0, 1),))
+# Before the join, first a server dies and then staging fails. A restart repairs only the death of the server.
+FAILS_TWICE_BEFORE_THE_JOIN = JobSchedule(faults=(Broken(0.0, 0), Death(0.0, 0, "pserver", 1, 0.0)))
+# Processes that take long to end are killed after the second signal.
+SIGTERM_TWICE = JobSchedule(paces=(Pace(trains=20.0, ends=21.0),), faults=(SigtermTwice(5.0, 1, 3.0),))
 # A member gets SIGTERM while the hub's train message is on its way to it.
-TOLD_BEFORE_TRAIN = Whole(delays=(0.2,), paces=(Pace(stages=1.0, trains=6.0, ends=1.0),), faults=(Told(1.3, 1),))
+SIGTERM_BEFORE_TRAIN = JobSchedule(
+    delays=(0.2,), paces=(Pace(stages=1.0, trains=6.0, ends=1.0),), faults=(Told(1.3, 1),)
+)
 # The member at fault takes longer than the others to end its remaining children.
-SLOW_AT_FAULT = Whole(
+SLOW_AT_FAULT = JobSchedule(
     paces=(Pace(trains=6.0), Pace(trains=6.0, ends=0.9)), faults=(Death(3.0, 1, "trainer", 1, 0.0),), restarts=0
 )
-# The hub cannot write to the volume, and ends. Then another pod would replace it.
-VOLUME_IS_AWAY = Whole(paces=(Pace(trains=200.0, ends=1.0),), faults=(Stalls(7.0, 0, 100.0),), restarts=0)
-# The hub takes a lease for a start that was cancelled, since a server has died meanwhile.
-LEASE_OF_A_CANCELLED_START = Whole(
-    volume=0.3, paces=(Pace(trains=6.0),), faults=(Death(2.2, 1, "pserver", 139, 0.0),), restarts=3
+# The hub cannot write to the volume, and ends. In a cluster, another pod would then replace it.
+VOLUME_IS_AWAY = JobSchedule(paces=(Pace(trains=200.0, ends=1.0),), faults=(Stalls(7.0, 0, 100.0),), restarts=0)
+# The hub takes a lease for a start that is cancelled meanwhile, because a server has died.
+LEASE_OF_A_CANCELLED_START = JobSchedule(
+    volume_delay=0.3, paces=(Pace(trains=6.0),), faults=(Death(2.2, 1, "pserver", 139, 0.0),), restarts=3
 )
-# The same job twice, and the gang that trains starts again.
-TWICE = Whole(paces=(Pace(trains=6.0),), faults=(Death(3.0, 1, "trainer", 1, 0.0),), restarts=3, rivals=0.5)
+# The same job starts twice, and the gang that trains restarts.
+SAME_JOB_TWICE = JobSchedule(
+    paces=(Pace(trains=6.0),), faults=(Death(3.0, 1, "trainer", 1, 0.0),), restarts=3, second_start=0.5
+)
 
 
 @seed(SEED)
@@ -86,20 +92,20 @@ TWICE = Whole(paces=(Pace(trains=6.0),), faults=(Death(3.0, 1, "trainer", 1, 0.0
 @example(FAILS_BEFORE_THE_JOIN)
 @example(FAILS_TWICE_BEFORE_THE_JOIN)
 @example(SLOW_AT_FAULT)
-@example(TOLD_TWICE)
-@example(TOLD_BEFORE_TRAIN)
+@example(SIGTERM_TWICE)
+@example(SIGTERM_BEFORE_TRAIN)
 @example(VOLUME_IS_AWAY)
 @example(LEASE_OF_A_CANCELLED_START)
-@example(TWICE)
-@given(WHOLES)
-def whole_jobs_keep_their_rules(whole: Whole) -> None:
-    check(whole)
+@example(SAME_JOB_TWICE)
+@given(JOB_SCHEDULES)
+def the_launchers_keep_their_rules(schedule: JobSchedule) -> None:
+    check(schedule)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 if SCHEDULES == ALWAYS else 0)
-def test_whatever_happens_whole_jobs_keep_their_rules() -> None:
+def test_the_launchers_of_a_job_keep_their_rules_in_every_schedule() -> None:
     seen.clear()
-    whole_jobs_keep_their_rules()
+    the_launchers_keep_their_rules()
     missed = [what for what, times in seen.items() if not times]
-    assert not missed or SCHEDULES < ALWAYS, f"a search in which nothing happens finds nothing: {missed}"
+    assert not missed or SCHEDULES < ALWAYS, f"no schedule had: {missed}"

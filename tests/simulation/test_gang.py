@@ -1,6 +1,6 @@
 """Hub and members keep their rules in thousands of random schedules of faults, in simulated time.
 
-GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects others than the default ones.
+GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects other schedules than the default ones.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def count(story: Story) -> None:
         "twice the same": any(
             isinstance(start, Cause) and "came twice without progress" in start.what for start in starts
         ),
-        "no attempts left": any("attempts in a row" in entry.what.told.what for entry in judged),
+        "no attempts left": any("attempts in a row" in entry.what.sent.what for entry in judged),
         "no restarts left": 0 < story.schedule.restarts < sum(entry.what.cause.kind.is_child for entry in judged),
         "stopped without a verdict": any(
             isinstance(end.what, Stop) and rank and not story.of(LastWord, rank=rank)
@@ -120,20 +120,20 @@ SLOW_VERDICT = Schedule(
     delays=(0.2,),
     faults=(Death(0.0, 0, "trainer", 1, 0.0), Cut(1.0, 1, 0.05, 0.4), Death(0.0, 2, "pserver", 1, 0.0)),
     restarts=3,
-    gathers=True,
+    rejoins=True,
 )
 # The same, but the member that reported the failure reconnects itself.
 SLOW_VERDICT_AFTER_A_RECONNECT = Schedule(
     delays=(0.2,),
     faults=(Death(0.0, 0, "trainer", 1, 0.0), Cut(1.0, 0, 0.0, 0.0), Death(0.0, 1, "pserver", 1, 0.0)),
     restarts=3,
-    gathers=True,
+    rejoins=True,
 )
 # The hub gets SIGTERM, and its processes take a second to end. Meanwhile all connections to it end.
 CUT_FROM_A_HUB_THAT_ENDS = Schedule(
     paces=(Pace(trains=20.0, ends=1.0), Pace(trains=20.0), Pace(trains=20.0)),
     faults=(Told(5.0, 0), Cut(0.7, 0, 0.0, 0.0)),
-    gathers=True,
+    rejoins=True,
 )
 
 
