@@ -1,6 +1,6 @@
 """`make chaos`: run gangs with many faults at once, round after round, until an invariant is violated.
 
-python -m chaos --minutes 5             run rounds for 5 minutes, each with another seed
+python -m chaos --minutes 5             run rounds for 5 minutes, with a different seed per round
 python -m chaos --rounds 1 --seed 42    repeat the round of this seed, if the same kinds of faults are possible here
 python -m chaos ... --kinds 'cut,kill trainer'    draw faults of these kinds only; a failed round prints its kinds
 """
@@ -29,13 +29,13 @@ from chaos.rounds import Story, play
 def main() -> int:
     given = _arguments()
     if os.geteuid() != 0:
-        print("chaos: network namespaces, mounts and signals to all need root", file=sys.stderr)
+        print("chaos: must run as root, for network namespaces, mounts and signals", file=sys.stderr)
         return 1
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # exit by an exception, so that all faults and mounts are undone
     arena_of = _arena_of(given.on)
-    for line in kinds.told(arena_of.left_out):
+    for line in kinds.explained(arena_of.left_out):
         print(line, flush=True)
     with tempfile.TemporaryDirectory(prefix="chaos-data-") as data:
         return _play_all(given, arena_of, Path(data))
@@ -55,27 +55,38 @@ def _play_all(given: argparse.Namespace, arena_of: type[Arena], data: Path) -> i
             story = play(arena, drawn)
             print(_line(story), flush=True)
             if violated := invariants.violated(story):
-                failed = story, violated, evidence.keep(story, violated, _again(drawn, given.on))
+                failed = story, violated, evidence.keep(story, violated, _command(drawn, given.on))
                 break
         rounds += 1
         struck.update(fault.kind for fault in story.effective)
     minutes = (time.monotonic() - began) / 60
     print(
-        f"{rounds} rounds held in {minutes:.1f} minutes: "
+        f"{rounds} rounds without a violation in {minutes:.1f} minutes: "
         + ", ".join(f"{n} x {kind}" for kind, n in struck.most_common())
     )
     if failed:
-        _tell(*failed, _again(failed[0].plan, given.on))
+        _report(*failed, _command(failed[0].plan, given.on))
     return bool(failed)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="chaos", description="Many faults at once, and the promises that must hold.")
-    parser.add_argument("--rounds", type=int, help="how many (default: 10, or as many as --minutes takes)")
-    parser.add_argument("--minutes", type=float, help="begin no round after so long")
-    parser.add_argument("--seed", type=int, help="of the first round, each later one has the next (default: any)")
-    parser.add_argument("--kinds", type=kinds.named, help="draw faults from these, with commas (default: all possible)")
-    parser.add_argument("--on", choices=("local", "pods"), default="local", help="this machine, or a cluster")
+    parser = argparse.ArgumentParser(prog="chaos", description="Inject many faults at once, and check the invariants.")
+    parser.add_argument("--rounds", type=int, help="the number of rounds (default: 10, or no limit with --minutes)")
+    parser.add_argument("--minutes", type=float, help="begin no round after this number of minutes")
+    parser.add_argument(
+        "--seed", type=int, help="the seed of the first round, which grows by 1 per round (default: random)"
+    )
+    parser.add_argument(
+        "--kinds",
+        type=kinds.named,
+        help="the kinds of faults to draw, separated by commas (default: all that are possible)",
+    )
+    parser.add_argument(
+        "--on",
+        choices=("local", "pods"),
+        default="local",
+        help="run the gangs on this machine, or as pods on a cluster",
+    )
     return parser.parse_args()
 
 
@@ -102,23 +113,23 @@ def _line(story: Story) -> str:
     codes = Counter(end.code for end in story.ends)
     shown = " ".join(f"{code}x{count}" if count > 1 else str(code) for code, count in sorted(codes.items()))
     how = "hung" if story.hung else "complete" if story.complete else "failed"
-    done = "; ".join(map(str, story.done)) or "nothing"
+    done = "; ".join(map(str, story.done)) or "no fault"
     generations, passes = len(counting.claims(story)), len(counting.whole_passes(story))
     how = f"{how}, codes {shown}, {generations} generations, {passes} passes"
     return f"seed {story.plan.seed}: {story.plan}: {done}: {how}, {story.seconds:.0f} s"
 
 
-def _tell(story: Story, violated: list[str], kept: Path, again: str) -> None:
+def _report(story: Story, violated: list[str], kept: Path, again: str) -> None:
     print(f"\nseed {story.plan.seed} violates:", file=sys.stderr)
-    for one in violated:
-        print(f"- {one}", file=sys.stderr)
-    print(f"evidence: {kept}\nagain: {again}", file=sys.stderr)
+    for violation in violated:
+        print(f"- {violation}", file=sys.stderr)
+    print(f"evidence: {kept}\nrepeat with: {again}", file=sys.stderr)
 
 
-def _again(drawn: Plan, on: str) -> str:
+def _command(drawn: Plan, on: str) -> str:
     """Return the command that repeats this round, even on a host on which other kinds of faults are possible."""
-    there = "" if on == "local" else f" --on {on}"
-    return f"python -m chaos --rounds 1 --seed {drawn.seed} --kinds {shlex.quote(','.join(drawn.kinds))}{there}"
+    where = "" if on == "local" else f" --on {on}"
+    return f"python -m chaos --rounds 1 --seed {drawn.seed} --kinds {shlex.quote(','.join(drawn.kinds))}{where}"
 
 
 if __name__ == "__main__":

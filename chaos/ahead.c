@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 static time_t ahead(void) {
-    const char *told = getenv("AHEAD_SECONDS");
-    return told ? atol(told) : 0;
+    const char *seconds = getenv("AHEAD_SECONDS");
+    return seconds ? atol(seconds) : 0;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

@@ -26,12 +26,12 @@ _LOST: Mapping[str, frozenset[str]] = {
 }
 
 
-def named(story: Story) -> Iterator[str]:
+def names_a_cause(story: Story) -> Iterator[str]:
     """Each launcher that was not killed has written why it ended, to standard error and to Kubernetes."""
     for word in _NEVER:
         if word in story.said:
             line = next(line for line in story.said.splitlines() if word in line)
-            yield f"somebody said {line!r}"
+            yield f"a launcher has logged {line!r}"
     for end in story.ends:
         if end.struck:
             continue
@@ -50,7 +50,7 @@ def fits(story: Story) -> Iterator[str]:
         cause = one["first_cause"]
         if cause and not _was_done(story, cause["kind"], cause["rank"]):
             whose = f"{cause['kind']!r} of rank {cause['rank']}"
-            yield f"generation {one['number']} ended by {whose}, which nobody has done: {cause['what']}"
+            yield f"generation {one['number']} ended by {whose}, but no such fault was injected: {cause['what']}"
 
 
 def _was_done(story: Story, kind: str, rank: int | None) -> bool:
@@ -75,7 +75,7 @@ def _can_cause(fault: Fault, kind: str, rank: int | None) -> bool:
 def survived(story: Story) -> Iterator[str]:
     """A job completes if its faults are no more than its settings allow."""
     if not story.complete and not list(excuses(story)):
-        yield "the job has failed, and nothing that was done to it is a reason: " + "; ".join(map(str, story.done))
+        yield "the job has failed, and none of its faults is a sufficient reason: " + "; ".join(map(str, story.done))
 
 
 def excuses(story: Story) -> Iterator[str]:
@@ -85,29 +85,29 @@ def excuses(story: Story) -> Iterator[str]:
     losses = [fault for fault in struck if fault.kind in LOSSES]
     beyond_reach = [fault for fault in struck if fault.kind in SILENT]
     silent = [fault for fault in beyond_reach if (fault.lasts or 0) > SILENCE - _MARGIN]
-    gathers = plan.max_restarts > 0 and plan.rejoin_timeout > 0
+    rejoins = plan.max_restarts > 0 and plan.rejoin_timeout > 0
     counted = max(0, len(deaths) - plan.max_restarts)
-    counted += sum(1 if gathers else 2 for fault in losses if fault.kind == "kill launcher" or not gathers)
-    counted += 0 if gathers else plan.members * len(beyond_reach)  # each member may end for its own reason
+    counted += sum(1 if rejoins else 2 for fault in losses if fault.kind == "kill launcher" or not rejoins)
+    counted += 0 if rejoins else plan.members * len(beyond_reach)  # each member may end for its own reason
     if counted > plan.backoff_limit:
         yield f"{counted} pods may have failed, and the Job replaces {plan.backoff_limit}"
-    if (losses or silent) and gathers and plan.rejoin_timeout < 30:
-        yield "those who wait for a new pod do not wait for long"
+    if (losses or silent) and rejoins and plan.rejoin_timeout < 30:
+        yield "members wait only a short time for a new pod"
     if len(deaths) + len(losses) + len(silent) >= _MOST_ATTEMPTS:
         yield f"{_MOST_ATTEMPTS} attempts may have failed before a first pass"
     if any(not _progress(story, one, other) for one, other in pairwise(_of(story, DEATHS | LOSSES))):
-        yield "twice a failure without progress between them"
+        yield "two failures without progress between them"
     yield from _excuses_of_volume(story, bool(deaths or losses or silent))
 
 
 def _excuses_of_volume(story: Story, others: bool) -> Iterator[str]:
     for fault in story.effective:
         if fault.kind in ON_VOLUME and _is_too_much(fault, story.plan.volume_timeout, others):
-            yield f"nothing can be saved or begun: {fault}"
+            yield f"no pass can be saved and no attempt can begin: {fault}"
 
 
 def _is_too_much(fault: Fault, patience: int, others: bool) -> bool:
-    """Return whether a fault of the volume may end the job. A stall during the training is waited for."""
+    """Return whether a fault of the volume may end the job. A job that trains waits for the end of a stall."""
     if fault.kind != "volume stalled" or others or fault.since == LAUNCH:
         return True
     return (fault.lasts or 0) > patience - 2

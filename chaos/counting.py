@@ -53,7 +53,7 @@ def generations_of(story: Story) -> dict[tuple[str, int], int]:
 
 def each_pass_once(story: Story) -> Iterator[str]:
     """Each run of trainer 0 begins with the pass after the newest saved pass, and trains the passes in order."""
-    # The pass after which the last run began, and a pass that may be saved, though its trainer died before the stamp.
+    # begun: the pass after which the last run began. perhaps: a pass without a stamp that may be saved nevertheless.
     begun, perhaps = -1, -1
     before: list[traces.Stamp] = []
     for run in [run for run in traces.runs(story.stamps) if run.trainer == 0]:
@@ -72,35 +72,35 @@ def each_pass_once(story: Story) -> Iterator[str]:
         perhaps = max([-1, *run.numbers("saves")])
     saved = max([begun, *(stamp.number for stamp in before if stamp.word == "saved")])
     for number in sorted(set(range(saved + 1)) - set(whole_passes(story))):
-        yield f"pass {number} was saved, and is not there"
+        yield f"pass {number} was saved, and is missing"
 
 
 def history_agrees(story: Story) -> Iterator[str]:
     """The claims, the marks in all logs and job.json agree."""
-    told = {one["number"]: one["after_pass"] for one in history(story)}
+    recorded = {one["number"]: one["after_pass"] for one in history(story)}
     numbers = [one["number"] for one in history(story)]
     if numbers != sorted(set(numbers)):
-        yield f"job.json has its generations in this order: {numbers}"
-    for number in sorted(set(told) - set(claims(story))):
-        yield f"job.json has generation {number}, which nobody has claimed"
+        yield f"job.json has its generations in the wrong order: {numbers}"
+    for number in sorted(set(recorded) - set(claims(story))):
+        yield f"job.json has generation {number}, which no gang has claimed"
     for rank, found in marks(story).items():
         in_log = [mark.generation for mark in found]
         if in_log != sorted(set(in_log)):
-            yield f"the log of rank {rank} has its generations in this order: {in_log}"
+            yield f"the log of rank {rank} has its generations in the wrong order: {in_log}"
         for mark in found:
-            if told.get(mark.generation, mark.after) != mark.after:
-                after = f"{mark.after} for rank {rank}, {told[mark.generation]} in job.json"
-                yield f"generation {mark.generation} went on after pass {after}"
-            told.setdefault(mark.generation, mark.after)
-    yield from _begun_where_told(story, told)
+            if recorded.get(mark.generation, mark.after) != mark.after:
+                after = f"{mark.after} for rank {rank}, {recorded[mark.generation]} in job.json"
+                yield f"generation {mark.generation} resumed after pass {after}"
+            recorded.setdefault(mark.generation, mark.after)
+    yield from _begun_as_recorded(story, recorded)
 
 
-def _begun_where_told(story: Story, told: dict[int, int | None]) -> Iterator[str]:
+def _begun_as_recorded(story: Story, recorded: dict[int, int | None]) -> Iterator[str]:
     known = generations_of(story)
     for run in traces.runs(story.stamps):
         number = known.get((run.pod, run.pid))
         if number is None:
             continue
-        after, (first,) = told[number], run.numbers("begins")
+        after, (first,) = recorded[number], run.numbers("begins")
         if first != (0 if after is None else after + 1):
-            yield f"{run} of generation {number} began with pass {first}, which goes on after pass {after}"
+            yield f"{run} of generation {number} began with pass {first}, but should resume after pass {after}"

@@ -1,4 +1,4 @@
-"""An exception that docs/resume.md describes: a launcher that is frozen ends its children only after it wakes."""
+"""An exception that docs/resume.md describes: a frozen launcher ends its processes only after it wakes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from chaos.plan import FENCE, SILENCE, STOP_GRACE
 from chaos.rounds import Story
 from chaos.traces import Run, Stamp
 
-_HEARD = 5.0  # at most so many seconds before it froze, its last message was received
-_WAKES = 15.0  # seconds until an awake launcher notices: earlier messages may still arrive for two heartbeats of 5 s
-_ENDS = 5.0  # seconds for the end of its children on a busy machine
+_HEARD = 5.0  # seconds: the last message before the freeze is at most so old
+_WAKES = 15.0  # seconds until an awake launcher notices the loss. Earlier messages may still arrive for 10 s
+_ENDS = 5.0  # seconds until its processes have ended, on a busy machine
 
 
 def beside(story: Story, run: Run, since: int) -> list[Stamp]:
@@ -19,7 +19,8 @@ def beside(story: Story, run: Run, since: int) -> list[Stamp]:
 def is_late(story: Story, stamp: Stamp, since: int) -> bool:
     """Return whether a stamp after `since` is allowed, because the trainer's launcher was frozen and replaced.
 
-    The launcher was frozen before `since` for as long as the others wait, and had no time to end the trainer yet.
+    Before `since`, the launcher was frozen for as long as the other members wait.
+    Since it woke, the launcher had no time yet to end the trainer.
     """
     waited = int((SILENCE - _HEARD + FENCE) * 1e9)
     within = int((_WAKES + STOP_GRACE + _ENDS) * 1e9)

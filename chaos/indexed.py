@@ -11,7 +11,7 @@ COMES_AFTER = 1.0  # seconds until an ended pod is replaced; Kubernetes waits lo
 
 
 class IndexedJob:
-    """The Job controller. Report each end of a pod to it. It decides which ranks get a new pod and if the job fails."""
+    """The Job controller. It decides after each end of a pod which ranks get a new pod, and whether the job fails."""
 
     def __init__(self, members: int, backoff_limit: int) -> None:
         self._backoff_limit = backoff_limit

@@ -1,4 +1,4 @@
-"""What must hold after each round, whatever faults were injected."""
+"""What must hold after each round, with any faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def violated(story: Story) -> list[str]:
 def no_hang(story: Story) -> Iterator[str]:
     """The job ends within the limit, which is the sum of all documented timeouts."""
     if story.hung:
-        yield f"not over after {limits.seconds(story.plan):.0f} s"
+        yield f"the job has not ended after {limits.seconds(story.plan):.0f} s"
 
 
 def complete_only_with_all(story: Story) -> Iterator[str]:
@@ -35,7 +35,7 @@ def complete_only_with_all(story: Story) -> Iterator[str]:
     if not any(end.code == 0 for end in story.ends):
         return
     if not (record(story) / "complete").exists():
-        yield "a launcher has ended with 0, and there is no mark of completion"
+        yield "a launcher has ended with 0 without a mark of completion"
     for number in sorted(set(range(story.plan.passes)) - set(whole_passes(story))):
         yield f"a launcher has ended with 0 without pass {number}"
     for number in whole_passes(story):
@@ -80,11 +80,11 @@ def nothing_left(story: Story) -> Iterator[str]:
     """No process and no mount is left. No temporary file is left, unless its writer was killed or could not write."""
     for what in story.left:
         yield f"left behind: {what}"
-    for aside in output(story).glob("incomplete-*/pass-*/done"):
-        if not list(_unreadable(aside.parent)):
-            yield f"a whole pass was set aside: {aside.relative_to(story.folder)}"
-    for aside in output(story).glob("earlier-*"):
-        yield f"passes of this job were taken for those of an earlier one: {aside.name}"
+    for moved in output(story).glob("incomplete-*/pass-*/done"):
+        if not list(_unreadable(moved.parent)):
+            yield f"a whole pass was moved to another folder: {moved.relative_to(story.folder)}"
+    for moved in output(story).glob("earlier-*"):
+        yield f"passes of this job were treated as passes of an earlier job: {moved.name}"
     excused = any(end.struck for end in story.ends) or any(
         fault.kind in limits.ON_VOLUME | limits.LOSSES for fault in story.effective
     )
@@ -99,7 +99,7 @@ INVARIANTS: Mapping[str, Callable[[Story], Iterator[str]]] = {
     "no pass lost or trained twice": counting.each_pass_once,
     "the history agrees": counting.history_agrees,
     "one writer": one_writer,
-    "a named cause": causes.named,
+    "a named cause": causes.names_a_cause,
     "a cause that fits": causes.fits,
     "what can be survived is survived": causes.survived,
     "nothing left behind": nothing_left,

@@ -16,14 +16,14 @@ def left_out(elsewhere: Mapping[str, str], needs: Mapping[str, str]) -> dict[str
     needs: the program that each kind needs; if it is not installed, the kind is not possible
     """
     found = {program: shutil.which(program) for program in needs.values()}
-    lacking = {kind: f"there is no {program} here" for kind, program in needs.items() if not found[program]}
+    lacking = {kind: f"{program} is not installed" for kind, program in needs.items() if not found[program]}
     return {**elsewhere, **lacking}
 
 
-def told(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield one line per reason, for messages."""
-    for why in sorted(set(left_out.values())):
-        yield f"left out: {', '.join(sorted(kind for kind in left_out if left_out[kind] == why))}: {why}"
+def explained(left_out: Mapping[str, str]) -> Iterator[str]:
+    """Yield one line per reason why kinds of faults are left out."""
+    for reason in sorted(set(left_out.values())):
+        yield f"left out: {', '.join(sorted(kind for kind in left_out if left_out[kind] == reason))}: {reason}"
 
 
 def impossible(plan: Plan, left_out: Mapping[str, str]) -> list[str]:
@@ -35,5 +35,5 @@ def named(text: str) -> tuple[str, ...]:
     """Parse the value of --kinds."""
     kinds = tuple(sorted({kind.strip() for kind in text.split(",")}))
     if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise argparse.ArgumentTypeError(f"no such kind: {', '.join(unknown)}: there are {', '.join(sorted(KINDS))}")
+        raise argparse.ArgumentTypeError(f"unknown kinds: {', '.join(unknown)}; known are {', '.join(sorted(KINDS))}")
     return kinds

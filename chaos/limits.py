@@ -27,25 +27,28 @@ def seconds(plan: Plan) -> float:
 def parts(plan: Plan) -> Iterator[tuple[str, float]]:
     """Yield the parts of the limit, each with its reason."""
     start = _START + _EACH_MEMBER * plan.members
-    yield "all start and join", start
+    yield "all members start and join", start
     yield "training", _BUSY * plan.training
-    yield "the last fault is done", max((fault.at + (fault.lasts or 0) for fault in plan.faults), default=0)
+    yield "the last fault is over", max((fault.at + (fault.lasts or 0) for fault in plan.faults), default=0)
     for fault in plan.faults:
         yield from _of(fault, plan, start)
     if plan.faults:
         yield "a failure before the join waits for the gang", _HELD
-        yield "who waits for those that do not come", max(PEER_TIMEOUT, plan.rejoin_timeout)
-        yield "children are ended", 2 * STOP_GRACE
+        yield "members wait for missing members", max(PEER_TIMEOUT, plan.rejoin_timeout)
+        yield "processes are ended", 2 * STOP_GRACE
 
 
 def _of(fault: Fault, plan: Plan, start: float) -> Iterator[tuple[str, float]]:
     if fault.kind in SILENT:
-        yield f"{fault.kind}: silence, the fence, and all join again", SILENCE + FENCE + start
+        yield f"{fault.kind}: silence, the fence, and the members rejoin", SILENCE + FENCE + start
     if fault.kind in FREEZES:
-        yield f"{fault.kind}: woken, it notices, and ends its children", SILENCE + 2 * STOP_GRACE
+        yield f"{fault.kind}: the woken launcher notices the loss and ends its processes", SILENCE + 2 * STOP_GRACE
     if fault.kind in LOSSES:
-        yield f"{fault.kind}: another one comes, and all join again", STOP_GRACE + start
+        yield f"{fault.kind}: a new pod starts, and the members rejoin", STOP_GRACE + start
     if fault.kind in ON_VOLUME:
-        yield f"{fault.kind}: it is waited for, and all start again", (fault.lasts or 0) + plan.volume_timeout + start
+        yield (
+            f"{fault.kind}: the job waits for the volume and restarts",
+            (fault.lasts or 0) + plan.volume_timeout + start,
+        )
     if fault.kind in DEATHS | ON_VOLUME:
-        yield f"{fault.kind}: a pause, a restart, and what was not saved again", _LONGEST_PAUSE / 2 + start
+        yield f"{fault.kind}: a pause, a restart, and the training since the last pass", _LONGEST_PAUSE / 2 + start

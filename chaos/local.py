@@ -36,7 +36,7 @@ class Pod:
         self.launcher = launcher
         self.termination = termination
         self.said = said
-        self.killed = self.told = False
+        self.killed = self.got_sigterm = False
 
 
 class LocalArena:
@@ -95,14 +95,14 @@ class LocalArena:
         place.mkdir()
         termination = place / "termination"
         termination.touch()
-        told = {
+        variables = {
             "POD_NAME": name,
             "POD_UID": str(uuid.uuid4()),
             "LAUNCHER_RANK": str(rank),
             "LAUNCHER_WORKDIR": str(place),
             "LAUNCHER_TERMINATION_LOG": str(termination),
         }
-        self._gang.start(rank, flags=self._plan.flags, **told, **self._clock(rank))
+        self._gang.start(rank, flags=self._plan.flags, **variables, **self._clock(rank))
         self._pods[rank] = Pod(rank, name, self._gang.launchers[rank], termination, self._home / f"stderr-{rank}")
 
     def _clock(self, rank: int) -> dict[str, str]:
@@ -123,9 +123,9 @@ class LocalArena:
             self._deleted.remove(pod)
             self._ends.append(self._end(pod))
         if self._job.failed:
-            self._tell_to_stop(*self._pods.values())
+            self._send_sigterm(*self._pods.values())
         if self._job.failed or self._job.complete:
-            self._tell_to_stop(*self._deleted)
+            self._send_sigterm(*self._deleted)
         self._replace_frozen()
         for rank in self._job.due():
             if not self._inside(rank):  # wait until all processes of the old pod have ended, as in Kubernetes
@@ -157,12 +157,12 @@ class LocalArena:
             self._network.replace(pod.rank)
             self._start(pod.rank)
 
-    def _tell_to_stop(self, *pods: Pod) -> None:
+    def _send_sigterm(self, *pods: Pod) -> None:
         """Send SIGTERM, as Kubernetes does to the remaining pods of a Job that is over."""
         for pod in pods:
-            if not pod.told:
+            if not pod.got_sigterm:
                 pod.launcher.terminate()
-                pod.told = True
+                pod.got_sigterm = True
 
     def ended(self) -> Sequence[End] | None:
         over = not self._pods and not self._deleted and (self._job.failed or self._job.complete)

@@ -31,10 +31,10 @@ class Kind:
 
 CLOCK = "clock ahead"  # begins at the launch and is never undone
 
-FENCE = 15 + STOP_GRACE  # seconds that the others wait after a member became silent, before they restart
+FENCE = 15 + STOP_GRACE  # seconds that the other members wait after the silence of a member, before they restart
 _FROZEN = (SILENCE + FENCE + 2, SILENCE + FENCE + 24)
-_MISSED = (SILENCE + 6, SILENCE + FENCE - 2)  # by then all members have noticed the silence
-_STILL_TRAINING = 4  # the factor for passes, so that a launcher that wakes finds the others training
+_MISSED = (SILENCE + 6, SILENCE + FENCE - 2)  # at this time all members have noticed the silence
+_STILL_TRAINING = 4  # the factor for passes, so that the other members still train after a launcher wakes
 
 KINDS: Mapping[str, Kind] = {
     "kill trainer": Kind(3),
@@ -99,7 +99,7 @@ class Plan:
     ahead: Mapping[int, int] = field(default_factory=dict)  # seconds by which the wall clocks of some members differ
     kinds: tuple[
         str, ...
-    ] = ()  # the kinds from which faults were drawn: with other kinds the same seed is another plan
+    ] = ()  # the kinds from which faults were drawn; with other kinds, the same seed makes another plan
 
     @property
     def flags(self) -> tuple[str, ...]:

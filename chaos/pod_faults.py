@@ -33,7 +33,7 @@ class PodFaults:
     """The faults of one round: all kinds except `left_out`."""
 
     left_out: Mapping[str, str] = kinds.left_out(
-        {CLOCK: "pods have no clock of their own", **dict.fromkeys(FREEZES, "for gangs on this machine (no ON)")},
+        {CLOCK: "pods use the clock of their node", **dict.fromkeys(FREEZES, "for gangs on this machine (no ON)")},
         dict.fromkeys(_CUTS, "iptables"),
     )
 
@@ -44,7 +44,7 @@ class PodFaults:
         self._machines = machines
         self._undo: dict[int, Callable[[], None]] = {}  # how to undo the faults that last, by number
         self._spoilt: Counter[str] = Counter()  # how many faults of the volume last, by kind
-        self._filling, self._powering = ThreadPoolExecutor(1), ThreadPoolExecutor(1)  # each does its work in order
+        self._filling, self._powering = ThreadPoolExecutor(1), ThreadPoolExecutor(1)  # one worker: in order
         self._under_way: list[Future[None]] = []
 
     def do(self, fault: Fault) -> str:
@@ -57,7 +57,7 @@ class PodFaults:
                 self._undo[fault.number] = self._machines.api_up
                 return fault.kind
         pods = [pod for rank in fault.ranks if (pod := self._seen.of(rank))]
-        done = [told for pod in pods if (told := self._strike(fault, pod, pods))]
+        done = [victim for pod in pods if (victim := self._strike(fault, pod, pods))]
         return f"{fault.kind} of {', '.join(done)}" if done else ""
 
     def undo(self, fault: Fault) -> None:
@@ -66,10 +66,10 @@ class PodFaults:
 
     def undo_all(self) -> None:
         """Undo all faults, and wait for all work in the background."""
-        self._disk.thaw()  # a writer would wait for ever
-        with ExitStack() as each:
+        self._disk.thaw()  # a stalled volume would block writers forever
+        with ExitStack() as stack:
             for what in self._undo.values():
-                each.callback(what)
+                stack.callback(what)
             self._undo.clear()
         self._filling.shutdown()
         self._powering.shutdown()
@@ -117,11 +117,11 @@ class PodFaults:
         launcher = pod.find(LAUNCHER)
         if launcher is None:
             return ""
-        fellows = [address for other in pods if (address := other.latest["status"].get("podIP"))]
+        victims = [address for other in pods if (address := other.latest["status"].get("podIP"))]
         for way in ways:
             hook, device, end = _WAYS[way]
             chain = f"chaos-{fault.number}-{way}"
-            let_pass = [[device, "lo"], *([end, fellow] for fellow in fellows)]
+            let_pass = [[device, "lo"], *([end, victim] for victim in victims)]
             _filter(launcher, "-N", chain)
             for which in let_pass:
                 _filter(launcher, "-A", chain, *which, "-j", "RETURN")

@@ -52,9 +52,9 @@ class PodArena:
         self._cluster = Cluster(f"chaos-{uuid.uuid4().hex[:8]}", os.environ["E2E_IMAGE"])
         self._seen: Seen | None = None
         self._faults: PodFaults | None = None
-        self._to_undo = ExitStack()  # called in reverse order, each even if others fail
+        self._to_undo = ExitStack()  # called in reverse order; each call is made even if another call fails
         self._to_undo.callback(shutil.rmtree, self._place)
-        self._to_undo.callback(self._see_that_all_is_gone)
+        self._to_undo.callback(self._wait_until_gone)
 
     def __enter__(self) -> PodArena:
         return self
@@ -116,7 +116,7 @@ class PodArena:
     def left(self) -> list[str]:
         """Return the live processes and pods of the Job."""
         processes = [f"{pod.name}: {one.pid} {one.name()}" for pod in self._all() for one in pod.processes()]
-        return [*processes, *(f"{pod.name} is not over" for pod in self._all() if pod.is_live)]
+        return [*processes, *(f"{pod.name} has not ended" for pod in self._all() if pod.is_live)]
 
     def close(self) -> None:
         self._to_undo.close()
@@ -129,7 +129,7 @@ class PodArena:
         kubectl("-n", self._cluster.namespace, "delete", "jobs,pods", "--all", "--force", "--grace-period=0")
         kubectl("delete", "namespace", self._cluster.namespace, f"--timeout={_GONE_WITHIN}s")
 
-    def _see_that_all_is_gone(self) -> None:
+    def _wait_until_gone(self) -> None:
         until(
             lambda: not self._left_behind(), self._left_behind, _GONE_WITHIN
         )  # a container ends after its pod is gone

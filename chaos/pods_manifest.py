@@ -16,10 +16,10 @@ SAID = "/said"  # in the pods: a folder of this host that no fault touches
 STAMPS = "stamps"
 TERMINATION = ".termination"
 JOB_NAME = "paddle-indexed-job"
-_GRACE_BEYOND_STOP = 5  # seconds, as k8s/README.md says
+_GRACE_BEYOND_STOP = 5  # seconds, see k8s/README.md
 
 # Keep the standard error of each launcher: Kubernetes deletes the logs of a pod together with the pod.
-_KEEPS_WORDS = f"""
+_KEEPS_STDERR = f"""
 : >"{SAID}/$POD_NAME{TERMINATION}"
 exec paddle-launcher "$@" 2>>"{SAID}/$POD_NAME"
 """
@@ -36,7 +36,7 @@ def objects(cluster: Cluster, plan: Plan, volume: Path, said: Path) -> list[Json
     job["spec"] |= {
         "parallelism": plan.members,
         "completions": plan.members,
-        # For the whole Job, the pause before the next pod doubles with each failed one: minutes for a gang of seven.
+        # With a limit for the whole Job, each failed pod would double the pause: minutes for a gang of seven.
         "backoffLimitPerIndex": plan.backoff_limit,
         "maxFailedIndexes": 0,
     }
@@ -45,13 +45,13 @@ def objects(cluster: Cluster, plan: Plan, volume: Path, said: Path) -> list[Json
     pod["terminationGracePeriodSeconds"] = int(STOP_GRACE) + _GRACE_BEYOND_STOP
     others = [
         mounted for mounted in pod["volumes"] if mounted["name"] != VOLUME
-    ]  # not a claim: claims are bound only every 15 s
+    ]  # without a claim, because claims are bound only every 15 s
     pod["volumes"] = [*others, _of_host(VOLUME, volume), _of_host("said", said)]
     (container,) = pod["containers"]
     container["volumeMounts"].append({"name": "said", "mountPath": SAID})
-    container["command"] = ["sh", "-c", _KEEPS_WORDS, "sh"]
+    container["command"] = ["sh", "-c", _KEEPS_STDERR, "sh"]
     container["args"] = ["run", *plan.flags]
-    _tell(container, plan)
+    _set_variables(container, plan)
     return found
 
 
@@ -59,8 +59,8 @@ def _of_host(name: str, folder: Path) -> Json:
     return {"name": name, "hostPath": {"path": str(folder)}}
 
 
-def _tell(container: Json, plan: Plan) -> None:
-    told = {
+def _set_variables(container: Json, plan: Plan) -> None:
+    variables = {
         **plan.variables,
         "JOB_NAME": JOB,  # the folder on the volume
         "CONF_PADDLE_GRADIENT_NUM": str(plan.members),
@@ -69,5 +69,5 @@ def _tell(container: Json, plan: Plan) -> None:
         "STANDIN_ON_PEER_DEATH": "hang",
         "STANDIN_STAMPS": f"{SAID}/{STAMPS}",
     }
-    kept = [variable for variable in container["env"] if variable["name"] not in told]
-    container["env"] = [*kept, *({"name": name, "value": value} for name, value in told.items())]
+    kept = [variable for variable in container["env"] if variable["name"] not in variables]
+    container["env"] = [*kept, *({"name": name, "value": value} for name, value in variables.items())]

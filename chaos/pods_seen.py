@@ -111,9 +111,9 @@ def _code(pod: Pod, last: str) -> int:
     """Return the exit code of a pod from Kubernetes, or if the pod was deleted, from the launcher's last line."""
     if end := end_of(pod.latest):
         return int(end["exitCode"])
-    _, told, after = last.partition("exit code ")
+    _, found, after = last.partition("exit code ")
     digits = after.partition(":")[0]
-    return int(digits) if told and digits.isdigit() else 137
+    return int(digits) if found and digits.isdigit() else 137
 
 
 def _is(process: psutil.Process, role: str) -> bool:

@@ -1,4 +1,4 @@
-"""Play one round: start a gang, inject the faults at their times, and collect what is left at the end."""
+"""Play one round: start a gang, inject the faults at their times, and collect the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.arena import Arena, End, Frozen
 from chaos.plan import ENDING, LAUNCH, TRAINING, Fault, Plan
 
 _TICK = 0.05
-_GONE_WITHIN = 15.0  # seconds for the end of processes after a signal, on a busy machine
+_GONE_WITHIN = 15.0  # seconds until processes have ended after a signal, on a busy machine
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Done:
     at_clock: int  # nanoseconds, by the clock of the stamps
 
     def __str__(self) -> str:
-        return f"{self.at:.1f} s {self.fault}{'' if self.what else ' (nobody there)'}"
+        return f"{self.at:.1f} s {self.fault}{'' if self.what else ' (no victim)'}"
 
 
 @dataclass
@@ -81,10 +81,10 @@ class _Faults:
     def _see_moments(self, now: float) -> None:
         if {fault.since for fault in self._waiting} <= set(self._since):
             return
-        told = {(stamp.word, stamp.number) for stamp in traces.stamps(self._arena.stamps)}
-        if told:
+        seen = {(stamp.word, stamp.number) for stamp in traces.stamps(self._arena.stamps)}
+        if seen:
             self._since.setdefault(TRAINING, now)
-        if ("saved", self._last) in told:
+        if ("saved", self._last) in seen:
             self._since.setdefault(ENDING, now)
 
     def _do(self, fault: Fault) -> None:

@@ -1,4 +1,4 @@
-"""What `make chaos` does to gangs follows from the seed, and each invariant sees a folder that breaks it."""
+"""The faults of `make chaos` follow from the seed, and each invariant detects its violation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_seed_always_gives_the_same_plan() -> None:
     assert len({str(plan.make(seed, KINDS)) for seed in range(50)}) > 25
 
 
-def test_every_kind_of_fault_comes_in_a_hundred_rounds_and_nobody_is_struck_who_is_not_there() -> None:
+def test_a_hundred_plans_contain_all_kinds_of_faults_and_all_victims_exist() -> None:
     plans = [plan.make(seed, KINDS) for seed in range(100)]
     assert {fault.kind for one in plans for fault in one.faults} == set(KINDS)
     assert {one.members for one in plans} == set(range(3, 9))
@@ -48,46 +48,48 @@ def test_every_kind_of_fault_comes_in_a_hundred_rounds_and_nobody_is_struck_who_
     assert all(rank < one.members for one in plans for fault in one.faults for rank in fault.ranks)
 
 
-def test_only_what_can_be_done_is_planned() -> None:
+def test_a_plan_contains_only_the_given_kinds_of_faults() -> None:
     plans = [plan.make(seed, {"kill trainer", "volume full"}) for seed in range(50)]
     assert {fault.kind for one in plans for fault in one.faults} == {"kill trainer", "volume full"}
 
 
-def test_what_a_place_leaves_out_is_said_with_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_kinds_of_faults_that_are_left_out_are_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     elsewhere, needs = {"node off": "for nodes"}, {"cut": "iptables-restore", "kill trainer": "sh"}
     (tmp_path / "sh").write_text("")
     (tmp_path / "sh").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(kinds.told(kinds.left_out(elsewhere, needs))) == [
+    assert list(kinds.explained(kinds.left_out(elsewhere, needs))) == [
         "left out: node off: for nodes",
-        "left out: cut: there is no iptables-restore here",
+        "left out: cut: iptables-restore is not installed",
     ]
 
 
-def test_every_kind_of_fault_can_be_done_somewhere() -> None:
+def test_every_kind_of_fault_is_possible_locally_or_for_pods() -> None:
     only_for_pods = {kind for kind, why in LEFT_OUT.items() if "pods" in why}
     assert only_for_pods == {"delete pod", "force delete pod", "node off", "api down"}
     assert not only_for_pods & set(PodFaults.left_out)
     assert {CLOCK, *limits.FREEZES} <= set(PodFaults.left_out)
 
 
-def test_the_kinds_of_a_failing_round_give_its_plan_wherever_others_can_be_done_too() -> None:
+def test_the_seed_and_the_kinds_of_a_failed_round_repeat_its_plan() -> None:
     drawn = plan.make(42, {"kill trainer", "cut", "volume full"})
     assert drawn != plan.make(42, KINDS)
     assert plan.make(42, kinds.named(",".join(drawn.kinds))) == drawn
 
 
 @needs_root
-def test_a_seed_whose_faults_cannot_be_done_here_is_not_played(tmp_path: Path) -> None:
+def test_a_seed_whose_faults_are_not_possible_here_is_refused(tmp_path: Path) -> None:
     assert any(fault.kind == "cut" for fault in plan.make(3, {"cut"}).faults)
     play = [sys.executable, "-m", "chaos", "--rounds=1", "--seed=3", "--kinds=cut"]
     done = subprocess.run(play, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2, done.stderr
-    assert "left out: cut, cut incoming, cut outgoing: there is no iptables-restore here" in done.stdout
-    assert re.match(r"seed 3 cannot be played here: cut of .*: there is no iptables-restore here", done.stderr)
+    assert "left out: cut, cut incoming, cut outgoing: iptables-restore is not installed" in done.stdout
+    assert re.match(r"seed 3 cannot be played here: cut of .*: iptables-restore is not installed", done.stderr)
 
 
-def test_whoever_is_frozen_is_so_for_longer_than_the_others_wait_and_finds_them_training() -> None:
+def test_a_launcher_is_frozen_for_longer_than_the_other_members_wait_and_they_still_train() -> None:
     plans = [plan.make(seed, limits.FREEZES) for seed in range(50)]
     faults = [fault for one in plans for fault in one.faults]
     assert all(fault.lasts and fault.lasts > plan.SILENCE + plan.FENCE for fault in faults)
@@ -96,7 +98,7 @@ def test_whoever_is_frozen_is_so_for_longer_than_the_others_wait_and_finds_them_
     assert all(one.passes >= 16 for one in plans if one.faults)
 
 
-def test_what_takes_longer_may_take_longer() -> None:
+def test_the_time_limit_of_a_round_includes_its_faults() -> None:
     cut = replace(PLAN, faults=(Fault(0, "cut", (1,), LAUNCH, 1.0, 25.0),))
     assert limits.seconds(cut) > limits.seconds(PLAN) + 25 + plan.SILENCE
 
@@ -108,7 +110,7 @@ DIAL = "import socket, sys\nsocket.create_connection((sys.argv[1], 7000), 2)"
 
 
 @needs_root
-def test_a_frozen_machine_does_nothing_until_it_wakes_while_another_one_has_its_address(tmp_path: Path) -> None:
+def test_a_frozen_machine_stands_still_while_another_machine_has_its_address(tmp_path: Path) -> None:
     ticks, freeze = tmp_path / "ticks", Fault(0, "freeze machine", (1,), TRAINING, 0.0, 40.0)
     with TwoSwitches(2) as network, ticks.open("ab") as out:
         here, there = ({"POD_IP": address} for address in network.addresses)
@@ -129,10 +131,10 @@ def test_a_frozen_machine_does_nothing_until_it_wakes_while_another_one_has_its_
         until(lambda: ticks.stat().st_size > before)
 
 
-# ---- the Job that stands for Kubernetes ----------------------------------------------------------------------------
+# ---- the simulated Indexed Job ----------------------------------------------------------------------------------
 
 
-def test_consequences_do_not_count_and_mistakes_end_the_job() -> None:
+def test_exit_codes_of_consequences_are_ignored_and_a_final_exit_code_fails_the_job() -> None:
     job = IndexedJob(2, backoff_limit=1)
     failed = []
     for code in (69, 143, 137, 3):
@@ -145,7 +147,7 @@ def test_consequences_do_not_count_and_mistakes_end_the_job() -> None:
     assert not mistaken.due()
 
 
-def test_a_job_is_complete_once_every_rank_is() -> None:
+def test_a_job_is_complete_as_soon_as_every_rank_is_complete() -> None:
     job = IndexedJob(2, backoff_limit=0)
     job.ended(0, 0)
     job.ended(0, 0)
@@ -158,7 +160,7 @@ def test_a_job_is_complete_once_every_rank_is() -> None:
 
 
 def restarted(folder: Path) -> Story:
-    """A round in which a trainer was killed after the first of three passes: all invariants hold."""
+    """Return a round in which a trainer was killed after the first of three passes. All invariants hold."""
     output = folder / "quick-start" / "output"
     record = output / ".launcher" / "job"
     record.mkdir(parents=True)
@@ -191,8 +193,8 @@ def save(output: Path, number: int) -> None:
 
 
 def history(output: Path, *generations: tuple[int, int | None, object]) -> None:
-    told = [{"number": number, "after_pass": after, "first_cause": cause} for number, after, cause in generations]
-    (output / "job.json").write_text(json.dumps({"generations": told}))
+    generated = [{"number": number, "after_pass": after, "first_cause": cause} for number, after, cause in generations]
+    (output / "job.json").write_text(json.dumps({"generations": generated}))
 
 
 def cause(kind: str, rank: int) -> dict[str, object]:
@@ -208,7 +210,7 @@ def log(generation: int, rank: int, pid: int, after: int | None = None) -> list[
 
 
 def run(at: int, rank: int, pid: int, first: int, passes: int) -> list[str]:
-    """The stamps of a trainer that begins at this time."""
+    """Return the stamps of a trainer that begins at this time."""
     words = [("begins", first)]
     for number in range(first, first + passes):
         words += [("batch", number), ("pass", number), *([("saves", number), ("saved", number)] if rank == 0 else [])]
@@ -233,20 +235,20 @@ def output(story: Story) -> Path:
     return story.folder / "output"
 
 
-def test_all_invariants_hold_of_a_job_that_went_on_after_a_kill(tmp_path: Path) -> None:
+def test_all_invariants_hold_for_a_job_that_resumed_after_a_kill(tmp_path: Path) -> None:
     assert invariants.violated(restarted(tmp_path)) == []
 
 
-def test_a_log_that_no_generation_has_reached_breaks_nothing(tmp_path: Path) -> None:
+def test_a_log_without_a_generation_violates_no_invariant(tmp_path: Path) -> None:
     story = restarted(tmp_path)
     (output(story) / "node_1" / "train.log").write_text("==== 2026-11-18 14:40:11 pod pod-1, never joined ====\n")
     assert invariants.violated(story) == []
 
 
-BREAKS: dict[str, tuple[str, Callable[[Story], object]]] = {
-    "it goes on": ("no hang", lambda s: setattr(s, "hung", True)),
+VIOLATIONS: dict[str, tuple[str, Callable[[Story], object]]] = {
+    "the job does not end": ("no hang", lambda s: setattr(s, "hung", True)),
     "a pass is missing": ("exit 0 only", lambda s: (output(s) / "pass-00002" / "done").unlink()),
-    "a model is cut short": (
+    "a truncated model": (
         "exit 0 only",
         lambda s: (output(s) / "pass-00002" / "___fc_layer_0__.w0").write_bytes(b"x"),
     ),
@@ -254,19 +256,19 @@ BREAKS: dict[str, tuple[str, Callable[[Story], object]]] = {
     "a pass trained again": ("no pass lost", lambda s: stamp(s, *run(300, 0, 30, 2, 1))),
     "a pass skipped": ("no pass lost", lambda s: stamp(s, *run(300, 0, 30, 4, 1))),
     "a log with another pass": ("the history", lambda s: history(output(s), (0, None, None), (1, 1, None))),
-    "nobody claimed": ("the history", lambda s: (output(s) / ".launcher/job/generation-1").unlink()),
+    "a generation without a claim": ("the history", lambda s: (output(s) / ".launcher/job/generation-1").unlink()),
     "claims with a gap": ("one writer", lambda s: (output(s) / ".launcher/job/generation-0").unlink()),
-    "a trainer beside the next": ("one writer", lambda s: stamp(s, "250 pod-1 11 1 batch 1")),
-    "another rank beside the next": ("one writer", lambda s: stamp(s, "201 pod-1 11 1 batch 1")),
-    "no last word": ("a named cause", lambda s: failed(s, 69, "exit code 69: rank 1", at_end(70))),
+    "a trainer overlaps with the next": ("one writer", lambda s: stamp(s, "250 pod-1 11 1 batch 1")),
+    "trainers of two ranks overlap": ("one writer", lambda s: stamp(s, "201 pod-1 11 1 batch 1")),
+    "a wrong last log line": ("a named cause", lambda s: failed(s, 69, "exit code 69: rank 1", at_end(70))),
     "no termination message": ("a named cause", lambda s: failed(s, 69, "", at_end(69))),
     "a traceback": ("a named cause", lambda s: setattr(s, "said", "Traceback (most recent call last):")),
     "an unknown cause": ("a named cause", lambda s: failed(s, 69, "exit code 69: unknown", at_end(69))),
-    "a cause that nobody gave": (
+    "a cause without a fault": (
         "a cause that fits",
         lambda s: history(output(s), (0, None, cause("lost", 1)), (1, 0, None)),
     ),
-    "a cause of somebody else": (
+    "a cause with the wrong rank": (
         "a cause that fits",
         lambda s: history(output(s), (0, None, cause("trainer", 0)), (1, 0, None)),
     ),
@@ -274,21 +276,21 @@ BREAKS: dict[str, tuple[str, Callable[[Story], object]]] = {
         "what can be survived",
         lambda s: failed(s, 137, "exit code 137: killed", at_end(137, "killed")),
     ),
-    "a process": ("nothing left", lambda s: s.left.append("process 1")),
-    "a temporary file": ("nothing left", lambda s: (output(s) / ".job.json.0123.tmp").touch()),
-    "a whole pass aside": ("nothing left", lambda s: save_aside(s)),
+    "a process is left": ("nothing left", lambda s: s.left.append("process 1")),
+    "a temporary file is left": ("nothing left", lambda s: (output(s) / ".job.json.0123.tmp").touch()),
+    "a whole pass was moved": ("nothing left", lambda s: save_in_another_folder(s)),
 }
 
 
-def save_aside(story: Story) -> None:
+def save_in_another_folder(story: Story) -> None:
     aside = output(story) / "incomplete-1"
     aside.mkdir()
     save(aside, 7)
 
 
-@pytest.mark.parametrize("what", BREAKS)
-def test_a_round_that_breaks_a_promise_is_seen(tmp_path: Path, what: str) -> None:
-    name, spoil = BREAKS[what]
+@pytest.mark.parametrize("what", VIOLATIONS)
+def test_each_invariant_detects_its_violation(tmp_path: Path, what: str) -> None:
+    name, spoil = VIOLATIONS[what]
     story = restarted(tmp_path)
     spoil(story)
     assert any(one.startswith(name) for one in invariants.violated(story)), invariants.violated(story)
@@ -298,20 +300,18 @@ LONG_BEFORE = 200 - int((plan.SILENCE + plan.FENCE) * 1e9)  # generation 1 began
 
 
 def replaced_while_frozen(folder: Path, *, late: str, since: int = LONG_BEFORE, replaced: bool = True) -> Story:
-    """The round of `restarted`, but that pod-1 was frozen when generation 1 began; its trainer does this late."""
+    """Return the round of `restarted`, but pod-1 was frozen as generation 1 began. Its trainer adds a late stamp."""
     story = restarted(folder)
     story.frozen = [Frozen("pod-1", since, 250, replaced)]
     stamp(story, late)
     return story
 
 
-AWAKE = 250 + int(30e9)  # when its launcher must have ended the trainer
+AWAKE = 250 + int(30e9)  # from this time on, the launcher must have ended the trainer
 
 
 @pytest.mark.parametrize("late", ["240 pod-1 11 1 batch 1", "260 pod-1 11 1 batch 1"], ids=["frozen", "just woken"])
-def test_the_trainer_of_a_frozen_launcher_may_train_beside_the_next_until_it_is_ended(
-    tmp_path: Path, late: str
-) -> None:
+def test_the_trainer_of_a_frozen_launcher_may_overlap_with_the_next_generation(tmp_path: Path, late: str) -> None:
     assert invariants.violated(replaced_while_frozen(tmp_path, late=late)) == []
 
 
@@ -323,15 +323,15 @@ def test_the_trainer_of_a_frozen_launcher_may_train_beside_the_next_until_it_is_
         ("260 pod-0 10 0 batch 1", LONG_BEFORE, True),
         ("260 pod-1 11 1 batch 1", 150, True),
     ],
-    ids=["long after it woke", "nobody was in its place", "nobody froze it", "the others have not waited"],
+    ids=["long after it woke", "not replaced", "not frozen", "the other members have not waited"],
 )
-def test_nothing_else_is_excused_by_a_freeze(tmp_path: Path, late: str, since: int, replaced: bool) -> None:
+def test_a_freeze_excuses_no_other_overlap(tmp_path: Path, late: str, since: int, replaced: bool) -> None:
     violated = invariants.violated(replaced_while_frozen(tmp_path, late=late, since=since, replaced=replaced))
     assert violated
     assert all(one.startswith("one writer") for one in violated)
 
 
-def test_a_pass_that_a_frozen_trainer_saves_late_may_be_trained_again_meanwhile(tmp_path: Path) -> None:
+def test_a_pass_that_a_frozen_trainer_saves_late_may_be_trained_twice(tmp_path: Path) -> None:
     story = restarted(tmp_path)
     stamp(story, "260 pod-0 10 0 saves 1", "261 pod-0 10 0 saved 1")
     assert any(one.startswith("no pass lost") for one in invariants.violated(story))
@@ -339,7 +339,7 @@ def test_a_pass_that_a_frozen_trainer_saves_late_may_be_trained_again_meanwhile(
     assert not any(one.startswith("one writer") for one in invariants.violated(story))
 
 
-def test_more_failures_than_the_job_takes_are_a_reason_to_fail(tmp_path: Path) -> None:
+def test_a_job_may_fail_after_more_failures_than_its_limit(tmp_path: Path) -> None:
     story = restarted(tmp_path)
     failed(story, 137, "exit code 137: killed", at_end(137, "killed"))
     story.done.append(replace(story.done[0], at=2.0, at_clock=300))
