@@ -96,13 +96,13 @@ def _list_like_the_script(place: Place, url: str) -> None:
     assert len(found["items"]) == len(place.pods)
 
 
-async def nobody(place: Place, number: int, proxy: Proxy) -> None:
+async def idle(place: Place, number: int, proxy: Proxy) -> None:
     """Do nothing: measure what the API server does without any member."""
 
 
 Way = Callable[[Place, int, Proxy], Awaitable[None]]
 WAYS: dict[str, tuple[str, Way]] = {
-    "nobody": ("NonIndexed", nobody),
+    "no member": ("NonIndexed", idle),
     "plain Job": ("NonIndexed", member),
     "numbered": ("Indexed", member),
     "the script": ("NonIndexed", script),
@@ -125,7 +125,7 @@ def measure(training: Training, mode: str, size: int, token: str, find: Way) -> 
 
     def nowhere(job: Json) -> None:
         job["spec"].update(parallelism=size, completions=size)
-        job["spec"]["template"]["spec"]["schedulerName"] = "nobody"
+        job["spec"]["template"]["spec"]["schedulerName"] = "none"
         told_of_itself(job)
 
     cluster = training.cluster
@@ -145,11 +145,11 @@ async def _all_find(cluster: Cluster, training: Training, pods: list[Json], toke
     for proxy in proxies:
         await proxy.open()
     before = await asyncio.to_thread(_metrics)
-    finds = [asyncio.ensure_future(find(place, _who(i, len(pods)), proxy)) for i, proxy in enumerate(proxies)]
+    finds = [asyncio.ensure_future(find(place, _pod_number(i, len(pods)), proxy)) for i, proxy in enumerate(proxies)]
     try:
-        if find is not nobody:
+        if find is not idle:
             await asyncio.to_thread(until, lambda: all(proxy.count.is_waiting() for proxy in proxies))
-        await asyncio.to_thread(_let_them_run, place)
+        await asyncio.to_thread(_run_pods, place)
         place.changed.set()
         await asyncio.gather(*finds)
     finally:
@@ -162,8 +162,8 @@ async def _all_find(cluster: Cluster, training: Training, pods: list[Json], toke
     return [proxy.count for proxy in proxies]
 
 
-def _who(client: int, size: int) -> int:
-    """Return the pod number of a client: 0 for the first client, the other numbers in turn for the other clients."""
+def _pod_number(client: int, size: int) -> int:
+    """Return the pod number of a client: 0 for the first client, and one of the other numbers for each other client."""
     return 1 + (client - 1) % (size - 1) if client else 0
 
 
@@ -185,10 +185,10 @@ def _address(number: int) -> str:
     return f"10.99.{number >> 8}.{number & 255}"
 
 
-# ---- what kubelets say -----------------------------------------------------------------------------------------------
+# ---- the status that kubelets write ----------------------------------------------------------------------------------
 
 
-def _let_them_run(place: Place) -> None:
+def _run_pods(place: Place) -> None:
     api = core()
     for status in (_creating, _running):
         for number, pod in enumerate(place.pods):
@@ -231,11 +231,11 @@ def _status(pod: Json, phase: str, state: Json, *, ready: bool) -> Json:
     return {"phase": phase, "startTime": start, "conditions": conditions, "containerStatuses": [seen]}
 
 
-# ---- what the API server counts itself, and the table ----------------------------------------------------------------
+# ---- the metrics of the API server, and the table --------------------------------------------------------------------
 
 
 def _metrics() -> dict[str, float]:
-    """Return what the API server counts for reads of pods by all clients."""
+    """Return the API server's counters for reads of pods by all clients."""
     found = {"reads": 0.0, "bytes in lists": 0.0, "seconds of CPU": 0.0}
     for line in kubectl("get", "--raw", "/metrics").splitlines():
         name, _, value = line.rpartition(" ")
@@ -252,7 +252,7 @@ def _metrics() -> dict[str, float]:
 def _compare(counts: list[Count], said: dict[str, float]) -> None:
     ours = f"{sum(len(count.requests) for count in counts)} requests, {sum(count.received for count in counts)} bytes"
     theirs = ", ".join(f"{value:g} {what}" for what, value in said.items())
-    print(f"# counted: {ours} received; the API server's metrics, everybody's: {theirs}", flush=True)
+    print(f"# counted: {ours} received; the API server's metrics for all clients: {theirs}", flush=True)
 
 
 def _show(way: str, size: int, counts: list[Count]) -> None:

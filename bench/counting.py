@@ -29,7 +29,7 @@ class Count:
 
 
 class Proxy:
-    """A proxy between one client and the API server. It adds nothing: the client sends its own token."""
+    """A proxy between one client and the API server. It adds no headers, since the client sends its own token."""
 
     def __init__(self, host: str, authority: str) -> None:
         self.count = Count()
@@ -68,7 +68,7 @@ class Proxy:
             self.count.left += 1
 
     async def _ask(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter) -> None:
-        """Forward requests. They only read, so they have no body, and each ends with its headers."""
+        """Forward requests. All requests are reads, so they have no body and end after their headers."""
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             self.count.requests.append(head.partition(b"\r\n")[0].decode())

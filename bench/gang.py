@@ -1,13 +1,13 @@
-"""What a gang costs for different sizes: `python bench/gang.py`.
+"""Measure the time, the CPU time and the memory of gangs of different sizes: `python bench/gang.py`.
 
 All members except the hub are in this process and use the launcher's own code over loopback. The hub is in another
 process, so that its CPU time and memory are measured alone. The parts of a gang's life are:
 
 join      until all members have the roster
 begin     until all members train
-restart   a trainer dies, until all members train again, without the pause before the restart
-finish    until all members have heard that the job is complete
-fail      only in a second gang of each size: until all members have heard that the job failed for good
+restart   from the death of a trainer until all members train again, without the pause before the restart
+finish    until all members have received the message that the job is complete
+fail      in a second gang of each size: until all members have received the message that the job failed
 
 Members in one process parse the roster once. In pods, each member parses it.
 """
@@ -39,14 +39,14 @@ PARTS = ("join", "begin", "restart", "finish")
 COLUMNS = ("members", "part", "ms", "ms/N", "hub CPU ms", "/N", "messages/N", "hub peak MiB")
 
 
-class One:
+class BenchMember:
     """The gang of one launcher, and how often each event came."""
 
     def __init__(self, rank: int, size: int) -> None:
         address = f"10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}"
         uid = f"6f1c{rank:04x}-7f0e-4f4f-9d1c-0a1b2c3d{rank:04x}"
         self.me = Member(f"training-job-{rank}-x{rank:04x}", uid, address, address, rank)
-        self._told: dict[type[Event], int] = {}
+        self._received: dict[type[Event], int] = {}
         self._heard = asyncio.Event()
         self.gang = Gang(
             GangSettings(size=size, port=0, listen=("127.0.0.1",), reach_within=60, verdict_within=60),
@@ -57,13 +57,13 @@ class One:
         )
 
     def _on_event(self, event: Event) -> None:
-        self._told[type(event)] = self._told.get(type(event), 0) + 1
+        self._received[type(event)] = self._received.get(type(event), 0) + 1
         self._heard.set()
         if isinstance(event, Restart):
             self.gang.report_ended(event.attempt)
 
     async def hears(self, kind: type[Event], times: int = 1) -> None:
-        while self._told.get(kind, 0) < times:
+        while self._received.get(kind, 0) < times:
             self._heard.clear()
             await self._heard.wait()
 
@@ -119,7 +119,7 @@ class Counter:
 async def lead(size: int) -> None:
     """Run the hub's process. Print its port, and after each part that is read from standard input, the costs so far."""
     counter = Counter()
-    hub = One(0, size)
+    hub = BenchMember(0, size)
     await hub.gang.listen()
     print(json.dumps(hub.gang.port), flush=True)
     before = time.process_time()
@@ -134,7 +134,7 @@ async def lead(size: int) -> None:
 
 
 def peak_memory() -> float:
-    """Return the peak of this process's memory in MiB. That of getrusage includes the parent's where vfork is used."""
+    """Return the peak of this process's memory in MiB. After vfork, getrusage would include the parent's memory."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -144,7 +144,7 @@ async def follow(size: int, parts: tuple[str, ...], hub: subprocess.Popen[str]) 
     assert hub.stdout is not None
     assert hub.stdin is not None
     place = ("127.0.0.1", json.loads(hub.stdout.readline()))
-    members = [One(rank, size) for rank in range(1, size)]
+    members = [BenchMember(rank, size) for rank in range(1, size)]
     gc.collect()
     measured = []
     for part in parts:

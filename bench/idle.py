@@ -1,4 +1,4 @@
-"""What a launcher costs while its job trains: memory and CPU time over 60 s, with its guardian."""
+"""Measure the memory and the CPU time of a launcher and its guardian over 60 s, while its job trains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> None:
     with job(lines=30_000, STANDIN_BATCH_SECONDS="0.1") as three:
         three.start(flags=FLAGS).until_training()
         launchers = [psutil.Process(launcher.pid) for launcher in three.launchers.values()]
-        time.sleep(3)  # until the start no longer uses CPU time
+        time.sleep(3)  # afterwards, the start uses no CPU time
         before = [sum(launcher.cpu_times()[:2]) for launcher in launchers]
         begin = time.monotonic()
         time.sleep(SECONDS)
@@ -34,7 +34,7 @@ def main() -> None:
             both = memory.pss + sum(guardian.memory_full_info().pss for guardian in guardians)
             print(f"{rank:>4}  {memory.rss / 2**20:>12.1f}  {both / 2**20:>36.1f}  {100 * used / span:>11.3f}")
         print(
-            f"over {span:.0f} s with 10 batches a second, logged as by the flags of start.sh "
+            f"over {span:.0f} s with 10 batches a second, logged as with the flags of start.sh "
             "(aims: at most 30 MiB, under 0.2 %)"
         )
 

@@ -48,4 +48,4 @@ def until_quiet() -> None:
         busy = psutil.cpu_percent(interval=1)
         if busy < _QUIET:
             return
-    print(f"# going on although {busy:.0f} % of the processors are busy", flush=True)
+    print(f"# the benchmark continues, although {busy:.0f} % of the processors are busy", flush=True)

@@ -1,4 +1,4 @@
-"""How fast a child's output is written to its log file, compared with `cat > file`, and how much memory that takes.
+"""Measure how fast the launcher writes a process's output to a log file, compared with `cat > file`, and its memory.
 
 Run: python -m bench.log_path [MEBIBYTES]. It writes to a temporary folder (TMPDIR), which should not be in memory.
 """

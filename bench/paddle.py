@@ -1,4 +1,4 @@
-"""Paddle 2.x and 3.x with this launcher and with `python -m paddle.distributed.launch`, in turn, on the same machine.
+"""Compare this launcher with `python -m paddle.distributed.launch`, for Paddle 2.x and 3.x, on the same machine.
 
     PADDLE_2=.../python PADDLE_3=.../python python -m bench paddle    # `make test-paddle` makes both
     PADDLE_2=... PADDLE_3=... python -m bench.paddle start memory     # only these rows
@@ -27,7 +27,7 @@ from tests.support.jobs import until
 
 RUNS = 10
 SLOW_RUNS = 3
-NEVER = 15.0  # seconds after which an event that has not come counts as never
+NEVER = 15.0  # seconds to wait for an event
 GRACE = 5
 DEADLINE = 30
 SETTLED = 4.0
@@ -73,7 +73,7 @@ def _begins(size: int, kind: type[Side], python: str) -> float:
 def meet() -> None:
     """Measure the time until init_parallel_env has returned in all workers of two nodes."""
     took = _in_turn((Plain, InOrder, *BOTH), NEWER, RUNS, _meets)
-    print(f"two workers have met, {NEWER}: {_said(took)}")
+    print(f"two workers have connected, {NEWER}: {_said(took)}")
     for plain in (Plain, InOrder):
         _compare(took, plain)
 
@@ -136,7 +136,7 @@ def _share_of_a_core(job: Side) -> float:
 def killed() -> None:
     """Kill a worker, and measure the time until the launcher of the other node has ended."""
     for how in ("waits", "adds"):
-        _ends(f"a worker killed, the other one {how}; the other's launcher", NEWER, partial(_killed, how))
+        _ends(f"a worker is killed, the other worker {how}; launcher of the other node", NEWER, partial(_killed, how))
 
 
 def _killed(how: str, kind: type[Side], python: str) -> Ended:
@@ -161,7 +161,7 @@ def fails() -> None:
                     job.launch(_python(version), "3")
                     together.append(_code(job, 0, PATIENCE))
             own, other = zip(*apart, strict=True)
-            said = f"{_codes(own)}, of the other node's {_codes(other)}; with both on one node {_codes(together)}"
+            said = f"{_codes(own)}, other launcher {_codes(other)}; with both workers on one node {_codes(together)}"
             print(f"a worker ends with 3, {version}: its launcher, {kind.name}: {said}")
 
 

@@ -84,20 +84,20 @@ def _start(job: PaddleJob) -> dict[str, float]:
     job.submit()
     code = job.wait(timeout=120, quiet=True)
     assert code == 0, job.status()
-    told = [_told(job, rank) for rank in range(job.trainers)]
+    times = [_times(job, rank) for rank in range(job.trainers)]
     ended = _ended_after(job)
     job.delete()
-    last = max(each["began"] for each in told)
+    last = max(member["began"] for member in times)
     return {
         "create to the last worker's first line": last - created,
-        "last pod's process to that line": last - max(each["launched"] for each in told),
-        "import of paddle": max(each["imported"] - each["began"] for each in told),
-        "create to the last worker's first step": max(each["stepped"] for each in told) - created,
+        "last pod's process to that line": last - max(member["launched"] for member in times),
+        "import of paddle": max(member["imported"] - member["began"] for member in times),
+        "create to the last worker's first step": max(member["stepped"] for member in times) - created,
         "last trainer's end to Complete": ended,
     }
 
 
-def _told(job: PaddleJob, rank: int) -> dict[str, float]:
+def _times(job: PaddleJob, rank: int) -> dict[str, float]:
     found = re.findall(r"BENCH (\w+) ([0-9.]+)", "\n".join(job.logs(rank)))
     return {what: float(at) for what, at in reversed(found)}
 
@@ -122,7 +122,7 @@ def _killed(role: str) -> Callable[[Cluster, Path, dict[str, Any]], dict[str, fl
     """Return a case that kills the program in the pod with number 1 of this role."""
 
     def happens(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict[str, float]:
-        job = _steps(cluster, packages, "goes on", parameters)
+        job = _steps(cluster, packages, "endless", parameters)
         (pod,) = [each.pod for each in job.status().members if each.rank == 1 and each.trains is (role == "trainer")]
         # The program is a child of the launcher, which is process 1.
         kill = "for p in $(cat /proc/1/task/1/children); do kill -9 $p; done"
@@ -141,7 +141,7 @@ def _exits(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict
 
 
 def _deleted(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict[str, float]:
-    job = _steps(cluster, packages, "goes on", parameters)
+    job = _steps(cluster, packages, "endless", parameters)
     began = time.time()
     job.delete()
     return {"deleted to all pods gone": time.time() - began}
@@ -149,7 +149,7 @@ def _deleted(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> di
 
 def _deleted_while_waiting(cluster: Cluster, packages: Path, parameters: dict[str, Any]) -> dict[str, float]:
     """Delete a job whose servers wait for workers. The workers fit on no node, since no node has a GPU."""
-    job = _job(cluster, packages, "goes on", **parameters | {"gpu_nums": 1})
+    job = _job(cluster, packages, "endless", **parameters | {"gpu_nums": 1})
     job.submit()
     until(lambda: sum(member.phase == "running" for member in job.status().members) == job.pservers)
     began = time.time()

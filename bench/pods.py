@@ -3,9 +3,9 @@
     KUBECONFIG=... E2E_IMAGE=... python -m bench pods                  10 Jobs by each way of discovery
     KUBECONFIG=... E2E_IMAGE=... python -m bench.pods dns --runs 5
 
-For a cluster whose nodes are this machine: the times of processes come from /proc. The nodes need the image already,
-and nothing else should run: the load of the machine is printed with the figures. Each Job of three pods trains, and is
-then ended by the kill of a trainer or by its deletion in turn.
+The nodes must be on this machine, since the times of processes come from /proc. The nodes must already have the image.
+No other work should run on this machine, so its load is printed with the figures. Each Job of three pods trains. Then a
+trainer is killed or the Job is deleted, alternately.
 """
 
 from __future__ import annotations

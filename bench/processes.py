@@ -14,7 +14,7 @@ from bench.jobs import now, started
 
 _ROUND = 0.02  # seconds between two reads of /proc
 _SETTLED = 1.0  # seconds after which a process of a pod runs its final program
-_STRANGE = 5.0  # seconds after which a process without POD_NAME belongs to no pod
+_OTHER = 5.0  # seconds after which a process without POD_NAME belongs to no pod
 _LISTEN = "0A"
 
 
@@ -35,7 +35,7 @@ class Process:
 
 
 class Watch:
-    """A context manager whose thread reads /proc: which processes are new, and to which pod they belong (POD_NAME)."""
+    """A context manager whose thread finds new processes in /proc, and the pod of each process (POD_NAME)."""
 
     def __init__(self, also: Callable[[list[Process]], None]) -> None:
         self._also = also
@@ -75,7 +75,7 @@ class Watch:
 
     def _take(self, pid: int) -> None:
         known, at = self._seen.get(pid), now()
-        if known and at - known.born > (_SETTLED if known.pod else _STRANGE):
+        if known and at - known.born > (_SETTLED if known.pod else _OTHER):
             return
         try:
             born = started(pid)
@@ -85,8 +85,8 @@ class Watch:
             return  # the process has ended, or has not begun
         one = self._seen.setdefault(pid, Process(pid, born))
         one.words = words
-        told = next((entry for entry in variables if entry.startswith(b"POD_NAME=")), b"=")
-        one.pod = told.partition(b"=")[2].decode()
+        pod_name = next((entry for entry in variables if entry.startswith(b"POD_NAME=")), b"=")
+        one.pod = pod_name.partition(b"=")[2].decode()
         if one.ran is None and one.pod:
             one.ran = at
 

@@ -95,7 +95,7 @@ class Plain(Side):
     def launch(self, python: str, how: str, *ranks: int) -> Plain:
         endpoints = [f"{address}:{_MASTER_PORT}" for address in self.nodes.addresses[: self.size]]
         for rank in ranks or range(self.size):
-            told = {
+            variables = {
                 "PADDLE_TRAINER_ID": str(rank),
                 "PADDLE_TRAINERS_NUM": str(self.size),
                 "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
@@ -106,7 +106,7 @@ class Plain(Side):
             with (self.folder / f"stderr-{rank}").open("ab") as log:
                 self.launchers[rank] = self.nodes.popen(
                     [python, str(WORKER), str(self.folder), how],
-                    env=_basic(self, rank) | told,
+                    env=_basic(self, rank) | variables,
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=log,

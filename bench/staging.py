@@ -1,8 +1,8 @@
-"""Staging against `cp -r`: python -m bench.staging [--folder FOLDER] [--runs N]. Needs about 2.5 GiB there.
+"""Staging against `cp -r`: python -m bench.staging [--folder FOLDER] [--runs N]. FOLDER needs about 2.5 GiB.
 
-The two take turns, each into a folder of its own, and the medians are compared. What staging takes includes the start
-of its child. The slow volume is a FUSE folder (slowfs.c: gcc, fuse3 and libfuse3-dev are
-needed; without them, or without /dev/fuse, those rows are left out).
+Staging and `cp -r` run alternately, into different folders, and the medians are compared. The time of staging includes
+the start of its child process. The slow volume is a FUSE folder (slowfs.c). Its rows are left out without gcc, fuse3,
+libfuse3-dev or /dev/fuse.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A server, trainer or collective worker of a PaddleJob, which prints times: `job_member.py HOW`.
 
 steps      train a few steps and end with 0
-goes on    train until the process is killed
-a number   the same as `goes on`, but trainer 1 ends with this exit code after a few steps
+endless    train until the process is killed
+a number   the same as `endless`, but trainer 1 ends with this exit code after a few steps
 """
 
 import os
@@ -14,7 +14,7 @@ HOW = sys.argv[1]
 STEPS = 8
 
 
-def tell(what: str, at: float) -> None:
+def report(what: str, at: float) -> None:
     print(f"BENCH {what} {at:.3f}", flush=True)
 
 
@@ -25,14 +25,14 @@ def launched() -> float:
     return BEGAN - SINCE_BOOT + ticks / os.sysconf("SC_CLK_TCK")
 
 
-tell("launched", launched())
-tell("began", BEGAN)
+report("launched", launched())
+report("began", BEGAN)
 
 import paddle  # noqa: E402
 from paddle import distributed  # noqa: E402
 from paddle.distributed import fleet  # noqa: E402
 
-tell("imported", time.time())
+report("imported", time.time())
 
 
 def many(step: object) -> None:
@@ -40,7 +40,7 @@ def many(step: object) -> None:
     while HOW != "steps" or number < STEPS:
         step()  # type: ignore[operator]
         if number == 0:
-            tell("stepped", time.time())
+            report("stepped", time.time())
         number += 1
         if number == STEPS and HOW.isdecimal() and os.environ["PADDLE_TRAINER_ID"] == "1":
             os._exit(int(HOW))
