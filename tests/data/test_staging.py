@@ -1,91 +1,23 @@
-"""Staging: the shard and the configuration are copied completely or not at all, even if volumes fail or stall."""
+"""Staging copies the shard and the configuration completely, and reports what is missing."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import errno
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from launcher.data import files, progress, space, tree
-from launcher.data.copier import Copier
+from launcher.data import files, progress, tree
 from launcher.data.pool import Pool
 from launcher.data.progress import Progress
-from launcher.data.staging import Copy, Staging
-from launcher.data.tree import Tree
-from launcher.errors import Exit, Failure
-from tests.support.logs import logged
-from tests.support.paths import REPOSITORY
-from tests.support.supervising import needs_root
+from launcher.data.staging import Copy
+from launcher.errors import Exit
+from tests.support.staging import configuration, failing, scanned, shard, stage, work
 
-ENV = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    """A job's folder on the volume: two shards and a configuration, and an empty work directory next to the volume."""
-    folder = tmp_path / "volume" / "job"
-    for rank in (0, 1):
-        (folder / str(rank) / "data").mkdir(parents=True)
-        (folder / str(rank) / "data" / "train.txt").write_text(f"lines of {rank}\n")
-    (folder / "quick_start").mkdir()
-    (folder / "quick_start" / "trainer_config.py").write_text("settings()\n")
-    (tmp_path / "work").mkdir()
-    return folder
-
-
-def configuration(job: Path) -> Copy:
-    return Copy(str(job / "quick_start"), str(work(job)), "configuration", str(job))
-
-
-def shard(job: Path, rank: int, destination: Path | None = None) -> Copy:
-    target = destination or work(job) / "data"
-    return Copy(str(job / str(rank) / "data"), str(target), f"shard of rank {rank}", str(job), 3)
-
-
-def work(job: Path) -> Path:
-    return job.parent.parent / "work"
-
-
-def stage(job: Path, *copies: Copy) -> list[str]:
-    """Run the copies as the launcher does. Return the messages."""
-
-    async def run() -> None:
-        staging = Staging(copies, str(work(job)), ENV)
-        try:
-            await staging.run()
-        finally:
-            await staging.close()
-
-    with logged() as messages:
-        asyncio.run(run())
-    return messages
-
-
-def failing(job: Path, *copies: Copy) -> Failure:
-    with pytest.raises(Failure) as failed:
-        stage(job, *copies)
-    return failed.value
-
-
-def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
-# The copy
+# ---- the copy --------------------------------------------------------------------------------------------------------
 
 
 def test_configuration_and_shard_are_copied_to_their_destinations(job: Path) -> None:
@@ -175,7 +107,7 @@ def test_a_large_file_copied_by_ranges_arrives_whole(job: Path, monkeypatch: pyt
         target = work(job) / str(new_root)
         target.mkdir()
         with Pool() as pool:
-            found = _walked(pool, source)
+            found = scanned(pool, source)
             tree.copy(pool, found, found.files, found.links, os.fsencode(target), new_root)
             assert pool.copied() == found.size()
         assert (target / "large").read_bytes() == data
@@ -183,7 +115,7 @@ def test_a_large_file_copied_by_ranges_arrives_whole(job: Path, monkeypatch: pyt
         assert sorted(os.listdir(target)) == ["large", "train.txt"]
 
 
-# The bytes of one file
+# ---- the bytes of one file -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("refused", [(), ("copy_file_range",), ("copy_file_range", "sendfile")], ids=str)
@@ -212,7 +144,7 @@ def test_copying_continues_after_a_short_copy(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "b").read_bytes() == data
 
 
-# Missing or conflicting files
+# ---- missing or conflicting files ------------------------------------------------------------------------------------
 
 
 def test_a_missing_shard_is_reported_with_what_is_there_and_what_to_do(job: Path) -> None:
@@ -261,7 +193,7 @@ def test_a_file_where_the_data_should_go_is_named(job: Path) -> None:
     assert str(work(job) / "data") in failure.message
 
 
-# Later starts
+# ---- later starts ----------------------------------------------------------------------------------------------------
 
 
 def test_a_second_start_uses_what_is_there_and_copies_only_what_changed(job: Path) -> None:
@@ -324,163 +256,7 @@ def test_leftovers_of_a_killed_start_are_removed(job: Path) -> None:
     assert os.listdir(work(job) / "data") == ["train.txt"]
 
 
-# During the copy
-
-
-@pytest.mark.parametrize("what", ["grows", "is-touched", "vanishes"])
-def test_a_file_that_changes_while_it_is_copied_is_named(job: Path, what: str) -> None:
-    source = job / "0" / "data"
-    with Pool() as pool:
-        found = _walked(pool, source)
-        if what == "grows":
-            (source / "train.txt").write_text("more lines than before\n")
-        elif what == "is-touched":
-            os.utime(source / "train.txt", ns=(1, 1))
-        else:
-            (source / "train.txt").unlink()
-        with pytest.raises(Failure) as failed:
-            tree.copy(pool, found, found.files, found.links, os.fsencode(work(job)), new_root=True)
-    assert failed.value.code == Exit.IO_FAILED
-    assert str(source / "train.txt") in failed.value.message
-
-
-@needs_root
-@pytest.mark.parametrize(("options", "count", "size"), [("size=1m", 2, 800_000), ("nr_inodes=20", 40, 10)])
-def test_too_little_space_is_reported_with_numbers_before_anything_is_copied(
-    job: Path, options: str, count: int, size: int
-) -> None:
-    for number in range(count):
-        (job / "0" / "data" / str(number)).write_bytes(b"x" * size)
-    with mounted("-t", "tmpfs", "-o", options, "none", work(job)):
-        failure = failing(job, shard(job, 0))
-        assert failure.code == Exit.CANNOT_WRITE
-        assert "are needed" in failure.message
-        assert "are free" in failure.message
-        assert str(work(job)) in failure.message
-        assert os.listdir(work(job)) == []
-
-
-@needs_root
-def test_nothing_is_left_when_the_file_system_becomes_full_during_a_copy(
-    job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(space, "check", lambda *_: None)
-    (job / "0" / "data" / "large").write_bytes(b"x" * 3_000_000)
-    copy = shard(job, 0).__dict__
-    with mounted("-t", "tmpfs", "-o", "size=2m", "none", work(job)):
-        request = {"copies": [copy], "record": str(work(job) / ".paddle-launcher-staged.json")}
-        with Pool() as pool:
-            copier = Copier(request, pool)
-            with pytest.raises(Failure) as failed:
-                copier.run()
-            pool.close()
-            copier.clean()
-        assert failed.value.code == Exit.CANNOT_WRITE
-        assert "No space left" in failed.value.message
-        assert os.listdir(work(job)) == [".paddle-launcher-staged.json"]
-
-
-@needs_root
-def test_a_read_only_work_directory_is_reported(job: Path) -> None:
-    with mounted("-t", "tmpfs", "-o", "ro", "none", work(job)):
-        failure = failing(job, shard(job, 0))
-    assert failure.code == Exit.CANNOT_WRITE
-    assert "read-only" in failure.message
-
-
-@needs_root
-def test_close_returns_though_the_disk_stalls_and_an_incomplete_shard_is_never_renamed(
-    job: Path, tmp_path: Path
-) -> None:
-    with frozen(job, tmp_path) as target:
-
-        async def run() -> float:
-            staging = Staging([shard(job, 0, target / "data")], str(target), {**ENV, "STUCK_IN": str(target)})
-            running = asyncio.ensure_future(staging.run())
-            await asyncio.get_running_loop().run_in_executor(None, until, lambda: _stuck(target))
-            start = time.monotonic()
-            await staging.close()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            return time.monotonic() - start
-
-        assert asyncio.run(run()) < 5
-        assert not (target / "data").exists()
-
-
-@needs_root
-def test_the_childs_death_is_noticed_though_its_workers_wait_for_a_stalled_disk(job: Path, tmp_path: Path) -> None:
-    with frozen(job, tmp_path) as target:
-        env = {**ENV, "STUCK_IN": str(target)}
-
-        async def run() -> None:
-            staging = Staging([shard(job, 0, target / "data")], str(target), env)
-            running = asyncio.ensure_future(staging.run())
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, until, lambda: _stuck(target))
-            os.kill(_parent(_stuck(target)[0]), signal.SIGKILL)
-            with pytest.raises(Failure, match=r"code 137.*out of memory"):
-                await asyncio.wait_for(running, 10)
-            await staging.close()
-
-        asyncio.run(run())
-
-
-@needs_root
-def test_the_child_ends_with_its_reader_though_the_disk_stalls(job: Path, tmp_path: Path) -> None:
-    with frozen(job, tmp_path) as target:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "launcher.data.stage_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**ENV, "STUCK_IN": str(target)},
-        )
-        assert child.stdin is not None
-        assert child.stdout is not None
-        request = {"copies": [shard(job, 0, target / "data").__dict__], "record": str(target / "record")}
-        child.stdin.write(json.dumps(request).encode() + b"\n")
-        child.stdin.close()
-        assert b"looking through" in child.stdout.readline()  # the next message would come 10 s later
-        assert _stuck(target)
-        child.stdout.close()
-        child.wait(5)
-
-
-def test_workers_do_not_outlive_the_child() -> None:
-    code = (
-        "import time\n"
-        "from launcher.data.pool import Pool\n"
-        "with Pool() as pool:\n"
-        "    pool.on_tick = lambda: print(*(worker.pid for worker in pool._workers.values()), flush=True)\n"
-        "    pool.run([(time.sleep, 60), (time.sleep, 60)])\n"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=ENV, text=True)
-    assert holder.stdout is not None
-    workers = [int(pid) for pid in holder.stdout.readline().split()]
-    assert len(workers) == 2
-    holder.kill()
-    holder.communicate()
-    until(lambda: not any(_alive(pid) for pid in workers))
-
-
-def test_a_killed_worker_is_a_failure() -> None:
-    with Pool() as pool:
-        pool.call(time.sleep, 0)
-        os.kill(next(iter(pool._workers.values())).pid, signal.SIGKILL)
-        with pytest.raises(Failure, match=r"killed by signal 9.*memory"):
-            pool.call(time.sleep, 5)
-
-
-def test_there_are_many_workers_when_they_wait_and_few_when_they_compute() -> None:
-    with Pool() as waiting:
-        waiting.run([(time.sleep, 0.05)] * 300)  # long, so that a busy machine does not make it look like computing
-        assert len(waiting._workers) > 16
-    with Pool() as computing:
-        computing.run([(sum, list(range(100_000)))] * 60)
-        assert len(computing._workers) < 16
-
-
-# Progress
+# ---- progress --------------------------------------------------------------------------------------------------------
 
 
 def test_progress_is_logged_after_two_seconds_and_then_every_ten(caplog: pytest.LogCaptureFixture) -> None:
@@ -502,65 +278,8 @@ def _contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def _walked(pool: Pool, source: Path) -> Tree:
-    found = Tree(os.fsencode(source))
-    tree.scan(pool, found)
-    return found
-
-
 def _raising(number: int) -> Callable[..., NoReturn]:
     def fail(*_: object) -> NoReturn:
         raise OSError(number, os.strerror(number))
 
     return fail
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def _stuck(folder: Path) -> list[str]:
-    """Return the processes that were started for this folder and wait for a disk."""
-    return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if _waits_for_disk(pid, os.fsencode(folder))]
-
-
-def _parent(pid: str) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
-def _waits_for_disk(pid: str, folder: bytes) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        return state == "D" and b"STUCK_IN=" + folder in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-
-
-@contextlib.contextmanager
-def mounted(*arguments: object) -> Iterator[None]:
-    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"cannot mount: {done.stderr}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(arguments[-1])], check=True)
-
-
-@contextlib.contextmanager
-def frozen(job: Path, tmp_path: Path) -> Iterator[Path]:
-    """Yield a destination on a disk where writes never return, as on a stalled volume."""
-    image, target = tmp_path / "image", tmp_path / "frozen"
-    target.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(32 * 2**20)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    with mounted("-o", "loop", image, target):
-        subprocess.run(["fsfreeze", "-f", target], check=True)
-        try:
-            yield target
-        finally:
-            subprocess.run(["fsfreeze", "-u", target], check=True)
