@@ -16,7 +16,7 @@ from launcher.base import files
 from launcher.errors import Exit, Failure
 
 
-def test_a_file_is_replaced_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_and_no_temporary_file_remains(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     path.write_bytes(b"old, and longer than the new one")
     seen = path.open("rb")
@@ -26,7 +26,7 @@ def test_a_file_is_replaced_whole_and_leaves_nothing_beside(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["status.json"]
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_beside(
+def test_a_failed_write_keeps_the_old_file_and_no_temporary_file_remains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "status.json"
@@ -52,7 +52,7 @@ def test_the_next_attempt_may_write_under_another_uid(tmp_path: Path) -> None:
     assert (tmp_path / "output").stat().st_mode & 0o777 == 0o777
 
 
-def test_a_folder_that_is_there_is_fine_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
+def test_an_existing_folder_is_accepted_and_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     files.make_folder(str(tmp_path))
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -62,7 +62,9 @@ def test_a_folder_that_is_there_is_fine_and_a_file_in_its_place_is_not(tmp_path:
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["with-links", "without-links"])
-def test_all_callers_of_create_once_get_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+def test_all_threads_that_call_create_once_get_the_same_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
     if not links:
         monkeypatch.setattr(os, "link", _raising(errno.EPERM))
     path = str(tmp_path / "secret")
@@ -73,7 +75,7 @@ def test_all_callers_of_create_once_get_the_same(tmp_path: Path, monkeypatch: py
     assert os.listdir(tmp_path) == ["secret"]
 
 
-def test_processes_that_create_once_get_the_same(tmp_path: Path) -> None:
+def test_all_processes_that_call_create_once_get_the_same_content(tmp_path: Path) -> None:
     code = (
         "import sys, os; from launcher.base.files import create_once; "
         "print(create_once(sys.argv[1], os.urandom(9)).hex())"
@@ -83,7 +85,7 @@ def test_processes_that_create_once_get_the_same(tmp_path: Path) -> None:
     assert len({child.communicate()[0] for child in children}) == 1
 
 
-def test_a_claim_left_behind_does_not_block_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_of_a_dead_process_does_not_block_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", _raising(errno.EOPNOTSUPP))
     monkeypatch.setattr(files, "_CLAIM", 0.1)
     (tmp_path / ".secret.claim").write_bytes(b"")

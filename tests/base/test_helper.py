@@ -94,17 +94,17 @@ def test_a_crash_leaves_its_last_error_line(helper: Make) -> None:
     assert (asking.exit_code, asking.last_error_line()) == (1, "ValueError: the reason")
 
 
-def test_a_message_that_a_kill_cut_short_is_dropped(helper: Make) -> None:
+def test_a_message_that_a_kill_truncates_is_dropped(helper: Make) -> None:
     asking = helper("answers.send({'a': 1})\nos.write(answers._out, b'{\"b\"')\nos.kill(os.getpid(), 9)")
     assert messages_of(asking) == [{"a": 1}]
     assert asking.exit_code == 137
 
 
-def test_a_big_message_arrives_whole(helper: Make) -> None:
+def test_a_large_message_arrives_completely(helper: Make) -> None:
     assert messages_of(helper("answers.send({'text': 'x' * 1_000_000})")) == [{"text": "x" * 1_000_000}]
 
 
-def test_close_ends_the_child_and_what_it_started(helper: Make) -> None:
+def test_close_ends_the_child_and_its_processes(helper: Make) -> None:
     start = "import subprocess\nchild = subprocess.Popen(['sleep', '600'])\n"
     asking = helper(start + "answers.send({'pids': [os.getpid(), child.pid]})\nchild.wait()")
 

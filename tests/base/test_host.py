@@ -17,7 +17,7 @@ def test_a_port_after_an_ipv6_address_stays_recognizable() -> None:
     assert host.host_port("fd00::9", 7164) == "[fd00::9]:7164"
 
 
-def test_order_is_numeric_with_ipv4_first() -> None:
+def test_addresses_are_sorted_as_numbers_with_ipv4_first() -> None:
     unsorted = ["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9", "::ffff:10.0.0.8"]
     in_order = ["::ffff:10.0.0.8", "10.0.0.9", "10.0.0.10", "fd00::9", "fd00::10"]
     assert sorted(unsorted, key=host.address_order) == in_order

@@ -44,7 +44,7 @@ def client(cluster: FakeCluster) -> KubeClient:
         (503, "restarting", Transient, Exit.TIMED_OUT),
     ],
 )
-def test_each_error_is_sorted_after_one_call_and_keeps_what_the_server_said(
+def test_each_error_is_classified_after_one_call_and_keeps_the_servers_message(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, status: int, said: str, kind: type[ApiError], code: Exit
 ) -> None:
     calls: list[str] = []
@@ -60,24 +60,24 @@ def test_each_error_is_sorted_after_one_call_and_keeps_what_the_server_said(
     assert calls == ["POST"]
 
 
-def test_a_read_that_is_forbidden_is_denied_whatever_the_server_says(cluster: FakeCluster) -> None:
+def test_a_forbidden_read_is_denied_with_any_message_of_the_server(cluster: FakeCluster) -> None:
     cluster.refused["GET", "jobs"] = (403, "not now")
     with pytest.raises(Denied, match="ns: not now"):
         client(cluster).list("Job", "a=b")
 
 
-def test_what_does_not_exist_is_none_to_get_and_no_error_to_delete(cluster: FakeCluster) -> None:
+def test_an_object_that_does_not_exist_is_none_to_get_and_no_error_to_delete(cluster: FakeCluster) -> None:
     asking = client(cluster)
     assert asking.get("Job", "x") is None
     asking.delete("Job", "x")
 
 
-def test_a_kubeconfig_brings_its_namespace_and_a_given_one_comes_before(cluster: FakeCluster) -> None:
+def test_the_namespace_is_the_given_one_or_that_of_the_kubeconfig(cluster: FakeCluster) -> None:
     assert client(cluster).namespace == "ns"
     assert KubeClient(Kubeconfig(str(cluster.kubeconfig)), "other", str.join).namespace == "other"
 
 
-def test_a_service_account_brings_its_namespace_and_is_read_again_on_connect(
+def test_a_service_account_sets_the_namespace_and_is_read_again_on_connect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path / "pki", "good")
@@ -98,7 +98,7 @@ def test_a_service_account_brings_its_namespace_and_is_read_again_on_connect(
     api.stop()
 
 
-def test_without_a_service_account_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_a_service_account_the_message_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(Failure, match=rf"no cluster is known here: .*{tmp_path}.*: mount one") as caught:
         KubeClient(ServiceAccount("mount one", str(tmp_path)), "ns", str.join)
     assert caught.value.code is Exit.CONFIG

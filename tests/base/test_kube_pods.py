@@ -18,7 +18,7 @@ def test_the_main_container_counts_and_not_a_sidecar() -> None:
     assert kube_pods.read_pod(injected_first, None).state == LIVE
 
 
-def test_a_container_that_is_started_again_still_counts() -> None:
+def test_a_container_that_has_restarted_still_counts() -> None:
     failed, finished = ended(member_of_set("x-0", "10.0.0.1"), 1), ended(pod("x-d", "10.0.0.1"), 1)
     finished["spec"]["restartPolicy"] = "OnFailure"
     assert kube_pods.read_pod(failed, None).state == LIVE
@@ -27,7 +27,7 @@ def test_a_container_that_is_started_again_still_counts() -> None:
 
 
 @pytest.mark.parametrize("label", ["apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name", "both"])
-def test_an_ordinal_is_known_by_label_or_by_owner(label: str) -> None:
+def test_an_ordinal_is_read_from_the_label_or_from_the_name_under_its_owner(label: str) -> None:
     made = member_of_set("x-10", "10.0.0.1")
     for each in ("apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"):
         if label in (each, "both"):
@@ -35,7 +35,7 @@ def test_an_ordinal_is_known_by_label_or_by_owner(label: str) -> None:
     assert kube_pods.pod_number(made) == 10
 
 
-def test_digits_at_the_end_of_a_plain_jobs_pod_are_no_number() -> None:
+def test_digits_at_the_end_of_a_plain_jobs_pod_name_are_no_number() -> None:
     assert kube_pods.pod_number(pod("x-24567", "10.0.0.1")) is None
 
 

@@ -28,7 +28,7 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def test_messages_carry_time_and_rank_and_never_hold_up_who_speaks(pipe: tuple[int, int]) -> None:
+def test_messages_have_time_and_rank_and_never_block_the_caller(pipe: tuple[int, int]) -> None:
     handler = StderrHandler(pipe[1])
     with shown_by(handler):
         log.info("first\nin two lines")
@@ -47,7 +47,7 @@ def test_messages_carry_time_and_rank_and_never_hold_up_who_speaks(pipe: tuple[i
     ]
 
 
-def test_messages_that_nobody_takes_are_dropped_and_counted_the_oldest_first(pipe: tuple[int, int]) -> None:
+def test_if_standard_error_is_not_read_the_oldest_messages_are_dropped_and_counted(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     os.set_blocking(reading, False)
     handler = StderrHandler(writing)
@@ -103,7 +103,7 @@ def test_a_child_that_is_forked_while_another_thread_logs_can_log_itself() -> No
     assert (done.returncode, done.stdout, done.stderr) == (0, "from the child", "")
 
 
-def test_only_the_handler_that_is_asked_for_shows_messages_and_only_while_it_is_asked_for(
+def test_only_the_chosen_handler_shows_messages_and_only_while_it_is_chosen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shown: list[str] = []
@@ -117,7 +117,7 @@ def test_only_the_handler_that_is_asked_for_shows_messages_and_only_while_it_is_
     assert caplog.messages == ["seen by whoever asks"]
 
 
-def test_a_program_that_imports_the_job_module_sees_no_messages_unless_it_asks() -> None:
+def test_a_program_that_imports_the_job_module_shows_messages_only_on_request() -> None:
     code = "import logging, launcher.job; logging.getLogger('launcher.tests').warning('unasked')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

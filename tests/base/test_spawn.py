@@ -77,7 +77,7 @@ def test_a_dead_child_without_a_waiter_does_not_block_the_reaper_and_its_code_is
     run(test())
 
 
-def test_a_child_that_is_still_being_forked_is_never_taken_for_an_orphan() -> None:
+def test_a_child_during_its_fork_is_never_treated_as_an_orphan() -> None:
     async def test() -> None:
         async def reap_without_rest() -> None:
             while True:
@@ -149,7 +149,7 @@ def test_a_program_on_a_stalled_volume_blocks_neither_the_loop_nor_other_starts(
         assert _drive(_STALLED_START, str(volume)) == "False 0\n"
 
 
-def test_a_failed_start_leaves_nothing() -> None:
+def test_a_failed_start_leaves_no_process_and_no_descriptor() -> None:
     async def test() -> None:
         pids: list[int] = []
         with pytest.raises(FileNotFoundError, match="/no/such/program"):

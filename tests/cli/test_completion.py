@@ -127,14 +127,14 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Termina
     shell.close()
 
 
-def test_a_tab_completes_what_only_one_word_can_be(terminal: Terminal) -> None:
+def test_tab_completes_a_word_that_has_only_one_completion(terminal: Terminal) -> None:
     for typed, rest in COMPLETED:
         terminal.type(f"paddle-launcher {typed}\t")
         terminal.wait_for(rest)
         terminal.enter(typed + rest)
 
 
-def test_a_tab_shows_what_there_is_to_choose_from(terminal: Terminal) -> None:
+def test_tab_lists_all_completions(terminal: Terminal) -> None:
     for typed, choices, meaning in SHOWN:
         terminal.type(f"paddle-launcher {typed}\t")
         ends = [choice[-9:] for choice in choices]  # fish leaves out most of what all begin with

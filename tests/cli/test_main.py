@@ -22,7 +22,7 @@ def launcher(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env={**base, **environment}, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_help_is_the_launchers_before_two_dashes_and_the_users_after_them(tmp_path: Path) -> None:
+def test_a_help_flag_belongs_to_the_launcher_before_two_dashes_and_to_the_user_after_them(tmp_path: Path) -> None:
     made = tmp_path / "made"
     ended = launcher("run", "--config=a", "--help", "--", "touch", str(made), LAUNCHER_WORKDIR=str(tmp_path))
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -32,7 +32,7 @@ def test_help_is_the_launchers_before_two_dashes_and_the_users_after_them(tmp_pa
     assert launcher("run", "--", *users, LAUNCHER_WORKDIR=str(tmp_path)).stdout == "--help\n"
 
 
-def test_run_loads_neither_argparse_nor_what_completes(tmp_path: Path) -> None:
+def test_run_loads_neither_argparse_nor_the_tab_completion(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "launcher", "run", "--", "true"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
@@ -40,7 +40,7 @@ def test_run_loads_neither_argparse_nor_what_completes(tmp_path: Path) -> None:
     assert not loaded & {"argparse", "shtab"}
 
 
-def test_an_environment_that_is_wrong_in_six_ways_gives_six_lines_and_78(tmp_path: Path) -> None:
+def test_an_environment_with_six_errors_causes_six_lines_and_exit_code_78(tmp_path: Path) -> None:
     message = tmp_path / "termination-log"
     message.touch()
     ended = launcher(
@@ -96,7 +96,7 @@ def test_an_environment_that_is_wrong_in_six_ways_gives_six_lines_and_78(tmp_pat
     ],
     ids=lambda text: text.partition(":")[0],
 )
-def test_a_wrong_command_line_is_told_with_what_is_right_and_64(line: str, told: str) -> None:
+def test_a_wrong_command_line_ends_with_64_and_a_message_that_says_what_is_right(line: str, told: str) -> None:
     ended = launcher(*line.split())
     assert (ended.returncode, ended.stdout, ended.stderr) == (Exit.USAGE, "", f"paddle-launcher: {told}\n")
 
@@ -133,14 +133,14 @@ def test_plan_shows_what_run_would_do_with_placeholders_for_the_peers() -> None:
     assert "'--config=a b.py'" in text
 
 
-def test_plan_of_static_peers_is_whole() -> None:
+def test_plan_of_static_peers_has_no_placeholders() -> None:
     given = {"CONF_PADDLE_GRADIENT_NUM": "2", "LAUNCHER_PEERS": "10.0.0.1,10.0.0.2", "LAUNCHER_RANK": "1"}
     plan = json.loads(launcher("plan", "--json", **given).stdout)
     assert "--pservers=10.0.0.1,10.0.0.2" in plan["processes"][1]["argv"]
     assert "--trainer_id=1" in plan["processes"][1]["argv"]
 
 
-def test_what_a_command_was_asked_for_is_said_whole_or_not_at_all() -> None:
+def test_a_command_that_cannot_write_its_output_fails() -> None:
     command = [sys.executable, "-m", "launcher", "plan"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
@@ -149,7 +149,7 @@ def test_what_a_command_was_asked_for_is_said_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_standard_stream_costs_neither_the_exit_code_nor_a_log(closed: str, tmp_path: Path) -> None:
+def test_a_closed_standard_stream_changes_neither_the_exit_code_nor_the_log(closed: str, tmp_path: Path) -> None:
     run = f'"{sys.executable}" -m launcher run -- sh -c "echo said; exit 3" {closed}'
     ended = subprocess.run(
         ["sh", "-c", run],
@@ -165,7 +165,7 @@ def test_a_closed_standard_stream_costs_neither_the_exit_code_nor_a_log(closed: 
     assert "said\n" in (tmp_path / "output" / "node_0" / "train.log").read_text()
 
 
-def test_local_says_what_a_machine_lacks_that_refuses_networks_of_ones_own(tmp_path: Path) -> None:
+def test_local_explains_that_the_machine_does_not_allow_network_namespaces(tmp_path: Path) -> None:
     """A user namespace in which no more of any kind can be made."""
     limits = "".join(f"echo 0 > /proc/sys/user/max_{kind}_namespaces && " for kind in ("user", "net"))
     inside = f'{limits} exec "{sys.executable}" -m launcher local --nodes 2 -- true'
@@ -181,7 +181,7 @@ def _write(path: Path, content: object) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_status_shows_the_members_of_this_run_only_and_those_without_a_word(tmp_path: Path) -> None:
+def test_status_shows_only_members_of_this_run_even_without_a_status_file(tmp_path: Path) -> None:
     job = {"started": "2026-01-02T00:00:00Z", "members": [{"pod": "pod-0"}, {"pod": "pod-1"}]}
     _write(tmp_path / "output" / "job.json", job)
     for rank, since in enumerate(["2026-01-02T00:00:01Z", None, "2026-01-01T00:00:00Z"]):
@@ -195,7 +195,7 @@ def test_status_shows_the_members_of_this_run_only_and_those_without_a_word(tmp_
     "member", [{"rank": 0, "first_cause": "x"}, {"rank": 0, "first_cause": {}}, [1], {"pod": "\x1b[2J\n"}]
 )
 @pytest.mark.parametrize("job", [{"members": "abc"}, {"members": [5]}, [1], {}])
-def test_status_survives_files_that_no_launcher_wrote(member: object, job: object, tmp_path: Path) -> None:
+def test_status_accepts_malformed_files(member: object, job: object, tmp_path: Path) -> None:
     _write(tmp_path / "output" / "job.json", job)
     _write(tmp_path / "output" / "node_0" / "status.json", member)
     ended = launcher("status", str(tmp_path))
@@ -204,7 +204,7 @@ def test_status_survives_files_that_no_launcher_wrote(member: object, job: objec
     assert "\x1b" not in ended.stdout
 
 
-def test_the_signal_handlers_stand_before_anything_else_is_imported() -> None:
+def test_the_signal_handlers_are_installed_before_other_modules_are_imported() -> None:
     """Process 1 drops SIGTERM without a handler: one that comes during the imports must be remembered."""
     script = (
         "import os, signal, sys; before = set(sys.modules); import launcher.__main__ as m; "
@@ -233,7 +233,7 @@ def test_a_program_that_comes_with_the_configuration_is_found_where_it_is_copied
     assert (ended.returncode, ended.stdout) == (0, "here\n"), ended.stderr
 
 
-def test_as_process_1_it_runs_what_the_image_could_run_without_it() -> None:
+def test_as_process_1_the_launcher_runs_any_program_that_the_image_can_run() -> None:
     """`docker run IMAGE python /example/train.py`, as people were told to submit jobs."""
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", sys.executable, "-m", "launcher"]
     done = subprocess.run([*alone, "sh", "-c", "echo it is $$; exit 3"], capture_output=True, text=True, timeout=30)

@@ -179,7 +179,7 @@ def test_folders_of_another_program_are_named_and_kept(data: Path, config: Path,
     assert not (out / "0").exists()
 
 
-def test_leftovers_of_a_killed_run_are_removed(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_shards_of_a_killed_run_are_removed(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "STALE_AFTER", 0.5)
     (out / "0" / ".paddle-part-new-data" / "sub").mkdir(parents=True)
     (out / "0" / ".paddle-part-new-data" / "train.txt").write_text("half a li")

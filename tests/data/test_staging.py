@@ -74,7 +74,7 @@ def test_a_source_that_is_itself_a_link_is_followed(job: Path) -> None:
     assert (work(job) / "data" / "train.txt").read_text() == "lines of 0\n"
 
 
-def test_a_fifo_is_left_out_and_named_and_hidden_names_are_left_out_only_at_the_top(job: Path) -> None:
+def test_fifos_and_hidden_names_in_the_top_folder_are_not_copied(job: Path) -> None:
     source = job / "0" / "data"
     os.mkfifo(source / "pipe")
     (source / ".snapshot").mkdir()
@@ -87,7 +87,7 @@ def test_a_fifo_is_left_out_and_named_and_hidden_names_are_left_out_only_at_the_
     assert any("pipe" in line for line in messages)
 
 
-def test_many_files_in_deep_and_wide_folders_all_arrive(job: Path) -> None:
+def test_all_files_in_deep_and_wide_folders_are_copied(job: Path) -> None:
     source = job / "0" / "data"
     for number in range(600):
         folder = source / str(number % 7) / str(number % 3)
@@ -97,7 +97,7 @@ def test_many_files_in_deep_and_wide_folders_all_arrive(job: Path) -> None:
     assert _contents(work(job) / "data") == _contents(source)
 
 
-def test_a_large_file_copied_by_ranges_arrives_whole(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_copied_completely_in_ranges(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "_RANGE", 300_000)
     data = os.urandom(1_000_003)
     source = job / "0" / "data"
@@ -147,7 +147,7 @@ def test_copying_continues_after_a_short_copy(tmp_path: Path, monkeypatch: pytes
 # ---- missing or conflicting files ------------------------------------------------------------------------------------
 
 
-def test_a_missing_shard_is_reported_with_what_is_there_and_what_to_do(job: Path) -> None:
+def test_a_missing_shard_is_reported_with_the_existing_shards_and_what_to_do(job: Path) -> None:
     failure = failing(job, configuration(job), shard(job, 2))
     assert failure.code == Exit.NO_INPUT
     assert failure.message == (
@@ -196,7 +196,7 @@ def test_a_file_where_the_data_should_go_is_named(job: Path) -> None:
 # ---- later starts ----------------------------------------------------------------------------------------------------
 
 
-def test_a_second_start_uses_what_is_there_and_copies_only_what_changed(job: Path) -> None:
+def test_a_second_start_copies_only_changed_files(job: Path) -> None:
     stage(job, configuration(job), shard(job, 0))
     first = (work(job) / "data" / "train.txt").stat().st_ino
     messages = stage(job, configuration(job), shard(job, 0))
@@ -225,7 +225,7 @@ def test_another_rank_replaces_the_shard_and_leaves_the_users_own_files(job: Pat
     assert os.listdir(work(job) / "data" / "turns") == ["file"]
 
 
-def test_files_of_the_image_are_kept_and_never_mistaken_for_ours(job: Path) -> None:
+def test_files_of_the_image_are_kept_and_never_treated_as_copied_files(job: Path) -> None:
     (work(job) / "data").mkdir()
     (work(job) / "data" / "vocabulary").write_text("of the image")
     (work(job) / "data" / "train.txt").write_text("LINES OF 0\n")  # the same size and time
@@ -238,13 +238,13 @@ def test_files_of_the_image_are_kept_and_never_mistaken_for_ours(job: Path) -> N
     assert sorted(os.listdir(work(job) / "data")) == ["train.txt", "vocabulary"]
 
 
-def test_with_an_unreadable_record_all_is_copied_again(job: Path) -> None:
+def test_with_an_unreadable_record_all_files_are_copied_again(job: Path) -> None:
     stage(job, shard(job, 0))
     (work(job) / ".paddle-launcher-staged.json").write_text('{"version": 1, "destin')
     assert "copied" in stage(job, shard(job, 0))[0]
 
 
-def test_leftovers_of_a_killed_start_are_removed(job: Path) -> None:
+def test_partial_copies_of_a_killed_start_are_removed(job: Path) -> None:
     (work(job) / ".paddle-part-data" / "sub").mkdir(parents=True)
     (work(job) / ".paddle-part-data" / "sub" / ".half").write_text("x")
     stage(job, shard(job, 0))

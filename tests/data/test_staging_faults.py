@@ -60,7 +60,7 @@ def test_too_little_space_is_reported_with_numbers_before_anything_is_copied(
 
 
 @needs_root
-def test_nothing_is_left_when_the_file_system_becomes_full_during_a_copy(
+def test_no_file_is_left_if_the_file_system_becomes_full_during_a_copy(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(space, "check", lambda *_: None)
@@ -91,7 +91,7 @@ def test_a_read_only_work_directory_is_reported(job: Path) -> None:
 
 
 @needs_root
-def test_close_returns_though_the_disk_stalls_and_an_incomplete_shard_is_never_renamed(
+def test_close_returns_although_the_disk_stalls_and_an_incomplete_shard_is_never_renamed(
     job: Path, tmp_path: Path
 ) -> None:
     with frozen(job, tmp_path) as target:
@@ -111,7 +111,9 @@ def test_close_returns_though_the_disk_stalls_and_an_incomplete_shard_is_never_r
 
 
 @needs_root
-def test_the_childs_death_is_noticed_though_its_workers_wait_for_a_stalled_disk(job: Path, tmp_path: Path) -> None:
+def test_the_death_of_the_child_is_noticed_although_its_workers_wait_for_a_stalled_disk(
+    job: Path, tmp_path: Path
+) -> None:
     with frozen(job, tmp_path) as target:
         env = {**ENV, "STUCK_IN": str(target)}
 
@@ -129,7 +131,7 @@ def test_the_childs_death_is_noticed_though_its_workers_wait_for_a_stalled_disk(
 
 
 @needs_root
-def test_the_child_ends_with_its_reader_though_the_disk_stalls(job: Path, tmp_path: Path) -> None:
+def test_the_child_ends_after_its_pipe_is_closed_although_the_disk_stalls(job: Path, tmp_path: Path) -> None:
     with frozen(job, tmp_path) as target:
         child = subprocess.Popen(
             [sys.executable, "-m", "launcher.data.stage_child"],
@@ -176,7 +178,7 @@ def test_a_killed_worker_is_a_failure() -> None:
             pool.call(time.sleep, 5)
 
 
-def test_there_are_many_workers_when_they_wait_and_few_when_they_compute() -> None:
+def test_there_are_many_workers_if_they_wait_and_few_if_they_compute() -> None:
     with Pool() as waiting:
         waiting.run([(time.sleep, 0.05)] * 300)  # long, so that a busy machine does not make it look like computing
         assert len(waiting._workers) > 16

@@ -64,7 +64,7 @@ def test_a_server_is_numbered_within_its_role_and_looks_up_the_trainers_first_po
 
 
 @pytest.mark.parametrize("more", [{"host_name": "x-abcde"}, {"host_name": "x-24567"}, {"rank": 3}])
-def test_without_a_number_below_n_it_says_how_to_give_one(more: dict[str, Any]) -> None:
+def test_without_a_number_below_n_the_message_says_how_to_set_one(more: dict[str, Any]) -> None:
     with pytest.raises(Failure, match="LAUNCHER_RANK") as caught:
         asyncio.run(make_finder(dns_settings(**more)).find())
     assert caught.value.code is Exit.CONFIG

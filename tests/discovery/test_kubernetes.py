@@ -286,7 +286,7 @@ def test_a_proxy_that_knows_no_pods_while_the_api_server_starts_is_asked_again(a
     run(check_hub(settings("x-b"), "10.0.0.1"))
 
 
-def test_an_expired_watch_lists_again(api: FakeApi, settings: Make) -> None:
+def test_after_an_expired_watch_the_pods_are_listed_again(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
 
     async def test() -> None:
@@ -304,7 +304,7 @@ def test_an_expired_watch_lists_again(api: FakeApi, settings: Make) -> None:
     run(test())
 
 
-def test_survives_429_500_cut_watches_and_a_restarted_server(api: FakeApi, settings: Make) -> None:
+def test_discovery_continues_after_429_500_cut_watches_and_a_server_restart(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"))
     api.next_answers = [(500, {}), (429, {"Retry-After": "1"}), (503, {})]
 
@@ -443,7 +443,7 @@ def test_a_member_that_sees_all_pods_watches_until_they_run_and_knows_why_one_do
     run(test())
 
 
-def test_looking_again_past_the_deadline_reports_the_last_view(
+def test_a_repeated_search_after_the_deadline_reports_the_last_view(
     api: FakeApi, settings: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.put(pod("x-a", "10.0.0.7"), pod("x-b", "10.0.0.8"), pod("x-c", "10.0.0.9"))
@@ -458,7 +458,7 @@ def test_looking_again_past_the_deadline_reports_the_last_view(
     run(test())
 
 
-def test_looking_again_sees_changes(api: FakeApi, settings: Make) -> None:
+def test_a_repeated_search_sees_changes(api: FakeApi, settings: Make) -> None:
     api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", "10.0.0.8", index=1))
 
     async def test() -> None:
@@ -509,7 +509,7 @@ def test_a_killed_child_is_started_again(api: FakeApi, settings: Make) -> None:
     run(test())
 
 
-def test_cancelling_and_closing_leaves_nothing_behind(api: FakeApi, settings: Make) -> None:
+def test_a_cancelled_and_closed_search_leaves_no_process_behind(api: FakeApi, settings: Make) -> None:
     async def test() -> None:
         for wait_for_watch in (False, True):
             async with searching(settings("x-a")) as search:
@@ -581,9 +581,7 @@ def test_a_peer_is_described_as_soon_as_its_end_is_recorded(api: FakeApi, settin
     run(test())
 
 
-def test_a_kubeconfig_is_used_where_one_is_given(
-    api: FakeApi, settings: Make, authority: Authority, tmp_path: Path
-) -> None:
+def test_a_kubeconfig_is_used_if_one_is_set(api: FakeApi, settings: Make, authority: Authority, tmp_path: Path) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
     (tmp_path / "kubeconfig").write_text(
         f"""

@@ -32,7 +32,7 @@ def test_without_numbers_the_numeric_order_of_addresses_decides() -> None:
     assert order(member("fd00::10"), member("fd00::9"), member("fd00::a")) == ["fd00::9", "fd00::a", "fd00::10"]
 
 
-def test_numbers_decide_where_there_are_any() -> None:
+def test_numbers_decide_if_there_are_any() -> None:
     members = [member(f"10.0.0.{99 - rank}", rank) for rank in range(12)]
     assert order(*members)[10] == "10.0.0.89"
 

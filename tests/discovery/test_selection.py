@@ -54,7 +54,7 @@ def test_a_pod_that_leaves_has_ended_or_has_no_address_does_not_count(other: Jso
         assert choose_peers(view("x-a", A, B, C, other), settings()) is not None
 
 
-def test_more_live_pods_than_members_wait_for_the_replaced_one_to_leave() -> None:
+def test_with_more_live_pods_than_members_the_search_waits_until_the_replaced_pod_leaves() -> None:
     extra = pod("x-d", "10.0.0.1")
     assert choose_peers(view("x-a", A, B, C, extra), settings()) is None
     assert "4 live pods for N=3" in describe_missing(view("x-a", A, B, C, extra), settings())
@@ -154,13 +154,15 @@ def test_present_members_have_live_pods_with_addresses() -> None:
         (pod("x-a", "10.0.0.1"), (pod("x-b", "10.0.0.2", index=0),), {}, "some pods of this job have a number"),
     ],
 )
-def test_what_can_never_fit_is_an_error(me: Json, others: tuple[Json, ...], more: dict[str, Any], said: str) -> None:
+def test_pods_that_can_never_become_the_gang_are_an_error(
+    me: Json, others: tuple[Json, ...], more: dict[str, Any], said: str
+) -> None:
     with pytest.raises(Failure, match=said) as caught:
         choose_peers(view("x-a", me, *others), settings(**more))
     assert caught.value.code is Exit.CONFIG
 
 
-def test_a_pod_that_is_held_up_is_missing_though_it_has_an_address() -> None:
+def test_a_pod_that_cannot_run_is_missing_although_it_has_an_address() -> None:
     stuck = waiting(pod("x-c", "10.0.0.11"), "ImagePullBackOff", "Back-off")
     stuck["status"]["phase"] = "Pending"
     for hub in (A, pod("x-a", "10.0.0.99")):

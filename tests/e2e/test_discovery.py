@@ -38,7 +38,7 @@ def test_pods_of_an_indexed_job_take_their_index(cluster: Cluster) -> None:
     assert {found["identity"] for _, found in results} == {cluster.uid("job", "indexed")}
 
 
-def test_names_of_an_indexed_job_need_no_rights(cluster: Cluster) -> None:
+def test_names_of_an_indexed_job_need_no_rbac_permissions(cluster: Cluster) -> None:
     template = cluster.template("named", "nobody", DISCOVERY="dns", SERVICE="named")
     template["spec"]["subdomain"] = "named"
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": "named"}, "ports": [{"port": 1}]}
@@ -73,7 +73,9 @@ def test_pods_of_a_stateful_set_take_their_ordinal(cluster: Cluster) -> None:
     assert {found["identity"] for _, found in results} == {f"{cluster.uid('statefulset', 'set')}-{revision}"}
 
 
-def test_without_the_right_it_ends_with_77_and_the_role_to_apply(cluster: Cluster, tmp_path: Path) -> None:
+def test_without_the_rbac_permission_the_launcher_ends_with_77_and_the_role_to_apply(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     cluster.create(cluster.bare("denied", cluster.template("denied", "nobody")))
     ((_, found),) = cluster.results("app=denied", 1)
     assert cluster.exit_code("denied") == 77
@@ -99,7 +101,7 @@ def test_a_pending_pod_is_named_at_the_deadline(cluster: Cluster) -> None:
     assert any("2 of 3; " in found["failure"] for _, found in results)  # the second may see the first one ended
 
 
-def test_what_became_of_a_peer_can_be_asked(cluster: Cluster) -> None:
+def test_the_end_of_a_peer_can_be_asked(cluster: Cluster) -> None:
     quits = cluster.template("asked")
     quits["spec"]["containers"][0]["command"] = ["python3", "-c", "import sys; sys.exit(3)"]
     asks = cluster.template("asked", ASK="quits")

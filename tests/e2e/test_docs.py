@@ -160,14 +160,14 @@ def test_every_command_of_the_page_runs_as_written_and_prints_what_is_shown(
     assert not kubectl("get", "namespace,pv", f"--field-selector=metadata.name={namespace}", "-o", "name")
 
 
-def test_what_is_shown_differs_when_anything_but_names_times_and_widths_does() -> None:
+def test_only_names_times_and_widths_may_differ_from_the_shown_output() -> None:
     shown = "...\nrank  pod       since\n0     a-qbbg2   2026-11-18T17:04:30Z  cause: ...\n"
     assert shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n")
     assert not shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z\n")
     assert not shows(shown, "rank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n1  b\n")
 
 
-def test_the_links_of_the_page_lead_somewhere() -> None:
+def test_all_links_of_the_page_have_a_target() -> None:
     page = PAGE.read_text()
     headings = {re.sub(r"[^a-z ]", "", line.lower()).strip().replace(" ", "-") for line in page.splitlines()}
     links = re.findall(r"\]\(([^)]+)\)", page)

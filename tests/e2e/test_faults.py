@@ -27,7 +27,7 @@ def killed_is_told(training: Training, *words: str) -> None:
 
 
 @pytest.mark.alone  # the launcher of the pserver must tell of it within the 0.3 s for which the hub collects
-def test_a_killed_pserver_is_named_though_the_trainers_die_with_it(training: Training) -> None:
+def test_a_killed_pserver_is_named_although_the_trainers_die_because_of_it(training: Training) -> None:
     members = training.submit(hold_before=1).until_training()
     training.execute(1, "pkill", "-9", "-f", "standin.paddle_pserver_main")
     assert training.exits() == [69, 137, 69]
@@ -44,7 +44,7 @@ def test_a_deleted_pod_fails_a_job_that_may_lose_none(training: Training) -> Non
     assert training.until_failed() == "BackoffLimitExceeded"
 
 
-def test_a_deleted_pod_is_named_and_the_whole_gang_comes_again_where_that_does_not_count(training: Training) -> None:
+def test_a_deleted_pod_is_named_and_all_pods_are_replaced_if_this_failure_does_not_count(training: Training) -> None:
     training.submit("--num_passes=3", mode="Indexed", change=ignore_consequences, hold_before=1)
     first = training.until_training()
     delete_pod(training, first[1]["pod"])
@@ -67,7 +67,7 @@ def test_a_deleted_pod_is_named_and_the_whole_gang_comes_again_where_that_does_n
 
 
 @pytest.mark.parametrize("folder", ["", "output"])
-def test_a_volume_that_is_read_only_is_named_and_nothing_trains(training: Training, folder: str) -> None:
+def test_a_volume_that_is_read_only_is_named_and_no_trainer_starts(training: Training, folder: str) -> None:
     path = f"/home/jobpath/{training.name}/output"
 
     def read_only(job: Json) -> None:
@@ -89,7 +89,7 @@ def test_a_volume_that_is_read_only_is_named_and_nothing_trains(training: Traini
     assert not list(training.output.iterdir())
 
 
-def test_a_trainer_out_of_memory_is_told_as_such_by_every_pod(training: Training) -> None:
+def test_every_pod_names_a_trainer_that_is_out_of_memory(training: Training) -> None:
     def limit(job: Json) -> None:
         (container,) = job["spec"]["template"]["spec"]["containers"]
         container["resources"] = {"limits": {"memory": "256Mi"}}
@@ -117,14 +117,14 @@ def sidecars_outlived_launchers(training: Training) -> bool:
     return bool(max(launchers) < min(sidecars))  # both in UTC as RFC 3339 has it, which sorts
 
 
-def test_a_sidecar_that_outlives_the_trainer_delays_nobody(training: Training) -> None:
+def test_a_sidecar_that_outlives_the_trainer_delays_no_member(training: Training) -> None:
     training.submit("--num_passes=2", change=with_deaf_sidecar)
     assert training.exits() == [0, 0, 0], training.logs()
     training.until_complete()
     assert sidecars_outlived_launchers(training)
 
 
-def test_a_failure_is_told_while_sidecars_keep_the_pods_running(training: Training) -> None:
+def test_a_failure_is_reported_while_sidecars_keep_the_pods_running(training: Training) -> None:
     training.submit(change=with_deaf_sidecar, hold_before=1)
     members = training.until_training()
     training.execute(1, "pkill", "-9", "-f", "standin.paddle_trainer")

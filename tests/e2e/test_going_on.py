@@ -24,7 +24,7 @@ def goes_on(training: Training, kind: str) -> None:
     training.until_complete_after(kind)
 
 
-def test_a_trainer_that_is_killed_costs_no_pod(training: Training) -> None:
+def test_after_a_killed_trainer_all_pods_stay(training: Training) -> None:
     submit(training, "NonIndexed")
     before = training.until_saved(1)
     pods = uids(training.pods())
@@ -36,7 +36,7 @@ def test_a_trainer_that_is_killed_costs_no_pod(training: Training) -> None:
 
 @pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another one"])
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
-def test_a_pod_that_is_deleted_is_replaced_and_the_others_stay(training: Training, mode: str, gone: int) -> None:
+def test_a_deleted_pod_is_replaced_and_all_other_pods_stay(training: Training, mode: str, gone: int) -> None:
     submit(training, mode)
     before = training.until_saved(1)
     delete_pod(training, before[gone]["pod"])

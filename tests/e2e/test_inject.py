@@ -28,7 +28,7 @@ def lines_counted(job: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "job"), [("job", "paddle-cluster-job"), ("job-indexed", "paddle-indexed-job")])
-def test_it_runs_where_there_is_no_python_no_shell_and_another_libc(
+def test_the_launcher_runs_without_python_without_a_shell_and_with_another_libc(
     cluster: Cluster, claim: Path, tmp_path: Path, name: str, job: str
 ) -> None:
     (claim / "quick-start").rename(claim / job)
@@ -39,7 +39,7 @@ def test_it_runs_where_there_is_no_python_no_shell_and_another_libc(
 
 
 @pytest.mark.skipif("E2E_OLD_IMAGE" not in os.environ, reason="E2E_OLD_IMAGE names no image with an older libc")
-def test_it_runs_beside_an_older_libc_and_python_whatever_their_variables_say(
+def test_the_launcher_runs_with_an_older_libc_and_python_and_ignores_their_variables(
     cluster: Cluster, claim: Path, tmp_path: Path
 ) -> None:
     job = claim / "paddle-set"
@@ -58,7 +58,7 @@ def ready_after_training(cluster: Cluster, job: Path, label: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ["job", "job-indexed", "statefulset"])
-def test_no_probe_looks_for_the_launcher_on_the_path(cluster: Cluster, tmp_path: Path, name: str) -> None:
+def test_no_probe_searches_the_path_for_the_launcher(cluster: Cluster, tmp_path: Path, name: str) -> None:
     objects = injected(cluster, tmp_path, name, "any/paddle:image")
     (template,) = (made["spec"]["template"] for made in objects if "template" in made.get("spec", {}))
     container = template["spec"]["containers"][0]

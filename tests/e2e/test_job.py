@@ -11,7 +11,7 @@ from tests.e2e.cluster import SIZE, kubectl, until
 from tests.e2e.training import Training
 
 
-def test_the_job_of_the_seeds_trains_and_completes(training: Training) -> None:
+def test_the_job_of_the_2016_documents_trains_and_completes(training: Training) -> None:
     training.submit("--num_passes=2")
     members = training.until_ended()
     assert [member["exit_code"] for member in members] == [0, 0, 0], training.logs()
@@ -19,7 +19,7 @@ def test_the_job_of_the_seeds_trains_and_completes(training: Training) -> None:
     assert training.passes_done() == 2
 
 
-def test_a_killed_trainer_is_told_by_every_pod_and_fails_the_job(training: Training) -> None:
+def test_every_pod_names_a_killed_trainer_and_the_job_fails(training: Training) -> None:
     members = training.submit(hold_before=1).until_training()
     kill = ["pkill", "-9", "-f", "standin.paddle_trainer"]
     kubectl("-n", training.cluster.namespace, "exec", members[1]["pod"], "--", *kill)
@@ -29,7 +29,7 @@ def test_a_killed_trainer_is_told_by_every_pod_and_fails_the_job(training: Train
     assert training.until_failed() == "BackoffLimitExceeded"
 
 
-def test_a_missing_shard_fails_the_job_before_anything_trains(training: Training) -> None:
+def test_a_missing_shard_fails_the_job_before_any_trainer_starts(training: Training) -> None:
     (training.volume / training.name / "1").rename(training.volume / training.name / "one")
     ended = training.submit("--num_passes=2").until_ended()
     assert sorted(member["exit_code"] for member in ended) == [66, 69, 69]
@@ -38,7 +38,7 @@ def test_a_missing_shard_fails_the_job_before_anything_trains(training: Training
     assert training.until_failed() == "BackoffLimitExceeded"
 
 
-def test_the_job_waits_for_a_pod_that_comes_late_and_says_so(training: Training) -> None:
+def test_the_job_waits_for_a_late_pod_and_says_so(training: Training) -> None:
     namespace = ("-n", training.cluster.namespace)
     training.submit("--num_passes=2", change=lambda job: job["spec"].update(parallelism=SIZE - 1))
     until(lambda: "2 of 3" in training.logs(), training.logs)
@@ -46,7 +46,7 @@ def test_the_job_waits_for_a_pod_that_comes_late_and_says_so(training: Training)
     assert [member["exit_code"] for member in training.until_ended()] == [0, 0, 0], training.logs()
 
 
-def test_deleting_the_job_takes_no_grace_period(training: Training) -> None:
+def test_after_the_deletion_of_the_job_all_pods_end_before_the_grace_period(training: Training) -> None:
     training.submit(hold_before=1).until_training()
     kubectl("-n", training.cluster.namespace, "delete", "job", training.name, "--cascade=foreground", "--wait=false")
     until(lambda: not training.pods())
@@ -55,7 +55,7 @@ def test_deleting_the_job_takes_no_grace_period(training: Training) -> None:
 
 
 @pytest.mark.alone  # the launcher asks Kubernetes for 3 s at most
-def test_a_lost_launcher_is_named_with_what_kubernetes_knows_of_its_pod(training: Training) -> None:
+def test_a_lost_launcher_is_named_with_the_state_of_its_pod(training: Training) -> None:
     members = training.submit(hold_before=1).until_training()
     lost = members[2]["pod"]
     for process in psutil.process_iter():  # the nodes are this machine: nobody in a pod can kill process 1

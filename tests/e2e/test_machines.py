@@ -86,7 +86,7 @@ def nodes_by_rank(training: Training) -> list[str]:
 
 
 @pytest.mark.timeout(2 * SILENCE + 300)
-def test_a_node_without_power_is_named_and_ends_the_others(training: Training) -> None:
+def test_a_node_without_power_is_named_and_the_other_members_end(training: Training) -> None:
     """One job loses its hub to it, another one a member that is not its hub."""
     other = Training(training.cluster, "another-job", training.volume)
     shutil.copytree(training.volume / training.name, training.volume / other.name)
@@ -127,7 +127,7 @@ def assert_lost(job: Training, lost: Json, node: str) -> None:
     until(lambda: "FailureTarget" in job.cluster.conditions(job.name), job.pods)
 
 
-def test_launchers_wait_for_an_api_server_that_is_away_and_say_so(training: Training) -> None:
+def test_launchers_wait_for_an_api_server_that_is_down_and_say_so(training: Training) -> None:
     def wait_for_the_word(job: Json) -> None:
         (container,) = job["spec"]["template"]["spec"]["containers"]
         waits = 'until [ -e /home/jobpath/go ]; do sleep 0.1; done; exec "$@" 2>/home/jobpath/said-$HOSTNAME'
@@ -147,7 +147,7 @@ def test_launchers_wait_for_an_api_server_that_is_away_and_say_so(training: Trai
     assert training.exits() == [0, 0, 0]
 
 
-def test_an_api_server_that_is_away_does_not_disturb_a_training(training: Training) -> None:
+def test_an_api_server_that_is_down_does_not_disturb_a_training(training: Training) -> None:
     training.submit("--num_passes=20", hold_before=1, STANDIN_BATCH_SECONDS="0.05").until_training()
     with api_server_stopped():
         training.let_go()

@@ -32,7 +32,7 @@ def in_namespace(cluster: Cluster, manifest: Json) -> None:
     variables["JOB_NAMESPACE"]["value"] = cluster.namespace
 
 
-def test_the_manifest_of_seed_001_runs_unchanged_but_for_image_and_volume(cluster: Cluster, volume: Path) -> None:
+def test_the_2016_manifest_001_runs_unchanged_except_image_and_volume(cluster: Cluster, volume: Path) -> None:
     job = volume / "paddle-cluster-job"
     (volume / "quick-start").rename(job)
     (job / "quick_start").rename(job / "recommendation")
@@ -47,7 +47,7 @@ def test_the_manifest_of_seed_001_runs_unchanged_but_for_image_and_volume(cluste
         assert (job / "output" / f"node_{rank}" / "train.log").stat().st_size
 
 
-def test_the_data_job_of_seed_001_makes_shards_on_the_volume(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_data_job_of_2016_manifest_001_makes_shards_on_the_volume(cluster: Cluster, tmp_path: Path) -> None:
     manifest = seed("data-001.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path)
     mount = manifest["spec"]["template"]["spec"]["containers"][0]["volumeMounts"][0]
     mount["mountPath"] = "/home/work/mfs"  # the seed mounts /mnt, so that its shards would be lost with the pod
@@ -60,7 +60,7 @@ def test_the_data_job_of_seed_001_makes_shards_on_the_volume(cluster: Cluster, t
 
 
 @pytest.mark.node_ports
-def test_the_manifests_of_seed_004_shard_and_train_with_ports_of_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_2016_manifests_004_shard_and_train_with_ports_of_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
     apply(cluster, seed("data-004.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path))
     cluster.until_complete("paddle-data")
     manifest = seed("job-004.yaml", cluster.image, tmp_path)
@@ -73,7 +73,7 @@ def test_the_manifests_of_seed_004_shard_and_train_with_ports_of_the_nodes(clust
 
 
 @pytest.mark.parametrize(("name", "job"), [("job", "paddle-cluster-job"), ("job-indexed", "paddle-indexed-job")])
-def test_our_jobs_train_as_a_user_without_rights(cluster: Cluster, claim: Path, name: str, job: str) -> None:
+def test_our_jobs_train_as_an_unprivileged_user(cluster: Cluster, claim: Path, name: str, job: str) -> None:
     (claim / "quick-start").rename(claim / job)
     apply(cluster, *rendered(K8S / name, cluster))
     cluster.until_complete(job)
@@ -139,7 +139,7 @@ def test_servers_and_workers_of_two_jobs_are_one_gang_and_complete_together(clus
     assert_both_roles_were_there(claim / "paddle-ps")
 
 
-def test_so_are_those_of_two_stateful_sets(cluster: Cluster, claim: Path) -> None:
+def test_servers_and_workers_of_two_stateful_sets_are_one_gang(cluster: Cluster, claim: Path) -> None:
     made = roles(cluster, claim)
     apply(cluster, *(as_stateful_set(each) if each["kind"] == "Job" else each for each in made))
     until(lambda: phases(claim / "paddle-ps") == ["complete"] * 5, lambda: cluster.logs("app.kubernetes.io/managed-by"))
@@ -173,7 +173,7 @@ def assert_both_roles_were_there(folder: Path) -> None:
     assert len(list((folder / "output").glob("pserver_*/server.log"))) == 2
 
 
-def test_where_the_workers_job_fails_for_good_so_does_the_servers(cluster: Cluster, claim: Path) -> None:
+def test_the_servers_job_fails_for_good_together_with_the_workers_job(cluster: Cluster, claim: Path) -> None:
     made = roles(cluster, claim)
     (claim / "paddle-ps" / "1").rename(claim / "paddle-ps" / "one")
     apply(cluster, *made)
@@ -246,7 +246,7 @@ def test_volumes_are_valid_to_the_api_server(cluster: Cluster, name: str) -> Non
 
 @pytest.mark.parametrize("option", sorted(path.name for path in (K8S / "options").iterdir()))
 @pytest.mark.parametrize("name", ["job", "job-indexed", "ps-and-workers", "statefulset"])
-def test_every_option_goes_with_every_job(cluster: Cluster, tmp_path: Path, name: str, option: str) -> None:
+def test_every_option_can_be_combined_with_every_job(cluster: Cluster, tmp_path: Path, name: str, option: str) -> None:
     plain, made = rendered(K8S / name, cluster), rendered(overlay(tmp_path, name, option), cluster)
     assert made != plain
     given: Json = {"kind": "List", "apiVersion": "v1", "items": made}

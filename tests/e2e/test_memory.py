@@ -41,7 +41,7 @@ def first_end(training: Training, uid: str) -> Json:
     [("Never", 0), ("Never", 1), ("OnFailure", 1)],
     ids=["the hub's pod is replaced", "another pod is replaced", "a container is started again"],
 )
-def test_a_launcher_that_is_out_of_memory_is_named_as_such_and_waited_for(
+def test_an_out_of_memory_launcher_is_named_as_such_and_the_job_waits_for_it(
     training: Training, policy: str, gone: int
 ) -> None:
     def limited(job: Json) -> None:

@@ -18,7 +18,7 @@ from tests.wheels.outcome import PASSES, accuracy, assert_seen
 OF_ALL_SHARDS = 0.75
 
 
-def test_the_data_job_and_pods_of_server_and_trainer(cluster: Cluster, claim: Path) -> None:
+def test_the_data_job_and_pods_with_server_and_trainer_train(cluster: Cluster, claim: Path) -> None:
     shutil.rmtree(claim / "quick-start")
     apply(cluster, *rendered(QUICK_START / "data", cluster))
     cluster.until_complete("paddle-data-quick-start")
@@ -27,7 +27,7 @@ def test_the_data_job_and_pods_of_server_and_trainer(cluster: Cluster, claim: Pa
     assert_trained(claim / "quick-start")
 
 
-def test_pods_of_one_role_each(cluster: Cluster, claim: Path) -> None:
+def test_pods_with_one_role_each_train(cluster: Cluster, claim: Path) -> None:
     apply(cluster, *with_paddle(cluster, "ps-and-workers", "E2E_PADDLE_2"))
     for job in ("quick-start-workers", "quick-start-servers"):
         cluster.until_complete(job)
@@ -37,7 +37,7 @@ def test_pods_of_one_role_each(cluster: Cluster, claim: Path) -> None:
 @pytest.mark.parametrize(
     "below", [(), ("-m", "paddle.distributed.launch")], ids=["by itself", "below Paddle's own launcher"]
 )
-def test_pods_that_average_gradients(cluster: Cluster, claim: Path, below: tuple[str, ...]) -> None:
+def test_pods_train_in_collective_mode(cluster: Cluster, claim: Path, below: tuple[str, ...]) -> None:
     apply(cluster, *with_paddle(cluster, "collective", "E2E_PADDLE_3", *below))
     cluster.until_complete("quick-start-collective")
     assert_trained(claim / "quick-start")

@@ -100,7 +100,7 @@ def test_the_same_file_submits_outside_and_trains_inside(cluster: Cluster, examp
         assert "plane" not in kubectl("-n", cluster.namespace, "get", kind, "-o", "name")
 
 
-def test_a_trainer_that_exits_with_3_ends_the_job_with_3_and_says_whose_it_was(
+def test_a_trainer_that_exits_with_3_ends_the_job_with_3_and_is_named(
     cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = "import os, sys, time\nif os.environ['TRAINER_ID'] == '1': sys.exit(3)\ntime.sleep(600)"
@@ -114,7 +114,7 @@ def test_a_trainer_that_exits_with_3_ends_the_job_with_3_and_says_whose_it_was(
     assert "rank 1 (words-trainer-1-" in state.cause
 
 
-def test_a_job_that_has_failed_is_mended_and_submitted_again_under_its_name(cluster: Cluster) -> None:
+def test_a_failed_job_is_repaired_and_submitted_again_under_its_name(cluster: Cluster) -> None:
     """Again and again: a node must not give the new pods what it still has of the old ones."""
     for _ in range(2):
         fails = job(cluster, "import sys\nsys.exit(3)", trainers=4, max_restarts=0)
@@ -128,7 +128,9 @@ def test_a_job_that_has_failed_is_mended_and_submitted_again_under_its_name(clus
 
 
 @pytest.mark.parametrize(("restarts", "code"), [(0, 3), (1, 71)])
-def test_when_the_trainers_have_failed_for_good_so_do_the_servers(cluster: Cluster, restarts: int, code: int) -> None:
+def test_the_servers_fail_for_good_after_the_trainers_have_failed_for_good(
+    cluster: Cluster, restarts: int, code: int
+) -> None:
     """Without a volume or any rights: nobody but the gang itself can tell them."""
     first = "'4' if os.environ['LAUNCHER_GENERATION'] == '0' else '3'"
     trainer = f"import os, sys\nif os.environ.get('TRAINER_ID') == '1': sys.exit(int({first if restarts else '3'}))"
@@ -140,14 +142,14 @@ def test_when_the_trainers_have_failed_for_good_so_do_the_servers(cluster: Clust
     assert not [member for member in state.members if member.phase == "running"]
 
 
-def test_the_same_failure_twice_is_given_up_and_its_cause_is_told(cluster: Cluster) -> None:
+def test_a_job_with_the_same_failure_twice_is_given_up_and_its_cause_is_named(cluster: Cluster) -> None:
     fails = job(cluster, "import sys, time\ntime.sleep(1)\nsys.exit(3)")
     fails.submit()
     assert fails.wait(timeout=WITHIN, quiet=True) == 71
     assert "twice" in fails.status().cause
 
 
-def test_a_job_is_followed_before_it_has_started_and_its_name_is_taken(cluster: Cluster) -> None:
+def test_the_log_of_a_job_can_be_followed_before_its_start_and_its_name_is_refused_again(cluster: Cluster) -> None:
     program = "import time\nfor number in range(100):\n print('line', number, flush=True)\n time.sleep(0.05)"
     follows = job(cluster, program)
     follows.submit()
@@ -158,7 +160,7 @@ def test_a_job_is_followed_before_it_has_started_and_its_name_is_taken(cluster: 
     assert follows.wait(timeout=WITHIN, quiet=True) == 0
 
 
-def test_a_job_that_is_deleted_while_it_trains_goes_within_its_grace_period(cluster: Cluster) -> None:
+def test_a_job_that_is_deleted_while_it_trains_ends_within_its_grace_period(cluster: Cluster) -> None:
     trains = job(cluster, "import time\ntime.sleep(600)", pservers=1, trainers=1)
     trains.submit()
     until(lambda: trains.status().phase == "running", lambda: str(trains.status()))

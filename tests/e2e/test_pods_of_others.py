@@ -57,7 +57,7 @@ def logs_have_both(training: Training, before: list[Json]) -> bool:
 
 
 @pytest.mark.timeout(240)  # Kubernetes waits 40 s after three failed pods
-def test_a_failed_attempt_is_followed_by_a_whole_new_one(training: Training) -> None:
+def test_a_failed_attempt_is_followed_by_new_pods_for_all_members(training: Training) -> None:
     def allow_one_more(job: Json) -> None:
         job["spec"]["backoffLimit"] = SIZE
         told_at_start(training, job)
@@ -134,7 +134,7 @@ def from_field(variable: str, path: str) -> Json:
 
 
 @pytest.mark.parametrize("selector", ["", "app=paddle"], ids=["by-name", "by-a-label-of-both"])
-def test_two_jobs_of_a_namespace_train_each_with_its_own(training: Training, selector: str) -> None:
+def test_two_jobs_of_a_namespace_train_separately(training: Training, selector: str) -> None:
     other = Training(training.cluster, "another-job", training.volume)
     shutil.copytree(training.volume / training.name, training.volume / other.name)
     told: dict[str, Any] = {"LAUNCHER_SELECTOR": selector} if selector else {}
@@ -156,7 +156,7 @@ def identity(training: Training) -> str:
     return training.cluster.uid("job", training.name)
 
 
-def test_a_job_deleted_while_training_and_created_again_begins_once_nothing_of_the_old_one_runs(
+def test_a_job_that_is_deleted_and_created_again_begins_after_all_old_processes_have_ended(
     training: Training,
 ) -> None:
     def slow_to_end(job: Json) -> None:

@@ -40,7 +40,7 @@ def preempt(cluster: Cluster, pod: str, seat: Seat, priority: str) -> None:
 
 @pytest.mark.alone  # the launcher asks Kubernetes for 3 s at most
 @pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another one"])
-def test_a_preempted_pod_is_named_as_such_and_waited_for_until_it_fits_again(
+def test_a_preempted_pod_is_named_as_such_and_the_job_waits_until_it_fits_again(
     training: Training, seat: Seat, priority: str, kept: Change, gone: int
 ) -> None:
     def takes_a_seat(job: Json) -> None:

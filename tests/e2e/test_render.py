@@ -112,7 +112,7 @@ def with_paddle(cluster: Cluster, name: str, variable: str, *command: str) -> li
     return render_text(yaml.safe_dump(job), options(WAYS[0]))
 
 
-def test_a_second_render_leaves_a_job_that_runs_as_it_is_and_says_why(cluster: Cluster) -> None:
+def test_a_second_render_does_not_change_a_running_job_and_says_why(cluster: Cluster) -> None:
     text, waits = text_of(cluster, "resnet.yaml"), options(WAYS[1])
     for theirs, here in (
         ("nvidia.com/gpu: 1", "memory: 1Gi"),

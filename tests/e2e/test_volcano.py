@@ -27,7 +27,7 @@ def blockers(cluster: Cluster, count: int, seat: Seat) -> None:
 
 
 @pytest.mark.usefixtures("volcano")
-def test_a_job_that_does_not_fit_starts_none_of_its_pods_and_all_when_room_is_made(
+def test_a_job_that_does_not_fit_starts_no_pod_until_there_is_room_for_all_pods(
     cluster: Cluster, seat: Seat, claim: Path, tmp_path: Path
 ) -> None:
     blockers(cluster, len(nodes()) - SIZE + 1, seat)

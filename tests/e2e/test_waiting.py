@@ -21,7 +21,7 @@ def stands_in_log(said: str, log: str) -> bool:
     return [line.partition("] ")[2] for line in log.splitlines()][-len(said.splitlines()) :] == said.splitlines()
 
 
-def test_an_image_that_cannot_be_pulled_is_named_by_those_who_wait(training: Training) -> None:
+def test_waiting_members_name_an_image_that_cannot_be_pulled(training: Training) -> None:
     told = {"LAUNCHER_SELECTOR": f"app={training.name}", "LAUNCHER_PEER_TIMEOUT": _WAIT}
     here = [training.bare(name, "--num_passes=2", **told) for name in ("one", "two")]
     late = training.bare("three", "--num_passes=2", **told)
@@ -71,7 +71,7 @@ def waiting_for_a_node(training: Training) -> list[str]:
     return [name_of(pod) for pod in training.pods() if not pod["spec"].get("nodeName")]
 
 
-def test_a_job_without_rights_fails_and_completes_with_the_role_that_it_printed(
+def test_a_job_without_rbac_permissions_fails_and_completes_with_the_role_that_it_printed(
     training: Training, tmp_path: Path
 ) -> None:
     def change(job: Json) -> None:

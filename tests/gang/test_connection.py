@@ -46,7 +46,7 @@ async def test_a_member_reconnects_after_a_cut_and_no_message_is_lost() -> None:
 
 
 @in_loop
-async def test_a_member_that_reconnects_hears_what_it_has_missed() -> None:
+async def test_a_member_that_reconnects_gets_the_messages_that_it_missed() -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(3)) for rank in range(3)]
         relay = await scene.relay(nodes[0].place)
@@ -128,7 +128,7 @@ async def test_a_replacement_cannot_enter_a_gang_that_runs() -> None:
 
 
 @in_loop
-async def test_a_killed_hub_stops_all() -> None:
+async def test_a_killed_hub_stops_all_members() -> None:
     async with Scene() as scene:
         hub = scene.process(0, 3, None)
         place = ("127.0.0.1", await hub.line())
@@ -185,7 +185,7 @@ async def test_a_connection_without_heartbeats_is_dead_on_both_sides() -> None:
 
 
 @in_loop
-async def test_a_stopped_process_is_lost_by_silence() -> None:
+async def test_a_stopped_member_is_lost_after_the_silence() -> None:
     async with Scene() as scene:
         hub = await scene.node(0, settings(2, heartbeat_every=0.05, silence=0.3))
         member = scene.process(1, 2, hub.place, heartbeat_every=0.05)

@@ -90,7 +90,7 @@ async def test_finish_arrives_though_the_hub_closes_at_once() -> None:
 
 @pytest.mark.parametrize("culprit", [0, 1, 2])
 @in_loop
-async def test_a_killed_pserver_is_named_and_not_the_processes_that_die_of_it(culprit: int) -> None:
+async def test_a_killed_pserver_is_named_and_not_the_processes_that_die_because_of_it(culprit: int) -> None:
     """20 of 20 runs. Rank 0, the hub, is the culprit, a victim, or a bystander that hears of it last."""
     dice = random.Random(culprit)
     victims = [rank for rank in range(3) if rank != culprit]
@@ -124,7 +124,7 @@ async def test_a_killed_pserver_is_named_and_not_the_processes_that_die_of_it(cu
 
 
 @in_loop
-async def test_the_oldest_death_is_named_though_it_is_reported_last() -> None:
+async def test_the_oldest_death_is_named_although_it_is_reported_last() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
         now = time.monotonic()
@@ -167,7 +167,7 @@ async def test_a_judge_that_fails_does_not_keep_the_gang_from_stopping(caplog: p
 
 
 @in_loop
-async def test_a_lost_launcher_is_named_and_not_the_trainers_that_died_of_it() -> None:
+async def test_a_lost_launcher_is_named_and_not_the_trainers_that_died_because_of_it() -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(3, leave_within=60)) for rank in range(2)]
         lost = scene.process(2, 3, nodes[0].place)
@@ -192,7 +192,7 @@ async def test_a_lost_launcher_is_named_and_not_the_trainers_that_died_of_it() -
 
 @pytest.mark.parametrize("culprit", [0, 1])
 @in_loop
-async def test_the_others_leave_once_the_culprit_has(culprit: int) -> None:
+async def test_all_other_members_leave_after_the_member_at_fault(culprit: int) -> None:
     async with Scene() as scene:
         nodes = await scene.training(3, settings(3, leave_within=60))
         nodes[culprit].gang.report_failed(died("trainer", culprit, 3), time.monotonic())
@@ -211,7 +211,7 @@ async def test_the_others_leave_once_the_culprit_has(culprit: int) -> None:
 
 
 @in_loop
-async def test_the_others_leave_when_the_culprit_is_gone_without_a_word() -> None:
+async def test_all_other_members_leave_if_the_member_at_fault_is_lost() -> None:
     async with Scene() as scene:
         nodes = await scene.training(3, settings(3, leave_within=60))
         nodes[1].gang.report_failed(died("trainer", 1, 3), time.monotonic())
@@ -223,7 +223,7 @@ async def test_the_others_leave_when_the_culprit_is_gone_without_a_word() -> Non
 
 @pytest.mark.parametrize(("kind", "bounded"), [("trainer", True), ("stopped", False)])
 @in_loop
-async def test_waiting_for_the_culprit_has_a_bound_unless_it_was_told_to_stop(kind: str, bounded: bool) -> None:
+async def test_waiting_for_the_member_at_fault_has_a_limit_unless_it_got_sigterm(kind: str, bounded: bool) -> None:
     async with Scene() as scene:
         nodes = await scene.training(2, settings(2, leave_within=0.05, reports_within=0.05))
         nodes[1].gang.report_failed(died(kind, 1, 143), time.monotonic())
@@ -300,7 +300,7 @@ async def test_everything_sent_arrives_before_a_connection_is_closed_gracefully(
 
 
 @in_loop
-async def test_closing_takes_limited_time_though_the_others_do_not_answer() -> None:
+async def test_closing_takes_limited_time_although_the_other_members_do_not_answer() -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(2)) for rank in range(2)]
         relay = await scene.relay(nodes[0].place)

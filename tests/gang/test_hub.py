@@ -45,7 +45,7 @@ from tests.support.members import BEGUN, Node, Scene, died, in_loop, settings, u
 
 @pytest.mark.parametrize("culprit", [0, 1])
 @in_loop
-async def test_the_next_attempt_begins_once_all_have_ended_and_it_is_prepared(culprit: int) -> None:
+async def test_the_next_attempt_begins_after_all_members_have_ended_and_it_is_prepared(culprit: int) -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3)
         hub.may_begin.clear()
@@ -66,7 +66,7 @@ async def test_the_next_attempt_begins_once_all_have_ended_and_it_is_prepared(cu
 
 
 @in_loop
-async def test_a_second_attempt_trains_to_the_end_and_completes_once() -> None:
+async def test_a_second_attempt_trains_to_the_end_and_completes_the_job_once() -> None:
     async with Scene() as scene:
         hub, nodes = await training(scene, 3)
         nodes[2].trained()
@@ -145,7 +145,7 @@ async def test_staged_counts_for_all_attempts() -> None:
 
 
 @in_loop
-async def test_all_members_are_told_the_cause_that_the_judge_returns() -> None:
+async def test_all_members_get_the_cause_that_the_judge_returns() -> None:
     async with Scene() as scene:
         judged = replace(KILLED, what="killed, in the words of the judge")
         config = settings(2)

@@ -58,7 +58,7 @@ async def test_all_finish_if_another_gang_has_completed_the_job() -> None:
 
 @pytest.mark.parametrize(("judge", "rejoin"), [(rejoin_after_losses, True), (restart_after_deaths, False)])
 @in_loop
-async def test_all_members_are_told_whether_to_rejoin_after_a_loss(
+async def test_after_a_loss_the_stop_message_says_whether_to_rejoin(
     judge: Callable[[Cause], tuple[Cause, Verdict]], rejoin: bool
 ) -> None:
     async with Scene() as scene:
@@ -83,7 +83,7 @@ async def test_all_members_are_told_whether_to_rejoin_after_a_loss(
 
 @pytest.mark.parametrize("rank", [0, 1])
 @in_loop
-async def test_the_others_rejoin_once_a_member_that_was_told_to_stop_has_ended(rank: int) -> None:
+async def test_all_other_members_rejoin_after_a_member_that_got_sigterm_has_ended(rank: int) -> None:
     async with Scene() as scene:
         config = settings(3)
         hub = await add_hub(scene, config, judge=rejoin_after_losses)
@@ -158,7 +158,7 @@ async def test_a_member_lost_by_silence_counts_as_running_until_it_must_have_not
 
 
 @in_loop
-async def test_a_hub_that_leaves_tells_for_how_long_a_silent_member_may_run() -> None:
+async def test_a_leaving_hub_reports_for_how_long_a_silent_member_may_run() -> None:
     async with Scene() as scene:
         config = settings(3, heartbeat_every=0.05, silence=1.0, silence_skew=0.0, grace=0.5)
         hub, near, _, relay = await training_with_one_far_away(scene, config)
@@ -196,7 +196,7 @@ async def test_there_is_no_next_attempt_after_a_member_left_without_a_verdict() 
 
 
 @in_loop
-async def test_a_member_that_reconnects_hears_that_the_others_rejoin() -> None:
+async def test_a_member_that_reconnects_gets_the_message_that_the_others_rejoin() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene, judge=rejoin_after_losses)
         await disconnect(relay)
@@ -235,7 +235,7 @@ async def test_after_a_loss_a_verdict_of_restart_becomes_a_stop(rejoins: bool) -
 @pytest.mark.parametrize("own", [None, died("trainer", 1, 137)])
 @pytest.mark.parametrize("rejoins", [True, False])
 @in_loop
-async def test_a_member_that_loses_the_hub_rejoins_if_it_may_though_its_processes_have_died_of_it(
+async def test_a_member_that_loses_the_hub_may_rejoin_although_its_processes_have_died_because_of_it(
     rejoins: bool, own: Cause | None
 ) -> None:
     async with Scene() as scene:
@@ -255,7 +255,7 @@ async def test_a_member_that_loses_the_hub_rejoins_if_it_may_though_its_processe
 
 
 @in_loop
-async def test_a_member_that_is_told_to_stop_and_loses_the_hub_does_not_rejoin() -> None:
+async def test_a_member_that_gets_sigterm_and_loses_the_hub_does_not_rejoin() -> None:
     async with Scene() as scene:
         _, member, relay = await training_through_a_relay(scene, reconnect_within=0.5, verdict_within=60, rejoins=True)
         await disconnect(relay)

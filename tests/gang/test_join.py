@@ -90,7 +90,7 @@ async def test_a_gang_works_without_a_secret_and_finds_its_hub_by_name() -> None
 
 
 @in_loop
-async def test_by_default_it_listens_on_all_addresses_of_both_families() -> None:
+async def test_by_default_the_hub_listens_on_all_addresses_of_both_families() -> None:
     async with Scene() as scene:
         config = replace(settings(3), listen=None)
         nodes = [await scene.node(rank, config) for rank in range(3)]
@@ -162,7 +162,7 @@ async def test_joining_a_hub_that_cannot_be_reached_fails() -> None:
 
 
 @in_loop
-async def test_a_rank_that_is_held_is_refused_until_its_holder_leaves() -> None:
+async def test_a_rank_of_another_member_is_refused_until_this_member_leaves() -> None:
     async with Scene() as scene:
         config = settings(3)
         hub, first = await scene.node(0, config), await scene.node(1, config, uid="a")
@@ -185,7 +185,7 @@ async def test_a_rank_that_is_held_is_refused_until_its_holder_leaves() -> None:
 
 
 @in_loop
-async def test_a_container_that_started_again_takes_the_place_of_its_predecessor() -> None:
+async def test_a_restarted_container_replaces_its_predecessor() -> None:
     async with Scene() as scene:
         config = settings(3)
         hub, before = await scene.node(0, config), await scene.node(1, config, uid="same")
@@ -205,7 +205,9 @@ async def test_a_container_that_started_again_takes_the_place_of_its_predecessor
     [(2, 2, "rank 2, but there are only 2"), (1, 3, "CONF_PADDLE_GRADIENT_NUM"), (None, 2, "no|a number")],
 )
 @in_loop
-async def test_a_member_that_cannot_belong_is_told_why(rank: int | None, size: int, reason: str) -> None:
+async def test_a_member_that_does_not_fit_gets_the_reason_for_the_refusal(
+    rank: int | None, size: int, reason: str
+) -> None:
     async with Scene() as scene:
         hub, member = await scene.node(0, settings(2)), await scene.node(rank, settings(size), address="10.0.0.1")
         leading = asyncio.ensure_future(hub.join(None))

@@ -78,7 +78,7 @@ async def test_a_member_that_is_cut_off_replaces_its_connection() -> None:
 
 
 @in_loop
-async def test_what_was_sent_on_a_held_connection_is_repeated_on_the_second_one() -> None:
+async def test_messages_sent_on_a_blocked_connection_are_repeated_on_the_second_connection() -> None:
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene)
         relay.hold()
@@ -242,7 +242,7 @@ def returning() -> list[str]:
 
 
 @in_loop
-async def test_a_member_that_reconnects_hears_of_the_restart_that_it_missed() -> None:
+async def test_a_member_that_reconnects_gets_the_restart_that_it_missed() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene)
         member.trained()
@@ -265,7 +265,7 @@ async def test_a_member_that_reconnects_hears_of_the_restart_that_it_missed() ->
 
 
 @in_loop
-async def test_a_member_that_ended_while_it_was_disconnected_says_so_when_it_reconnects() -> None:
+async def test_a_member_that_ended_while_disconnected_reports_this_after_it_reconnects() -> None:
     async with Scene() as scene:
         hub, member, relay = await training_through_a_relay(scene)
         await fails([hub, member])

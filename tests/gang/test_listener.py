@@ -272,7 +272,7 @@ async def test_a_hub_without_file_descriptors_still_admits_members() -> None:
 
 @pytest.mark.parametrize(("hub_secret", "own_secret"), [(b"another", SECRET), (None, SECRET), (SECRET, None)])
 @in_loop
-async def test_a_member_with_another_secret_is_told_why_it_is_refused(
+async def test_a_member_with_another_secret_gets_the_reason_for_the_refusal(
     hub_secret: bytes | None, own_secret: bytes | None
 ) -> None:
     async with Scene() as scene:
@@ -351,7 +351,7 @@ async def test_a_hub_that_sends_a_malformed_message_is_lost(noise: bytes) -> Non
 
 
 @in_loop
-async def test_the_reason_of_a_hub_of_another_version_is_passed_on() -> None:
+async def test_a_refusal_by_a_hub_of_another_version_is_reported_with_its_reason() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
         reason = "the hub speaks version 2, this member version 1"

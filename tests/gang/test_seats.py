@@ -64,7 +64,7 @@ async def test_a_member_that_does_not_fit_is_refused(rank: int, role: str, more:
 
 
 @in_loop
-async def test_the_place_of_an_older_server_is_free_once_it_has_left() -> None:
+async def test_the_rank_of_an_older_server_is_free_as_soon_as_it_has_left() -> None:
     async with Scene() as scene:
         config = settings(4, pservers=2)
         hub, trainer = [await member(scene, rank, "trainer", config) for rank in (0, 1)]

@@ -52,7 +52,7 @@ def test_a_reader_that_fails_does_not_change_the_file(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["data.csv"]
 
 
-def test_a_line_that_is_not_numbers_is_named(tmp_path: Path) -> None:
+def test_a_line_without_valid_numbers_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("1,2\n\n3,x\n")
     with pytest.raises(ValueError, match=r"data\.csv, line 3: 'x': expected a number"):
         list(dist_reader(tmp_path / "data.csv", 1, 0)())

@@ -236,7 +236,7 @@ def test_a_job_does_not_submit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         PaddleJob(**REQUIRED_PARAMETERS).submit()
 
 
-def test_programs_import_it_without_paddle_and_without_the_client() -> None:
+def test_programs_import_the_job_module_without_paddle_and_without_the_client() -> None:
     program = (
         "import sys\nsys.modules['paddle'] = None\nimport launcher.job\n"
         "launcher.job.PaddleJob(job_name='a', entry_point='python t.py', runtime_image='i')\n"

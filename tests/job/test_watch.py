@@ -86,7 +86,7 @@ def test_waiting_fails_if_the_job_is_deleted_before_it_ends(cluster: FakeCluster
         waiting.result(20)
 
 
-def test_waiting_survives_an_api_server_that_has_just_started_and_knows_no_roles(cluster: FakeCluster) -> None:
+def test_waiting_continues_although_a_newly_started_api_server_knows_no_roles(cluster: FakeCluster) -> None:
     submit_and_run(cluster)
     read, refused = pods_are_read(cluster), threading.Event()
     waiting = in_background(lambda: JOB.wait(quiet=True))
@@ -100,7 +100,7 @@ def test_waiting_survives_an_api_server_that_has_just_started_and_knows_no_roles
     assert waiting.result(20) == 0
 
 
-def test_waiting_survives_an_api_server_that_does_not_answer_for_a_while(cluster: FakeCluster) -> None:
+def test_waiting_continues_although_the_api_server_does_not_answer_for_a_while(cluster: FakeCluster) -> None:
     submit_and_run(cluster)
     for name in JOBS:
         cluster.end(name, "Complete")

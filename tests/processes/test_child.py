@@ -131,7 +131,7 @@ def test_kill_ends_a_child_that_ignores_sigterm_during_its_grace() -> None:
     run(test())
 
 
-def test_a_stopped_child_handles_sigterm() -> None:
+def test_a_child_stopped_by_sigstop_handles_sigterm() -> None:
     async def test() -> None:
         child = (
             await start(shell("trap 'exit 5' TERM; echo up; kill -STOP $$; while :; do sleep 0.05; done"), "up")
@@ -219,7 +219,7 @@ def test_kill_before_the_fork_kills_the_child() -> None:
 
 
 @needs_root
-def test_a_child_that_the_kernel_holds_is_left_behind(tmp_path: Path) -> None:
+def test_a_child_that_is_blocked_in_the_kernel_is_left_behind(tmp_path: Path) -> None:
     async def test() -> None:
         with freezing_volume(tmp_path / "volume") as volume:
             volume.freeze()

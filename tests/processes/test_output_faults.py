@@ -51,11 +51,11 @@ def test_a_closed_standard_output_is_dropped_with_one_message(tmp_path: Path, ca
     run(test())
 
 
-def test_16_mebibytes_of_a_childs_output_may_wait() -> None:
+def test_up_to_16_mebibytes_of_output_are_kept_in_memory() -> None:
     assert Limits().memory == 16 * MEBIBYTE
 
 
-def test_a_stalled_log_does_not_delay_standard_output_until_the_memory_is_full_and_then_the_child_waits() -> None:
+def test_a_stalled_log_does_not_delay_standard_output_until_the_memory_is_full() -> None:
     data = numbered(6 * MEBIBYTE)
 
     async def test() -> None:
@@ -93,7 +93,7 @@ def test_the_last_lines_of_a_dead_child_are_read_though_nothing_is_written(caplo
 
 
 @needs_root
-def test_a_full_volume_is_named_once_and_nothing_is_lost_or_repeated_when_there_is_space_again(
+def test_a_full_volume_is_named_once_and_no_output_is_lost_or_repeated_after_it_has_space(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = numbered(3 * MEBIBYTE)
@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_retried(tmp_path: Path, caplo
 
 
 @needs_root
-def test_a_frozen_volume_is_named_while_the_child_continues_and_gets_all_output_when_it_thaws(
+def test_a_frozen_volume_is_named_while_the_child_continues_and_has_all_output_after_the_thaw(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = numbered(2 * MEBIBYTE)
@@ -183,7 +183,7 @@ def test_a_frozen_volume_is_named_while_the_child_continues_and_gets_all_output_
 
 
 @needs_root
-def test_closing_ends_in_time_when_a_volume_never_answers(tmp_path: Path) -> None:
+def test_closing_ends_in_time_although_the_volume_never_answers(tmp_path: Path) -> None:
     async def test() -> None:
         with silent_volume(tmp_path / "volume") as volume:
             case = Case(SHORT_LIMITS)

@@ -51,7 +51,7 @@ def test_a_program_that_cannot_start_is_reported_as_a_death_and_not_retried(
     assert caplog.messages == []
 
 
-def test_a_process_serves_once_it_listens_on_all_its_ports(tmp_path: Path) -> None:
+def test_a_process_serves_as_soon_as_it_listens_on_all_its_ports(tmp_path: Path) -> None:
     first, second = free_port(), free_port()
 
     async def test(w: Watched) -> None:
@@ -68,7 +68,7 @@ def test_a_process_serves_once_it_listens_on_all_its_ports(tmp_path: Path) -> No
     watch(tmp_path, test)
 
 
-def test_a_socket_of_another_process_does_not_count() -> None:
+def test_a_listening_socket_of_another_process_does_not_count() -> None:
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
@@ -82,7 +82,7 @@ def test_a_socket_of_another_process_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_grandchilds_socket_of_any_family_counts_though_it_has_its_own_session(family: socket.AddressFamily) -> None:
+def test_a_socket_of_a_grandchild_counts_for_any_address_family_and_session(family: socket.AddressFamily) -> None:
     script = (
         f"import os, socket, time; s = socket.create_server(('', 0), family={int(family)}); "
         "print(s.getsockname()[1], flush=True); os.setsid(); time.sleep(1000)"
@@ -105,7 +105,7 @@ def test_a_grandchilds_socket_of_any_family_counts_though_it_has_its_own_session
     run(test())
 
 
-def test_a_process_that_crashes_before_it_serves_is_started_again_with_a_message(
+def test_a_process_that_crashes_before_it_serves_is_restarted_with_a_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = free_port()
@@ -136,7 +136,7 @@ def test_after_the_third_crash_the_death_is_reported(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_crashed_server_is_not_started_again_while_the_kernel_holds_one_of_its_processes(
+def test_a_crashed_server_is_not_restarted_while_one_of_its_processes_is_blocked_in_the_kernel(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(w: Watched) -> None:

@@ -16,7 +16,7 @@ from tests.support.supervising import alive, needs_root, program, shell, silent_
 LONG = 60.0
 
 
-def test_a_requested_end_is_no_event(tmp_path: Path) -> None:
+def test_a_requested_end_causes_no_event(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell(f"echo up; sleep {w.nap}"))
         await until(lambda: "up" in w.log())
@@ -26,7 +26,7 @@ def test_a_requested_end_is_no_event(tmp_path: Path) -> None:
     assert watch(tmp_path, test).events == []
 
 
-def test_a_requested_kill_is_no_event(tmp_path: Path) -> None:
+def test_a_requested_kill_causes_no_event(tmp_path: Path) -> None:
     async def test(w: Watched) -> None:
         w.supervisor.start(shell("echo up; exec sleep 1000"))
         await until(lambda: "up" in w.log())

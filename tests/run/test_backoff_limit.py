@@ -34,13 +34,13 @@ def test_a_failed_attempt_counts_all_pods_without_a_policy(limit: str, policy: s
     assert said(LAUNCHER_BACKOFF_LIMIT=limit, LAUNCHER_FAILURE_POLICY=policy) == f"the Job {expected}"
 
 
-def test_an_unknown_limit_is_asked_for() -> None:
+def test_if_the_limit_is_unknown_the_message_names_its_variable() -> None:
     text = said()
     assert text is not None
     assert "counts 3 pods of the Job's backoffLimit: set LAUNCHER_BACKOFF_LIMIT to the Job's" in text
 
 
-def test_where_no_job_counts_there_is_no_description() -> None:
+def test_without_a_job_that_counts_failures_there_is_no_description() -> None:
     assert said(LAUNCHER_STAY="1") is None
     assert said(LAUNCHER_PEERS="10.0.0.1,10.0.0.2,10.0.0.3") is None
 
@@ -65,7 +65,7 @@ SERVER = {
     ],
     ids=["a trainer", "of the own role", "lost", "told to stop", "a pod may fail", "consequences count"],
 )
-def test_a_failure_of_the_other_role_is_the_end_of_its_job_where_that_takes_none(
+def test_a_failure_of_the_other_role_ends_its_job_if_the_limit_is_0(
     variables: dict[str, str], kind: str, rank: int, alone: bool
 ) -> None:
     environment = {"JOB_NAME": "job", "CONF_PADDLE_GRADIENT_NUM": "3"} | SERVER | variables
@@ -82,7 +82,7 @@ def test_a_failure_of_the_other_role_is_the_end_of_its_job_where_that_takes_none
 
 
 @pytest.mark.parametrize("name", ["job", "job-indexed", "single"])
-def test_our_manifests_tell_what_their_job_has(name: str) -> None:
+def test_the_variables_of_our_manifests_match_the_fields_of_their_job(name: str) -> None:
     spec: Mapping[str, Any] = yaml.safe_load((K8S / name / "job.yaml").read_text())["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     told = {entry["name"]: entry.get("value") for entry in container["env"]}

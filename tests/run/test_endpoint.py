@@ -32,7 +32,7 @@ def test_a_launcher_answers_while_it_waits_and_while_it_trains(job: Job) -> None
     assert answers(job.folder / "work-0")
 
 
-def test_a_launcher_that_is_stuck_or_gone_does_not_answer(job: Job, tmp_path: Path) -> None:
+def test_a_blocked_or_ended_launcher_does_not_answer(job: Job, tmp_path: Path) -> None:
     job.start(1)
     until(lambda: answers(job.folder / "work-1"))
     job.launchers[1].send_signal(signal.SIGSTOP)
@@ -45,7 +45,7 @@ def test_a_launcher_that_is_stuck_or_gone_does_not_answer(job: Job, tmp_path: Pa
     assert "Traceback" not in gone.stderr
 
 
-def test_a_probe_that_comes_before_its_launcher_gives_it_time(tmp_path: Path, mocker: MockerFixture) -> None:
+def test_a_probe_waits_for_a_launcher_that_has_not_started_yet(tmp_path: Path, mocker: MockerFixture) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as launcher:
 
         def start(_: float) -> None:
@@ -58,7 +58,7 @@ def test_a_probe_that_comes_before_its_launcher_gives_it_time(tmp_path: Path, mo
     waits.assert_called_once()
 
 
-def test_with_launcher_stay_a_complete_job_idles_and_answers_until_told_to_stop(job: Job) -> None:
+def test_with_launcher_stay_a_complete_job_idles_and_answers_until_sigterm(job: Job) -> None:
     job.environment |= {"LAUNCHER_STAY": "1"}
     job.start()
     until(lambda: all("staying" in job.stderr(rank) for rank in range(3)), what="all stay")

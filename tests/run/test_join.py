@@ -26,7 +26,7 @@ class Lingering(SingleFinder):
         self.asks = False
 
 
-def test_nothing_looks_for_peers_any_more_once_the_gang_is_complete(tmp_path: Path) -> None:
+def test_the_search_for_peers_ends_as_soon_as_the_gang_is_complete(tmp_path: Path) -> None:
     made: list[Lingering] = []
 
     def make(settings: FinderSettings) -> Finder:

@@ -20,7 +20,7 @@ from tests.support.paths import REPOSITORY, STANDIN
 _MUCH = r"head -c 40000000 /dev/zero | tr '\0' '\n'; touch ended"
 
 
-def test_a_job_whose_output_has_no_reader_any_more_still_ends(tmp_path: Path) -> None:
+def test_a_job_ends_although_its_output_is_no_longer_read(tmp_path: Path) -> None:
     repository = str(REPOSITORY)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": repository}
     command = [sys.executable, "-m", "launcher", "local", "--nodes", "1", "--", "sh", "-c", _MUCH]
@@ -101,7 +101,7 @@ def at_the_start_of(rank: int, folder: Path, *statements: str) -> str:
     ("end", "code"),
     [("os.kill(os.getpid(), signal.SIGKILL)", 137), ('os.environ["CONF_PADDLE_PORT"] = "none"', 78)],
 )
-def test_nodes_do_not_wait_for_one_that_has_ended_before_there_was_a_gang(
+def test_nodes_do_not_wait_for_a_node_that_ended_before_the_join(
     data_volume: Path, tmp_path: Path, end: str, code: int
 ) -> None:
     path = at_the_start_of(1, tmp_path, end)

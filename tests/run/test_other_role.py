@@ -58,7 +58,9 @@ def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_a_member_that_follow
     asyncio.run(test())
 
 
-def test_a_sign_that_goes_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_pod_that_is_replaced_in_time_does_not_end_the_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
     finder = Signs("pod s-1 has ended", "pod s-1 has ended", "")
     made = waiting(tmp_path, finder)
@@ -75,7 +77,7 @@ def test_a_sign_that_goes_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.
     asyncio.run(test())
 
 
-def test_one_failed_pod_more_than_the_job_can_take_is_marked_for_the_other_role(tmp_path: Path) -> None:
+def test_one_failed_pod_above_the_limit_of_the_job_is_marked_for_the_other_role(tmp_path: Path) -> None:
     made = waiting(tmp_path, Signs(""))
     server = FailureMarks(str(tmp_path), "s-uid", "pserver-0")
 

@@ -37,7 +37,9 @@ def cause(kind: str = "trainer", rank: int | None = 1, code: int = 3, **more: ob
         (cause(final=True), 2, Exit.GIVEN_UP),
     ],
 )
-def test_each_member_ends_with_the_code_of_its_part(first: Cause | None, rank: int, code: int) -> None:
+def test_each_member_ends_with_the_exit_code_of_its_part_in_the_failure(
+    first: Cause | None, rank: int, code: int
+) -> None:
     assert outcome.outcome_of(first, rank, told_to_stop=False, shape=Shape(3)).code == code
 
 
@@ -53,20 +55,20 @@ def test_each_member_ends_with_the_code_of_its_part(first: Cause | None, rank: i
         (cause("peers", None), set()),
     ],
 )
-def test_who_is_blamed_by_kubernetes_is_whose_code_tells_the_cause(first: Cause, blamed: set[int]) -> None:
+def test_only_the_member_that_kubernetes_blames_ends_with_the_code_of_the_cause(first: Cause, blamed: set[int]) -> None:
     assert {rank for rank in range(3) if outcome.is_blamed(first, rank)} == blamed
 
 
-def test_a_launcher_that_got_sigterm_ends_with_143_whatever_the_cause() -> None:
+def test_a_launcher_that_got_sigterm_ends_with_143_for_any_cause() -> None:
     for first in (None, cause(), cause("lost", 0, code=76), cause(final=True)):
         assert outcome.outcome_of(first, 1, told_to_stop=True, shape=Shape(3)).code == Exit.STOPPED
 
 
-def test_a_masked_code_stands_in_the_message() -> None:
+def test_the_message_contains_the_masked_exit_code() -> None:
     assert "exit code 69" in outcome.outcome_of(cause(code=69), 1, told_to_stop=False, shape=Shape(3)).text
 
 
-def test_those_who_follow_name_rank_and_pod_of_the_first_cause() -> None:
+def test_all_other_members_name_rank_and_pod_of_the_first_cause() -> None:
     text = outcome.outcome_of(cause(), 0, told_to_stop=False, shape=Shape(3)).text
     assert "rank 1" in text
     assert "pod-1" in text
@@ -90,7 +92,7 @@ def test_the_termination_message_is_written_only_where_kubernetes_made_the_file(
     assert not (tmp_path / "absent").exists()
 
 
-def test_text_that_is_no_utf_8_can_be_written() -> None:
+def test_text_with_bytes_that_are_not_utf_8_can_be_written() -> None:
     message = outcome.termination_message(Outcome(3, cause(tail=("\udcff",)), "`sh \udcff` ended"))
     assert message == b"exit code 3: `sh \\udcff` ended\n\\udcff\n"
 

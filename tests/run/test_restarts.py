@@ -110,7 +110,7 @@ RESTARTS, REJOINS, STOPS, GIVES_UP = "restarts", "rejoins", "stops", "gives up"
         ("in the last attempt", CauseKind.STOPPED, STOPS, REJOINS),
     ],
 )
-def test_what_follows_depends_on_the_cause_and_on_when_it_comes(
+def test_the_verdict_depends_on_the_cause_and_on_its_time(
     when: str, kind: CauseKind, alone: str, rejoining: str
 ) -> None:
     names = {Verdict.RESTART: RESTARTS, Verdict.REJOIN: REJOINS, Verdict.STOP: STOPS}
@@ -131,7 +131,7 @@ def test_what_follows_depends_on_the_cause_and_on_when_it_comes(
 # ---- how often -------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_starts_again_as_often_as_it_may() -> None:
+def test_a_job_restarts_as_often_as_allowed() -> None:
     job = Job(2)
     job.begin()
     for _ in range(2):
@@ -141,7 +141,7 @@ def test_a_job_starts_again_as_often_as_it_may() -> None:
     assert job.judge(FAILED) == (FAILED, Verdict.STOP)
 
 
-def test_where_new_pods_would_know_nothing_of_it_a_job_that_may_start_no_more_is_given_up() -> None:
+def test_a_job_without_restarts_left_is_given_up_if_new_pods_could_not_know_the_count() -> None:
     job = Job(1, forgets=True)
     job.begin()
     job.fails()
@@ -151,7 +151,7 @@ def test_where_new_pods_would_know_nothing_of_it_a_job_that_may_start_no_more_is
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_job_that_may_not_start_again_ends_with_its_first_failure(forgets: bool) -> None:
+def test_a_job_without_restarts_ends_with_its_first_failure(forgets: bool) -> None:
     job = Job(0, forgets=forgets)
     job.begin()
     assert job.judge(FAILED) == (FAILED, Verdict.STOP), "its Job alone decides whether new pods try again"
@@ -159,7 +159,7 @@ def test_a_job_that_may_not_start_again_ends_with_its_first_failure(forgets: boo
 
 @pytest.mark.parametrize("kind", CHILDREN)
 @pytest.mark.parametrize("code", [64, 66, 71, 77, 78, 126, 127])
-def test_a_code_that_says_do_not_retry_is_not_retried(job: Job, kind: CauseKind, code: int) -> None:
+def test_an_exit_code_that_means_do_not_retry_ends_the_job(job: Job, kind: CauseKind, code: int) -> None:
     job.begin()
     job.passed()
     cause = cause_of(kind, code)
@@ -168,28 +168,28 @@ def test_a_code_that_says_do_not_retry_is_not_retried(job: Job, kind: CauseKind,
 
 @pytest.mark.parametrize("kind", CHILDREN)
 @pytest.mark.parametrize("code", [1, 3, 69, 70, 73, 74, 75, 76, 125, 128, 134, 137, 139, 141, 143])
-def test_any_other_code_of_a_child_is(job: Job, kind: CauseKind, code: int) -> None:
+def test_any_other_exit_code_of_a_child_causes_a_restart(job: Job, kind: CauseKind, code: int) -> None:
     job.begin()
     cause = cause_of(kind, code)
     assert job.judge(cause) == (cause, Verdict.RESTART)
 
 
 @pytest.mark.parametrize("kind", NEVER_IN_PLACE)
-def test_what_is_no_death_of_a_child_is_not_retried_in_place(job: Job, kind: CauseKind) -> None:
+def test_only_the_death_of_a_child_causes_a_restart_in_the_same_pods(job: Job, kind: CauseKind) -> None:
     job.begin()
     job.passed()
     cause = cause_of(kind)
     assert job.judge(cause) == (cause, Verdict.STOP)
 
 
-def test_a_cause_that_is_final_already_stays_so(job: Job) -> None:
+def test_a_final_cause_stays_final(job: Job) -> None:
     job.begin()
     cause = Cause(CauseKind.TRAINER, 1, "pod-1", "given up elsewhere", 1, final=True)
     assert job.judge(cause) == (cause, Verdict.STOP)
 
 
 @pytest.mark.parametrize("cause", [LOST, STOPPED])
-def test_joining_again_is_no_restart_and_has_no_pause(cause: Cause) -> None:
+def test_a_rejoin_is_no_restart_and_has_no_pause(cause: Cause) -> None:
     job = Job(1, rejoins=True)
     for _ in range(3):
         job.begin()
@@ -219,7 +219,7 @@ def test_pauses_double_up_to_a_minute() -> None:
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_after_progress_pauses_are_short_again(saved: bool) -> None:
+def test_after_progress_the_pause_is_short_again(saved: bool) -> None:
     job = Job(sees_passes=False)
     job.begin()
     job.fails_in_turns(5)
@@ -230,7 +230,7 @@ def test_after_progress_pauses_are_short_again(saved: bool) -> None:
     assert job.pauses == pytest.approx([1, 2, 4, 8, 16, 1, 2, 4])
 
 
-def test_a_pause_begins_with_the_failure_and_not_when_all_have_ended(job: Job) -> None:
+def test_a_pause_begins_at_the_failure_and_not_after_all_processes_have_ended(job: Job) -> None:
     job.begin()
     job.judge(FAILED)
     job.now += 0.25
@@ -245,7 +245,7 @@ def test_a_pause_begins_with_the_failure_and_not_when_all_have_ended(job: Job) -
 # ---- the same failure again ------------------------------------------------------------------------------------------
 
 
-def test_twice_the_same_before_any_progress_is_given_up(job: Job) -> None:
+def test_a_job_with_the_same_failure_twice_before_any_progress_is_given_up(job: Job) -> None:
     job.begin()
     job.fails(FAILED)
     cause = job.fails(FAILED)
@@ -256,7 +256,7 @@ def test_twice_the_same_before_any_progress_is_given_up(job: Job) -> None:
 
 
 @pytest.mark.parametrize("other", [cause_of(CauseKind.TRAINER, 4), cause_of(CauseKind.PSERVER, 3)])
-def test_another_code_or_another_role_is_another_failure(job: Job, other: Cause) -> None:
+def test_another_exit_code_or_another_role_is_a_different_failure(job: Job, other: Cause) -> None:
     job.begin()
     assert [job.fails(cause) for cause in (FAILED, other, FAILED)] == [None, None, None]
 
@@ -269,7 +269,7 @@ def test_the_same_code_in_another_pod_is_the_same_failure(job: Job) -> None:
 
 @pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("when", [0, 1])
-def test_twice_the_same_is_no_end_where_one_of_them_came_after_progress(job: Job, saved: bool, when: int) -> None:
+def test_the_same_failure_twice_does_not_end_the_job_if_there_was_progress(job: Job, saved: bool, when: int) -> None:
     job.begin()
     for number in range(2):
         progress = number == when
@@ -278,7 +278,7 @@ def test_twice_the_same_is_no_end_where_one_of_them_came_after_progress(job: Job
         assert job.fails(FAILED, saved=progress and saved) is None
 
 
-def test_progress_forgets_how_an_earlier_generation_failed(job: Job) -> None:
+def test_after_progress_the_failure_of_an_earlier_generation_does_not_count(job: Job) -> None:
     job.begin()
     job.fails(FAILED)
     job.passed()
@@ -289,7 +289,9 @@ def test_progress_forgets_how_an_earlier_generation_failed(job: Job) -> None:
 
 @pytest.mark.parametrize("sees_passes", [False, True])
 @pytest.mark.parametrize("seconds", [59, 60])
-def test_only_where_passes_cannot_be_seen_a_minute_is_progress(sees_passes: bool, seconds: float) -> None:
+def test_a_minute_of_training_counts_as_progress_only_if_passes_cannot_be_seen(
+    sees_passes: bool, seconds: float
+) -> None:
     job = Job(sees_passes=sees_passes)
     job.begin()
     job.fails(FAILED)
@@ -297,7 +299,7 @@ def test_only_where_passes_cannot_be_seen_a_minute_is_progress(sees_passes: bool
     assert (job.fails(FAILED) is None) == (seconds >= 60 and not sees_passes)
 
 
-def test_the_silence_before_a_stall_is_no_progress_however_long_it_was() -> None:
+def test_the_silence_before_a_stall_never_counts_as_progress() -> None:
     job = Job(sees_passes=False, stalled_within=762)
     job.begin()
     for lasted in (61, 0, 59):
@@ -326,14 +328,14 @@ def test_the_fourth_attempt_without_progress_is_not_the_last() -> None:
     assert job.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
-def test_attempts_of_one_gang_count_as_those_of_several_do(job: Job) -> None:
+def test_attempts_count_alike_in_one_gang_and_in_several_gangs(job: Job) -> None:
     job.begin()
     job.fails_in_turns(4)
     told, then = job.judge(FAILED)
     assert (told.final, then) == (True, Verdict.STOP)
 
 
-def test_a_pass_ends_the_count() -> None:
+def test_a_pass_resets_the_count_of_attempts() -> None:
     job = Job(before=MAX_ATTEMPTS - 1)
     job.begin()
     job.passed()
@@ -342,7 +344,7 @@ def test_a_pass_ends_the_count() -> None:
     assert job.policy.without_progress == 1
 
 
-def test_passes_on_the_volume_end_the_count_where_no_launcher_saw_them() -> None:
+def test_passes_on_the_volume_reset_the_count_although_no_launcher_saw_them() -> None:
     job = Job(before=MAX_ATTEMPTS - 2)
     job.begin()
     job.fails(FAILED, saved=True)
@@ -350,20 +352,20 @@ def test_passes_on_the_volume_end_the_count_where_no_launcher_saw_them() -> None
 
 
 @pytest.mark.parametrize(("has_identity", "sees_passes"), [(False, True), (True, False)])
-def test_where_nothing_is_counted_nothing_is_given_up(has_identity: bool, sees_passes: bool) -> None:
+def test_a_job_whose_attempts_cannot_be_counted_is_never_given_up(has_identity: bool, sees_passes: bool) -> None:
     job = Job(before=MAX_ATTEMPTS - 1, has_identity=has_identity, sees_passes=sees_passes)
     job.begin()
     assert job.judge(FAILED) == (FAILED, Verdict.RESTART)
 
 
-def test_a_stop_is_no_attempt_and_does_not_give_the_job_up() -> None:
+def test_a_stop_does_not_count_as_an_attempt() -> None:
     job = Job(before=MAX_ATTEMPTS - 1)
     job.begin()
     assert job.judge(STOPPED) == (STOPPED, Verdict.STOP)
     assert job.policy.without_progress == MAX_ATTEMPTS - 1
 
 
-def test_a_stop_after_a_pass_leaves_the_count_at_none() -> None:
+def test_a_stop_after_a_pass_leaves_the_count_at_0() -> None:
     job = Job(before=MAX_ATTEMPTS - 1)
     job.begin()
     job.passed()
@@ -371,12 +373,12 @@ def test_a_stop_after_a_pass_leaves_the_count_at_none() -> None:
     assert job.policy.without_progress == 0
 
 
-def test_a_generation_counts_from_its_beginning(job: Job) -> None:
+def test_a_generation_counts_as_an_attempt_as_soon_as_it_begins(job: Job) -> None:
     job.begin()
     assert job.policy.without_progress == 1
 
 
-def test_generations_that_end_by_a_loss_count_as_attempts_and_by_a_stop_do_not() -> None:
+def test_a_generation_that_ends_with_a_loss_counts_as_an_attempt_but_not_one_that_is_stopped() -> None:
     job = Job(rejoins=True)
     counts = []
     for cause in (LOST, STOPPED, LOST):
@@ -417,7 +419,7 @@ def test_a_failed_attempt_counts_though_a_member_is_gone_before_the_next() -> No
 
 
 @pytest.mark.parametrize("before", [MAX_ATTEMPTS - 1, MAX_ATTEMPTS - 2])
-def test_a_loss_between_two_generations_is_the_fault_of_neither(before: int) -> None:
+def test_a_loss_between_two_generations_counts_for_neither_generation(before: int) -> None:
     job = Job(before=before)
     if before == MAX_ATTEMPTS - 2:
         job.begin()

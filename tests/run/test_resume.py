@@ -160,7 +160,7 @@ def world(tmp_path: Path, clock: Clock) -> World:
 
 @pytest.mark.parametrize("kind", ["stopped", "lost", "staging", "volume"])
 @pytest.mark.parametrize("rejoins", [True, False])
-def test_what_happens_between_two_generations_is_the_fault_of_neither(
+def test_a_failure_between_two_generations_counts_for_neither_generation(
     tmp_path: Path, clock: Clock, kind: str, rejoins: bool
 ) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 3), rejoins=rejoins)
@@ -223,7 +223,7 @@ def test_an_explanation_does_not_end_the_generation_that_runs(world: World) -> N
 # ---- progress --------------------------------------------------------------------------------------------------------
 
 
-def test_twice_the_same_before_any_progress_is_given_up(world: World) -> None:
+def test_a_job_with_the_same_failure_twice_before_any_progress_is_given_up(world: World) -> None:
     world.begin()
     world.fails(FAILED)
     assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
@@ -260,7 +260,7 @@ def after(attempts: int) -> dict[str, Any]:
     return {"without_progress": attempts, "generations": begun}
 
 
-def test_a_pass_ends_the_count(tmp_path: Path, clock: Clock) -> None:
+def test_a_pass_resets_the_count_of_attempts(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
     world.passed()
@@ -269,7 +269,9 @@ def test_a_pass_ends_the_count(tmp_path: Path, clock: Clock) -> None:
     assert world.written[-1]["without_progress"] == 1
 
 
-def test_complete_passes_on_the_volume_end_the_count_where_no_launcher_saw_them(tmp_path: Path, clock: Clock) -> None:
+def test_complete_passes_on_the_volume_reset_the_count_although_no_launcher_saw_them(
+    tmp_path: Path, clock: Clock
+) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
     world.begin()
     world.save(0)
@@ -277,20 +279,20 @@ def test_complete_passes_on_the_volume_end_the_count_where_no_launcher_saw_them(
     assert world.written[-1]["without_progress"] == 1
 
 
-def test_a_stop_is_no_attempt_and_does_not_give_the_job_up(tmp_path: Path, clock: Clock) -> None:
+def test_a_stop_does_not_count_as_an_attempt(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
     assert world.judge(STOPPED) == (STOPPED, Verdict.STOP)
     assert world.written[-1]["without_progress"] == MAX_ATTEMPTS - 1
 
 
-def test_a_generation_counts_from_its_beginning_since_its_end_may_not_be_written(world: World) -> None:
+def test_a_generation_counts_as_soon_as_it_begins_because_its_end_may_not_be_written(world: World) -> None:
     world.begin()
     assert world.written[-1]["without_progress"] == 1
     assert world.again().history.without_progress == 1
 
 
-def test_without_a_sight_of_passes_the_count_stays_as_it_is(tmp_path: Path, clock: Clock) -> None:
+def test_the_count_stays_unchanged_if_passes_cannot_be_seen(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, sees_passes=False, content=after(2))
     world.begin()
     world.fails(FAILED)
@@ -310,7 +312,7 @@ def test_a_complete_job_has_no_attempts_without_progress(tmp_path: Path, clock: 
 # ---- numbers and history ---------------------------------------------------------------------------------------------
 
 
-def test_numbers_continue_over_gangs(world: World) -> None:
+def test_generation_numbers_continue_in_the_next_gang(world: World) -> None:
     assert world.begin() == Start(0, None)
     assert world.fails().generation == 1
     later = world.again()
@@ -326,14 +328,14 @@ def test_a_number_that_another_gang_has_claimed_is_not_used(world: World) -> Non
     assert not world.record.claim(3, "pod-of-another-gang"), "it is claimed here"
 
 
-def test_two_gangs_of_one_job_never_have_the_same_number(world: World) -> None:
+def test_two_gangs_of_one_job_never_have_the_same_generation(world: World) -> None:
     other = world.again()
     numbers = [gang.begin().generation for gang in (world, other)]
     numbers += [gang.fails(FAILED).generation for gang in (world, other)]
     assert sorted(numbers) == [0, 1, 2, 3]
 
 
-def test_a_job_without_an_identity_counts_for_itself_and_claims_nothing(tmp_path: Path, clock: Clock) -> None:
+def test_a_job_without_an_identity_counts_generations_in_memory_and_claims_none(tmp_path: Path, clock: Clock) -> None:
     for _ in range(2):
         world = World(tmp_path, identity=None)
         assert world.begin().generation == 0
@@ -357,7 +359,7 @@ def test_a_failure_is_written_before_the_next_generation_begins(world: World) ->
     assert only["first_cause"]["what"] == FAILED.what
 
 
-def test_a_server_that_dies_before_the_first_generation_begins_is_followed_by_that(world: World) -> None:
+def test_the_first_generation_begins_after_a_server_has_died_before_it(world: World) -> None:
     assert world.judge(FAILED) == (FAILED, Verdict.RESTART)
     assert world.begin(FAILED) == Start(0, None)
 
@@ -394,7 +396,9 @@ def test_an_incomplete_pass_is_moved_aside_and_reported(world: World, caplog: py
     assert f"1 pass of an unfinished attempt: moved to {into}" in caplog.messages
 
 
-def test_without_a_complete_pass_it_begins_at_the_beginning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_complete_pass_training_starts_with_the_first_pass(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.begin()
     world.save(0, done=False)
     assert world.fails() == Start(1, None)
@@ -413,7 +417,7 @@ def test_passes_of_an_earlier_job_are_moved_aside_and_reported(world: World, cap
     assert caplog.messages == [f"2 passes of an earlier job: moved to {earlier}"]
 
 
-def test_a_job_that_has_begun_resumes_even_where_its_history_is_gone(world: World) -> None:
+def test_a_job_that_has_begun_resumes_although_its_history_is_lost(world: World) -> None:
     """attempts.json may be removed to have a job that was given up tried again."""
     world.begin()
     world.save(20)
@@ -422,7 +426,7 @@ def test_a_job_that_has_begun_resumes_even_where_its_history_is_gone(world: Worl
     assert later.passes() == ["pass-00020"]
 
 
-def test_a_new_job_never_resumes_from_the_passes_of_another_whatever_fails_first(world: World) -> None:
+def test_a_new_job_never_resumes_from_the_passes_of_another_job_after_any_failure(world: World) -> None:
     world.save(29)
     world.judge(FAILED)
     assert world.begin(FAILED).resume is None
@@ -454,14 +458,14 @@ def test_a_job_has_begun_only_once_the_passes_of_earlier_jobs_are_moved(tmp_path
     assert World(tmp_path).begin().resume is None
 
 
-def test_where_there_is_nothing_to_move_nothing_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_passes_to_move_there_is_no_message(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.begin()
     world.fails()
     assert caplog.messages == []
     assert [path.name for path in world.output.iterdir()] == [".launcher"]
 
 
-def test_passes_below_the_first_one_are_not_of_this_job(tmp_path: Path, clock: Clock) -> None:
+def test_passes_below_the_first_pass_do_not_belong_to_this_job(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, first=5)
     for number in (3, 5):
         world.save(number)
@@ -474,7 +478,7 @@ def test_passes_below_the_first_one_are_not_of_this_job(tmp_path: Path, clock: C
     assert world.fails(OTHER) == Start(2, 5)
 
 
-def test_without_a_folder_that_all_see_passes_are_left_alone(tmp_path: Path, clock: Clock) -> None:
+def test_without_a_shared_folder_passes_are_not_moved(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, saves=False)
     world.save(0)
     assert world.begin() == Start(0, None)
@@ -498,9 +502,7 @@ def before_a_start(output: Path, cause: Cause | None) -> World:
 
 
 @pytest.mark.parametrize("cause", [None, FAILED])
-def test_a_volume_that_fails_ends_the_job_whichever_call_it_is(
-    tmp_path: Path, clock: Clock, cause: Cause | None
-) -> None:
+def test_a_failure_of_the_volume_in_any_call_ends_the_job(tmp_path: Path, clock: Clock, cause: Cause | None) -> None:
     sound = before_a_start(tmp_path / "sound", cause)
     before = sound.calls
     sound.begin(cause)
@@ -524,7 +526,7 @@ class FakeLease:
         return self._taken.pop(0)
 
 
-def test_what_another_gang_has_completed_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
+def test_a_job_that_another_gang_has_completed_is_not_trained_again(tmp_path: Path) -> None:
     """Also where the first look at it was given up."""
     world = World(tmp_path, lease=FakeLease(True, False))
     world.record.mark_complete()

@@ -110,7 +110,7 @@ def test_a_stopped_trainer_stalls_the_job_and_is_reported_as_stopped(watched: Jo
     assert job.nothing_left()
 
 
-def test_a_job_of_which_only_rank_0_prints_is_not_stalled(watched: Job) -> None:
+def test_a_job_in_which_only_rank_0_prints_is_not_stalled(watched: Job) -> None:
     prints = """
 import os, time
 for second in range(13):
@@ -132,7 +132,7 @@ def test_silence_before_training_does_not_count(watched: Job) -> None:
     assert not list(job.output.glob("*/stalled-*"))
 
 
-def test_lines_of_servers_are_no_progress(watched: Job) -> None:
+def test_lines_of_servers_do_not_count_as_progress(watched: Job) -> None:
     job = watched
     chatters = """
 import time
@@ -148,7 +148,7 @@ time.sleep(3600)
     assert "still serving" in found(job, 0)
 
 
-def test_with_restarts_a_stalled_job_starts_again_and_its_history_has_the_stall(watched: Job) -> None:
+def test_with_restarts_a_stalled_job_restarts_and_records_the_stall_in_its_history(watched: Job) -> None:
     job = watched
     flags = program(
         job,
@@ -194,7 +194,7 @@ def test_a_time_too_short_for_a_healthy_job_is_refused(timeout: str) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["", "0"])
-def test_by_default_children_get_nothing_and_catch_nothing(job: Job, timeout: str) -> None:
+def test_by_default_the_environment_and_signal_handlers_of_children_are_not_changed(job: Job, timeout: str) -> None:
     tells = """
 import os, sys
 caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt")).split()[1]
@@ -206,7 +206,7 @@ print("told", sorted(os.environ.get("PYTHONPATH", "").split(":")), hex(int(caugh
     assert f"told ['/mine'] 0x0 {job.folder}" in log
 
 
-def test_where_it_is_on_the_users_own_path_and_sitecustomize_are_as_ever(watched: Job) -> None:
+def test_with_stall_detection_the_users_pythonpath_and_sitecustomize_still_work(watched: Job) -> None:
     own = watched.folder / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import sys; sys.own = __file__")
@@ -228,7 +228,7 @@ print("it is", sitecustomize.__file__)
 
 
 @needs_root
-def test_a_volume_that_does_not_answer_holds_up_no_verdict(watched: Job) -> None:
+def test_a_volume_that_does_not_answer_does_not_delay_the_verdict(watched: Job) -> None:
     """Logs and evidence cannot be written any more."""
     job = watched
     flags = program(job, "import time; print('begins', flush=True); time.sleep(3600)")
@@ -272,7 +272,7 @@ def collected(node: Node, processes: int = 2, written: bool = True) -> None:
 
 
 @in_loop
-async def test_the_verdict_waits_until_all_have_collected_and_counts_the_processes_of_each_member() -> None:
+async def test_the_verdict_waits_for_all_evidence_and_counts_the_processes_of_each_member() -> None:
     async with Scene() as scene:
         nodes = await collects(scene, evidence_within=60)
         collected(nodes[0], 1)
@@ -291,7 +291,7 @@ async def test_the_verdict_waits_until_all_have_collected_and_counts_the_process
 
 
 @in_loop
-async def test_a_member_that_never_has_its_evidence_does_not_delay_the_verdict_for_long() -> None:
+async def test_a_member_that_never_completes_its_evidence_delays_the_verdict_only_briefly() -> None:
     async with Scene() as scene:
         nodes = await collects(scene, evidence_within=0.2)
         collected(nodes[0])
@@ -314,7 +314,7 @@ async def test_a_death_while_evidence_is_collected_is_the_cause() -> None:
 
 
 @in_loop
-async def test_a_member_that_returns_while_all_collect_is_told_to() -> None:
+async def test_a_member_that_reconnects_while_all_others_collect_evidence_collects_it_too() -> None:
     async with Scene() as scene:
         config = settings(2, stall=0.1, evidence_within=60, reconnect_within=30)
         hub, member = await scene.node(0, config), await scene.node(1, config)
@@ -332,7 +332,7 @@ async def test_a_member_that_returns_while_all_collect_is_told_to() -> None:
 
 
 @in_loop
-async def test_after_a_restart_the_clock_begins_again() -> None:
+async def test_after_a_restart_the_stall_clock_starts_again() -> None:
     async with Scene() as scene:
         nodes = await trains(scene, 2, lambda cause: (cause, Verdict.RESTART), evidence_within=60)
         for node in nodes:
@@ -348,7 +348,7 @@ async def test_after_a_restart_the_clock_begins_again() -> None:
 
 
 @in_loop
-async def test_progress_of_another_turn_is_neither_heard_nor_taken_for_nonsense() -> None:
+async def test_progress_of_another_attempt_is_ignored_and_not_malformed() -> None:
     async with Scene() as scene:
         nodes = await trains(scene, 2, lambda cause: (cause, Verdict.STOP), stall=3600)
         link = nodes[1].gang._link
@@ -361,7 +361,7 @@ async def test_progress_of_another_turn_is_neither_heard_nor_taken_for_nonsense(
             assert not node.has(Stop)
 
 
-def test_a_trainer_of_an_earlier_turn_sets_no_clock_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainer_of_an_earlier_attempt_does_not_reset_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Clock(monkeypatch)
     hub.stall.watch(1)
     hub.passes(74)
@@ -371,7 +371,7 @@ def test_a_trainer_of_an_earlier_turn_sets_no_clock_back(monkeypatch: pytest.Mon
 
 
 @in_loop
-async def test_between_two_turns_no_clock_runs() -> None:
+async def test_no_clock_runs_between_two_attempts() -> None:
     async with Scene() as scene:
         cause = died("trainer", 1, 137)
         nodes = await trains(scene, 2, lambda cause: (cause, Verdict.RESTART), stall=0.3, evidence_within=0.05)
@@ -416,7 +416,7 @@ class Clock:
         self.stall.on_progress(rank, messages.progress(turn, age, "a line"))
 
 
-def test_any_trainers_line_sets_the_clock_back_and_none_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_any_trainer_resets_the_clock_and_no_line_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Clock(monkeypatch)
     hub.stall.watch(0)
     for _ in range(20):
@@ -432,7 +432,7 @@ def test_any_trainers_line_sets_the_clock_back_and_none_is_a_stall(monkeypatch: 
     assert "the last line was of rank 1: 'a line'" in hub.causes[0].what
 
 
-def test_a_line_in_time_that_is_told_a_fourth_later_is_no_stall_and_counts_from_when_it_was_printed(
+def test_a_line_in_time_that_is_reported_late_is_no_stall_and_counts_from_its_own_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hub = Clock(monkeypatch)
@@ -445,7 +445,9 @@ def test_a_line_in_time_that_is_told_a_fourth_later_is_no_stall_and_counts_from_
     assert hub.said
 
 
-def test_a_hub_that_was_itself_stopped_first_reads_what_arrived_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_was_stopped_first_reads_the_messages_that_arrived_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hub = Clock(monkeypatch)
     hub.stall.watch(0)
     hub.now += 3600
@@ -455,7 +457,7 @@ def test_a_hub_that_was_itself_stopped_first_reads_what_arrived_meanwhile(monkey
     assert not hub.said
 
 
-def test_what_was_collected_in_an_earlier_turn_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_of_an_earlier_attempt_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Clock(monkeypatch)
     hub.stall.watch(1)
     hub.passes(76)
@@ -467,7 +469,7 @@ def test_what_was_collected_in_an_earlier_turn_does_not_count(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_no_clock_runs_where_it_is_off_or_all_have_trained(monkeypatch: pytest.MonkeyPatch, on: bool) -> None:
+def test_no_clock_runs_if_it_is_off_or_all_members_have_trained(monkeypatch: pytest.MonkeyPatch, on: bool) -> None:
     hub = Clock(monkeypatch, stall=60.0 if on else 0.0)
     hub.stall.watch(0)
     if on:
@@ -493,7 +495,7 @@ def watchdog_of(told: Told) -> Watchdog:
 
 
 @in_loop
-async def test_however_much_is_printed_the_hub_is_told_at_once_and_then_not_for_a_fourth_of_the_time() -> None:
+async def test_progress_is_reported_at_once_and_then_at_most_four_times_per_timeout() -> None:
     told = Told()
     watchdog = watchdog_of(told)
     watchdog.printed()
@@ -504,7 +506,7 @@ async def test_however_much_is_printed_the_hub_is_told_at_once_and_then_not_for_
 
 
 @in_loop
-async def test_what_was_printed_last_is_told_in_the_end_with_its_own_time() -> None:
+async def test_the_last_printed_line_is_reported_with_its_own_time() -> None:
     told = Told()
     watchdog = watchdog_of(told)
     watchdog.train(4 * 0.05)
@@ -541,13 +543,13 @@ def told(*subjects: evidence.Subject, within: float = 6.0, peers: dict[str, str]
     return run(evidence.gather(subjects, peers or {}, within))
 
 
-def test_a_python_that_hangs_in_c_code_and_lets_no_other_thread_run_tells_where() -> None:
+def test_a_python_that_hangs_in_c_code_with_the_gil_shows_its_stack() -> None:
     hangs = "import ctypes\ndef hangs_in_c(): ctypes.PyDLL(None).sleep(3600)\nprint('begins', flush=True); hangs_in_c()"
     with started(sys.executable, "-c", hangs) as child:
         eventually(lambda: "in hangs_in_c" in stacks.dump(child.pid))
 
 
-def test_all_threads_are_told_and_those_of_a_forked_process_too() -> None:
+def test_the_stacks_of_all_threads_are_shown_and_those_of_a_forked_process_too() -> None:
     forks = """
 import os, threading, time
 def waits(): time.sleep(3600)
@@ -572,7 +574,7 @@ parent_waits()
     "argv",
     [("/bin/sh", "-c", "echo begins; sleep 3600"), (sys.executable, "-I", "-uc", ISOLATED)],
 )
-def test_who_has_not_registered_is_sent_no_signal(argv: tuple[str, ...]) -> None:
+def test_a_process_that_has_not_registered_gets_no_signal(argv: tuple[str, ...]) -> None:
     with started(*argv) as child:
         assert "none: this is no Python that could be asked" in stacks.dump(child.pid)
         assert child.poll() is None
@@ -580,7 +582,7 @@ def test_who_has_not_registered_is_sent_no_signal(argv: tuple[str, ...]) -> None
         assert child.poll() is None
 
 
-def test_a_program_that_has_given_the_signal_back_is_sent_none() -> None:
+def test_a_program_that_has_reset_the_signal_gets_no_signal() -> None:
     gives_back = "import faulthandler, time; faulthandler.unregister(50); print('begins', flush=True); time.sleep(3600)"
     with started(sys.executable, "-c", gives_back) as child:
         assert "none: this is no Python that could be asked" in stacks.dump(child.pid)
@@ -588,7 +590,7 @@ def test_a_program_that_has_given_the_signal_back_is_sent_none() -> None:
 
 
 @needs_root
-def test_a_process_that_the_kernel_holds_is_reported_within_the_bound(tmp_path: Path) -> None:
+def test_a_process_that_is_blocked_in_the_kernel_is_reported_in_time(tmp_path: Path) -> None:
     with silent_volume(tmp_path / "silent") as volume:
         reads = f"print('begins', flush=True); open('{volume}/data')"
         with started(sys.executable, "-c", reads) as child:
@@ -602,7 +604,7 @@ def read_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_what_a_process_was_told_is_not_shown() -> None:
+def test_the_arguments_of_a_process_are_not_shown() -> None:
     secret = ("--password", "hunter2", "--token=hunter2")
     with started(sys.executable, "-u", "-c", "import time; print('begins'); time.sleep(3600)", *secret) as child:
         text = told(evidence.Subject("trainer", "train.log", child.pid, ())).text
@@ -629,5 +631,5 @@ def test_only_the_last_50_lines_are_shown() -> None:
         ((), ""),
     ],
 )
-def test_a_program_is_named_without_what_may_be_secret(argv: tuple[str, ...], shown: str) -> None:
+def test_a_program_is_named_without_arguments_that_may_be_secret(argv: tuple[str, ...], shown: str) -> None:
     assert program_of(argv) == shown

@@ -14,7 +14,7 @@ import pytest
 from tests.support.jobs import FLAGS, IN_A_PASS, Job, until
 
 
-def test_a_normal_run_ends_with_0_everywhere_and_leaves_logs_models_and_nothing_running(job: Job) -> None:
+def test_a_normal_run_ends_with_0_and_leaves_logs_and_models_but_no_process(job: Job) -> None:
     assert job.start().codes() == [0, 0, 0], job.stderr()
     assert job.passes() == ["pass-00000", "pass-00001"]
     for rank in range(3):
@@ -29,7 +29,7 @@ def test_a_normal_run_ends_with_0_everywhere_and_leaves_logs_models_and_nothing_
 
 @pytest.mark.parametrize("peer_death", ["hang", "collapse"])
 @pytest.mark.parametrize("culprit", [0, 1])
-def test_a_killed_trainer_ends_all_and_is_named(job: Job, culprit: int, peer_death: str) -> None:
+def test_a_killed_trainer_ends_all_members_and_is_named(job: Job, culprit: int, peer_death: str) -> None:
     job.start_in_a_pass(STANDIN_ON_PEER_DEATH=peer_death)
     job.kill(culprit, "paddle_trainer")
     assert job.codes() == [137 if rank == culprit else 69 for rank in range(3)], job.stderr()
@@ -42,14 +42,14 @@ def test_a_killed_trainer_ends_all_and_is_named(job: Job, culprit: int, peer_dea
 
 
 @pytest.mark.parametrize(("exits", "shown"), [(3, 3), (69, 70)])
-def test_a_trainer_that_exits_ends_all_with_its_code_told(job: Job, exits: int, shown: int) -> None:
+def test_a_trainer_that_exits_ends_all_members_and_its_code_is_named(job: Job, exits: int, shown: int) -> None:
     job.start(0, 2).start(1, STANDIN_EXIT_AT=f"1:{exits}")
     assert job.codes() == [69, shown, 69], job.stderr()
     assert f"exit code {exits}" in job.termination(1)
     assert f"exit code {exits}" in job.termination(0)
 
 
-def test_a_trainer_killed_by_a_stray_sigterm_is_a_failure_and_no_stop(job: Job) -> None:
+def test_a_trainer_killed_by_a_sigterm_from_outside_is_a_failure_and_no_stop(job: Job) -> None:
     job.start_in_a_pass()
     job.kill(1, "paddle_trainer", signal.SIGTERM)
     assert job.codes() == [69, 70, 69], job.stderr()
@@ -57,14 +57,14 @@ def test_a_trainer_killed_by_a_stray_sigterm_is_a_failure_and_no_stop(job: Job) 
 
 
 @pytest.mark.parametrize("culprit", [0, 1])
-def test_a_killed_pserver_is_named_though_trainers_crashed_by_it(job: Job, culprit: int) -> None:
+def test_a_killed_pserver_is_named_although_trainers_crashed_because_of_it(job: Job, culprit: int) -> None:
     job.start_in_a_pass()
     job.kill(culprit, "paddle_pserver_main")
     assert job.codes() == [137 if rank == culprit else 69 for rank in range(3)], job.stderr()
     assert {job.status(rank)["first_cause"]["kind"] for rank in range(3)} == {"pserver"}
 
 
-def test_a_pserver_that_crashes_at_its_start_is_tried_again(job: Job) -> None:
+def test_a_pserver_that_crashes_at_its_start_is_restarted(job: Job) -> None:
     counter = job.folder / "crashes"
     counter.write_text("2")
     job.start(0, 2).start(1, STANDIN_CRASHES_LEFT=str(counter))
@@ -72,7 +72,7 @@ def test_a_pserver_that_crashes_at_its_start_is_tried_again(job: Job) -> None:
     assert counter.read_text() == "0"
 
 
-def test_a_missing_shard_is_told_to_all_before_any_trainer_starts(job: Job) -> None:
+def test_a_missing_shard_is_reported_to_all_members_before_any_trainer_starts(job: Job) -> None:
     (job.output.parent / "1").rename(job.output.parent / "one")
     assert job.start().codes() == [69, 66, 69], job.stderr()
     assert f"{job.output.parent}/1" in job.termination(1)
@@ -81,7 +81,7 @@ def test_a_missing_shard_is_told_to_all_before_any_trainer_starts(job: Job) -> N
     assert job.nothing_left()
 
 
-def test_a_missing_configuration_is_told_before_any_trainer_starts(job: Job) -> None:
+def test_a_missing_configuration_is_reported_before_any_trainer_starts(job: Job) -> None:
     job.environment["TRAIN_CONFIG_DIR"] = "recommendation"
     codes = job.start().codes()
     assert set(codes) <= {66, 69}, job.stderr()
@@ -90,20 +90,20 @@ def test_a_missing_configuration_is_told_before_any_trainer_starts(job: Job) -> 
     assert not [path for path in job.output.glob("node_*/train.log") if b"commandline" in path.read_bytes()]
 
 
-def test_a_shard_that_no_trainer_sees_is_warned_about(job: Job) -> None:
+def test_a_shard_that_no_trainer_sees_causes_a_warning(job: Job) -> None:
     shutil.copytree(job.output.parent / "2", job.output.parent / "3")
     assert job.start().codes() == [0, 0, 0], job.stderr()
     assert f"{job.output.parent}/3/data is a shard that no trainer" in job.stderr(0)
 
 
-def test_bad_data_in_one_shard_fails_the_job_by_name(job: Job) -> None:
+def test_bad_data_in_one_shard_fails_the_job_and_is_named(job: Job) -> None:
     (job.output.parent / "1" / "data" / "train.txt").write_text("no label here\n")
     codes = job.start().codes()
     assert codes[1] not in (0, 69), job.stderr()
     assert (codes[0], codes[2]) == (69, 69)
 
 
-def test_the_job_starts_when_a_late_member_is_there(job: Job) -> None:
+def test_the_job_starts_as_soon_as_a_late_member_has_joined(job: Job) -> None:
     job.start(0, 1)
     until(lambda: "2 of 3" in job.stderr(0), what="the hub says who is missing")
     assert "rank 2" in job.stderr(0)
@@ -111,7 +111,7 @@ def test_the_job_starts_when_a_late_member_is_there(job: Job) -> None:
     assert job.codes() == [0, 0, 0], job.stderr()
 
 
-def test_a_member_that_never_comes_is_named_at_the_deadline(job: Job) -> None:
+def test_a_member_that_never_starts_is_named_at_the_deadline(job: Job) -> None:
     job.environment["LAUNCHER_PEER_TIMEOUT"] = "2"
     assert job.start(0, 1).codes() == [75, 75], job.stderr()
     for rank in (0, 1):
@@ -120,7 +120,7 @@ def test_a_member_that_never_comes_is_named_at_the_deadline(job: Job) -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_killed_launcher_takes_its_children_along_and_ends_the_job(job: Job, lost: int) -> None:
+def test_the_children_of_a_killed_launcher_end_and_the_job_ends(job: Job, lost: int) -> None:
     job.start_in_a_pass()
     job.launchers[lost].kill()
     codes = job.codes()
@@ -145,7 +145,7 @@ def test_a_killed_launcher_that_is_process_1_leaves_no_child(job: Job) -> None:
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
-def test_sigterm_to_one_member_ends_all_in_order(job: Job, stopped: int) -> None:
+def test_sigterm_to_one_member_stops_all_members_gracefully(job: Job, stopped: int) -> None:
     job.start_in_a_pass()
     job.launchers[stopped].terminate()
     assert job.codes() == [143 if rank == stopped else 69 for rank in range(3)], job.stderr()
@@ -154,7 +154,7 @@ def test_sigterm_to_one_member_ends_all_in_order(job: Job, stopped: int) -> None
     assert job.nothing_left()
 
 
-def test_sigterm_to_all_ends_each_with_143(job: Job) -> None:
+def test_sigterm_to_all_members_ends_each_member_with_143(job: Job) -> None:
     job.start_in_a_pass()
     for launcher in job.launchers.values():
         launcher.terminate()
@@ -162,7 +162,7 @@ def test_sigterm_to_all_ends_each_with_143(job: Job) -> None:
 
 
 @pytest.mark.parametrize("moment", range(12))
-def test_sigterm_at_any_early_moment_ends_with_143(job: Job, moment: int) -> None:
+def test_sigterm_at_any_time_of_the_start_ends_with_143(job: Job, moment: int) -> None:
     job.hold(IN_A_PASS).start()
     signs = [
         lambda: True,
@@ -180,7 +180,7 @@ def test_sigterm_at_any_early_moment_ends_with_143(job: Job, moment: int) -> Non
     assert job.nothing_left()
 
 
-def test_deaf_children_get_the_grace_and_then_sigkill(job: Job) -> None:
+def test_children_that_ignore_sigterm_get_sigkill_after_the_grace_period(job: Job) -> None:
     job.environment |= {"STANDIN_DEAF": "1", "LAUNCHER_STOP_GRACE": "2"}
     job.start_in_a_pass()
     job.launchers[1].terminate()
@@ -188,7 +188,7 @@ def test_deaf_children_get_the_grace_and_then_sigkill(job: Job) -> None:
     assert job.nothing_left()
 
 
-def test_a_second_sigterm_ends_deaf_children_at_once(job: Job) -> None:
+def test_a_second_sigterm_kills_children_that_ignore_sigterm_at_once(job: Job) -> None:
     job.environment |= {"STANDIN_DEAF": "1", "LAUNCHER_STOP_GRACE": "3600"}
     job.start_in_a_pass()
     for launcher in job.launchers.values():
@@ -200,7 +200,7 @@ def test_a_second_sigterm_ends_deaf_children_at_once(job: Job) -> None:
     assert job.nothing_left()
 
 
-def test_the_same_job_started_again_after_it_was_complete_does_nothing(job: Job) -> None:
+def test_a_complete_job_that_starts_again_does_not_train(job: Job) -> None:
     assert job.start().codes() == [0, 0, 0], job.stderr()
     written = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/*")}
     assert job.start().codes() == [0, 0, 0], job.stderr()
@@ -216,7 +216,7 @@ def test_a_new_job_of_the_same_name_trains_again(job: Job) -> None:
     assert all(path.stat().st_mtime_ns > stamp for path, stamp in written.items())
 
 
-def test_attempts_without_progress_are_counted_and_the_fifth_gives_the_job_up(job: Job) -> None:
+def test_the_job_is_given_up_after_the_fifth_attempt_without_progress(job: Job) -> None:
     attempts = job.output / ".launcher" / "job-1" / "attempts.json"
     assert job.start(0, 2).start(1, STANDIN_EXIT_AT="1:3").codes() == [69, 3, 69], job.stderr()
     assert json.loads(attempts.read_text())["without_progress"] == 1
@@ -226,7 +226,7 @@ def test_attempts_without_progress_are_counted_and_the_fifth_gives_the_job_up(jo
     assert "5 attempts" in job.termination(1)
 
 
-def test_a_finished_pass_is_progress_and_a_stop_is_no_attempt(job: Job) -> None:
+def test_a_finished_pass_is_progress_and_a_stop_does_not_count_as_an_attempt(job: Job) -> None:
     attempts = job.output / ".launcher" / "job-1" / "attempts.json"
     job.start_in_a_pass()
     job.launchers[2].terminate()
@@ -241,7 +241,7 @@ def test_a_finished_pass_is_progress_and_a_stop_is_no_attempt(job: Job) -> None:
     assert json.loads(attempts.read_text())["without_progress"] == 0
 
 
-def test_a_stop_after_a_finished_pass_does_not_bring_older_attempts_back(job: Job) -> None:
+def test_a_stop_after_a_finished_pass_does_not_restore_the_count_of_attempts(job: Job) -> None:
     attempts = job.output / ".launcher" / "job-1" / "attempts.json"
     attempts.parent.mkdir(parents=True)
     attempts.write_text('{"without_progress": 4}')
@@ -252,7 +252,7 @@ def test_a_stop_after_a_finished_pass_does_not_bring_older_attempts_back(job: Jo
     assert json.loads(attempts.read_text())["without_progress"] == 0
 
 
-def test_values_with_spaces_quotes_and_shell_signs_arrive_as_they_are(job: Job) -> None:
+def test_values_with_spaces_quotes_and_shell_characters_are_passed_unchanged(job: Job) -> None:
     """They arrive at `paddle`. Paddle's own script splits values at spaces, which the launcher warns about."""
     odd = "a b\"c'd;e$(id)`id`|f>g*"
     programs = job.folder / "programs"
@@ -269,7 +269,7 @@ def test_values_with_spaces_quotes_and_shell_signs_arrive_as_they_are(job: Job) 
     assert "splits" in job.stderr()
 
 
-def test_a_wrong_secret_is_refused_and_the_job_goes_on(job: Job) -> None:
+def test_a_wrong_secret_is_refused_and_the_job_continues(job: Job) -> None:
     wrong = job.folder / "wrong"
     wrong.write_text("not the secret of this job")
     job.start(0, 1)
@@ -292,7 +292,7 @@ def test_without_a_volume_logs_and_status_are_in_the_work_directory(job: Job) ->
     assert "no secret" in job.stderr(0)
 
 
-def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job: Job) -> None:
+def test_a_pserver_that_never_starts_leaves_its_log_although_no_gang_forms(job: Job) -> None:
     """No other member comes, so that the failure is reported to none; the log of the pserver is kept all the same."""
     counter = job.folder / "crashes"
     counter.write_text("99")
@@ -301,21 +301,21 @@ def test_a_pserver_that_never_starts_leaves_its_log_though_there_is_no_gang(job:
     assert b"SIGSEGV" in (job.output / "pod_pod-1" / "server.log").read_bytes()
 
 
-def test_a_pod_that_comes_alone_after_completion_ends_with_0(job: Job) -> None:
+def test_a_single_pod_that_starts_after_completion_ends_with_0(job: Job) -> None:
     assert job.start().codes() == [0, 0, 0], job.stderr()
     (job.output.parent / "1").rename(job.output.parent / "gone")  # nothing is staged any more, either
     job.start(1)
     assert job.code(1) == 0, job.stderr(1)
 
 
-def test_where_job_path_names_no_volume_no_folder_is_made(job: Job) -> None:
+def test_no_folder_is_created_if_job_path_names_no_volume(job: Job) -> None:
     nowhere = job.folder / "not-mounted"
     assert job.start(JOB_PATH=str(nowhere)).codes() == [66, 66, 66], job.stderr()
     assert "JOB_PATH" in job.termination(1)
     assert not nowhere.exists()
 
 
-def test_a_users_own_command_is_never_given_up_since_its_progress_cannot_be_seen(job: Job) -> None:
+def test_a_users_command_is_never_given_up_because_its_progress_cannot_be_seen(job: Job) -> None:
     job = Job(job.nodes, None, job.folder, 1, LAUNCHER_PEERS="", LAUNCHER_WORKDIR=str(job.folder))
     for _ in range(6):
         job.launchers[0] = job.nodes.popen(

@@ -39,7 +39,7 @@ PS = """
 """
 
 
-def test_trainers_start_once_all_servers_listen_and_servers_end_when_all_have_trained(job: Job) -> None:
+def test_trainers_start_after_all_servers_listen_and_servers_end_after_all_have_trained(job: Job) -> None:
     start(job, PS, LAUNCHER_MODE="ps")
     until(lambda: {"pserver-0-listens", "pserver-1-listens"} <= left(job), what=job.stderr())
     assert not any(name.startswith("trainer") for name in left(job))
@@ -49,7 +49,7 @@ def test_trainers_start_once_all_servers_listen_and_servers_end_when_all_have_tr
     assert job.nothing_left()
 
 
-def test_with_gloo_on_servers_all_start_together(job: Job) -> None:
+def test_with_gloo_servers_and_trainers_start_together(job: Job) -> None:
     body = """
         leave("here")
         if role == "pserver":
@@ -91,7 +91,7 @@ def test_a_server_may_end_with_0_just_before_all_have_trained(job: Job) -> None:
     assert job.codes() == [0, 0, 0], job.stderr()
 
 
-def test_collective_trainers_start_once_the_first_one_listens(job: Job) -> None:
+def test_collective_trainers_start_as_soon_as_the_first_trainer_listens(job: Job) -> None:
     body = """
         if rank == "0":
             others("open", 1)
@@ -107,13 +107,13 @@ def test_collective_trainers_start_once_the_first_one_listens(job: Job) -> None:
     assert job.codes() == [0, 0, 0], job.stderr()
 
 
-def test_where_the_first_trainer_ends_without_listening_the_others_start(job: Job) -> None:
+def test_the_other_trainers_start_if_the_first_trainer_ends_without_listening(job: Job) -> None:
     start(job, 'leave("here")')
     assert job.codes() == [0, 0, 0], job.stderr()
     assert left(job) == {f"trainer-{rank}-here" for rank in range(3)}
 
 
-def test_a_collective_trainer_that_fails_ends_all_with_the_cause_named(job: Job) -> None:
+def test_a_collective_trainer_that_fails_ends_all_members_and_is_named(job: Job) -> None:
     body = """
         if rank == "0":
             door = listen("PADDLE_MASTER")
@@ -127,7 +127,7 @@ def test_a_collective_trainer_that_fails_ends_all_with_the_cause_named(job: Job)
     assert job.nothing_left()
 
 
-def test_several_trainers_a_node_all_have_to_train(job: Job) -> None:
+def test_all_of_several_trainers_per_node_must_train(job: Job) -> None:
     body = """
         if rank == "0":
             door = listen("PADDLE_MASTER")
@@ -140,7 +140,7 @@ def test_several_trainers_a_node_all_have_to_train(job: Job) -> None:
     assert (job.folder / "work-1" / "output" / "node_1" / "train_1.log").exists()
 
 
-def test_a_program_of_an_image_whose_folder_is_not_ours_to_write_runs_and_is_heard(tmp_path: Path) -> None:
+def test_a_program_runs_with_output_although_its_folder_is_read_only(tmp_path: Path) -> None:
     folder = tmp_path / "image"
     folder.mkdir(mode=0o555)
     powers = "-dac_override,-dac_read_search"  # without these root is bound by modes as well

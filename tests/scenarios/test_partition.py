@@ -60,7 +60,7 @@ def claims(job: Job) -> list[str]:
     return sorted(claim.name for claim in (job.output / ".launcher" / "job-1").glob("generation-*"))
 
 
-def test_a_network_cut_in_two_stops_both_halves_and_once_healed_the_job_completes(
+def test_both_halves_of_a_cut_network_stop_and_the_job_completes_after_the_cut(
     split_job: Job, network: TwoSwitches
 ) -> None:
     job = split_job.hold("pass-1").start(*NEAR, flags=SIX)
@@ -128,7 +128,7 @@ def test_a_cut_that_is_shorter_than_the_silence_ends_nothing(
 
 
 @pytest.mark.parametrize("gone", [4, 0], ids=["a member", "the hub"])
-def test_a_survivor_that_aborts_is_not_taken_for_the_cause_while_a_peer_is_silent(
+def test_a_survivor_that_aborts_is_not_named_as_the_cause_while_a_peer_is_silent(
     split_job: Job, network: TwoSwitches, gone: int
 ) -> None:
     """Collective training on CPUs waits 30 s for a peer whose node has lost its power, and then aborts."""

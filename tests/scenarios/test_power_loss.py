@@ -169,7 +169,7 @@ def _generation(record: Path) -> int:
 
 
 @pytest.mark.parametrize("write", [files.write_atomically, files.create_once])
-def test_what_is_written_outlives_a_power_loss_from_the_moment_the_call_returns(
+def test_a_written_file_survives_a_power_loss_after_the_call_has_returned(
     disk: Disk, write: Callable[[str, bytes], object]
 ) -> None:
     folder = disk.volume / "of" / "a-job"
@@ -180,7 +180,7 @@ def test_what_is_written_outlives_a_power_loss_from_the_moment_the_call_returns(
 
 
 @pytest.mark.timeout(120 + INSTANTS)
-def test_what_the_launchers_keep_can_be_read_after_a_power_loss_at_any_instant(
+def test_the_files_of_the_launchers_can_be_read_after_a_power_loss_at_any_time(
     disk: Disk, three_nodes: Nodes, tmp_path: Path
 ) -> None:
     instants = random.Random(SEED)

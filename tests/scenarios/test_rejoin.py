@@ -25,7 +25,7 @@ def until_gathering(job: Job, *ranks: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("gone", [0, 2])
-def test_the_job_resumes_with_the_launcher_that_takes_the_place(waiting: Job, gone: int, number: int) -> None:
+def test_the_job_resumes_with_the_launcher_that_replaces_the_lost_one(waiting: Job, gone: int, number: int) -> None:
     job = waiting.hold("pass-2").start(flags=SIX)
     until_saved(job, 1)
     job.launchers[gone].send_signal(number)
@@ -60,7 +60,7 @@ def test_members_that_wait_do_not_copy_again(waiting: Job) -> None:
     assert copied == {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
 
 
-def test_two_that_are_lost_together_are_both_waited_for(waiting: Job) -> None:
+def test_the_job_waits_for_two_members_that_are_lost_together(waiting: Job) -> None:
     job = waiting.hold("pass-1").start(flags=SIX)
     until_saved(job, 0)
     for rank in (0, 1):
@@ -71,7 +71,7 @@ def test_two_that_are_lost_together_are_both_waited_for(waiting: Job) -> None:
     assert job.codes() == [0, 0, 0], job.stderr()
 
 
-def test_a_member_that_does_not_return_is_waited_for_until_the_deadline(waiting: Job) -> None:
+def test_the_job_waits_for_a_lost_member_until_the_deadline(waiting: Job) -> None:
     waiting.environment["LAUNCHER_REJOIN_TIMEOUT"] = "3"
     job = waiting.start_in_a_pass()
     job.launchers[2].kill()
@@ -81,14 +81,14 @@ def test_a_member_that_does_not_return_is_waited_for_until_the_deadline(waiting:
     assert job.nothing_left()
 
 
-def test_without_waiting_a_lost_launcher_ends_the_job_at_once(waiting: Job) -> None:
+def test_without_a_rejoin_timeout_a_lost_launcher_ends_the_job_at_once(waiting: Job) -> None:
     waiting.environment["LAUNCHER_REJOIN_TIMEOUT"] = "0"
     job = waiting.start_in_a_pass()
     job.launchers[2].kill()
     assert job.codes() == [76, 69, 137], job.stderr()
 
 
-def test_a_member_that_waits_and_is_told_to_stop_stops_and_names_what_it_waited_for(waiting: Job) -> None:
+def test_a_waiting_member_that_gets_sigterm_stops_and_names_the_missing_member(waiting: Job) -> None:
     job = waiting.start_in_a_pass()
     job.launchers[2].kill()
     until_gathering(job, 0, 1)
@@ -99,7 +99,7 @@ def test_a_member_that_waits_and_is_told_to_stop_stops_and_names_what_it_waited_
     assert job.nothing_left()
 
 
-def test_a_job_that_is_complete_is_not_waited_for(waiting: Job) -> None:
+def test_a_complete_job_does_not_wait_for_a_lost_member(waiting: Job) -> None:
     """The hub dies after all have trained and the mark is written: the others read the mark."""
     job = waiting.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()

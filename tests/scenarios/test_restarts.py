@@ -74,7 +74,7 @@ def test_logs_and_files_have_the_history_of_the_job(restarting: Job) -> None:
     assert "rank 2 (pod-2): trainer (`paddle train`) was killed by SIGKILL" in shown
 
 
-def test_nothing_is_copied_again(restarting: Job) -> None:
+def test_no_file_is_copied_again(restarting: Job) -> None:
     job = restarting.start_in_a_pass(flags=SIX)
     copied = {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
     job.kill(1, TRAINER)
@@ -85,7 +85,7 @@ def test_nothing_is_copied_again(restarting: Job) -> None:
     assert copied == {path: path.stat().st_ino for path in (job.folder / "work-1" / "data").iterdir()}
 
 
-def test_twice_the_same_failure_before_any_pass_is_a_bug_and_ends_the_job_for_good(restarting: Job) -> None:
+def test_the_same_failure_twice_before_any_pass_ends_the_job_for_good(restarting: Job) -> None:
     job = restarting.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT="1:3")
     assert job.codes() == [71, 71, 71], job.stderr()
     assert "exit code 3; given up: the same failure came twice without progress" in job.termination(0)
@@ -94,13 +94,13 @@ def test_twice_the_same_failure_before_any_pass_is_a_bug_and_ends_the_job_for_go
 
 
 @pytest.mark.parametrize("code", [78, 127])
-def test_a_code_that_says_do_not_retry_is_not_retried(restarting: Job, code: int) -> None:
+def test_an_exit_code_that_means_do_not_retry_ends_the_job(restarting: Job, code: int) -> None:
     job = restarting.start(0, 2, flags=SIX).start(1, flags=SIX, STANDIN_EXIT_AT=f"1:{code}")
     assert job.codes() == [69, 70 if code == 78 else code, 69], job.stderr()
     assert len(history(job)) == 1
 
 
-def test_after_the_last_restart_a_failure_ends_the_job_with_its_own_code(restarting: Job) -> None:
+def test_after_the_last_restart_the_job_ends_with_the_code_of_the_failure(restarting: Job) -> None:
     restarting.environment["LAUNCHER_MAX_RESTARTS"] = "1"
     job = restarting.hold("pass-1", "pass-2").start(flags=SIX)
     until_saved(job, 0)
@@ -124,7 +124,7 @@ def test_the_whole_job_started_again_resumes_and_never_overwrites_a_complete_pas
     assert [one["number"] for one in history(job)] == [0, 1]
 
 
-def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(restarting: Job) -> None:
+def test_a_job_with_all_passes_saved_has_no_pass_left_to_train(restarting: Job) -> None:
     job = restarting.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     (job.output / ".launcher" / "job-1" / "complete").unlink()  # as if it had died just before the mark
@@ -134,7 +134,7 @@ def test_a_job_whose_passes_are_all_there_has_nothing_left_to_train(restarting: 
     assert job.status(1)["last_pass"] == PASSES - 1
 
 
-def test_a_half_written_pass_is_kept_aside(restarting: Job) -> None:
+def test_an_incomplete_pass_is_moved_to_another_folder(restarting: Job) -> None:
     job = restarting.hold("pass-1-save").start(flags=SIX)
     until_saved(job, 0)
     half = job.output / "pass-00001"
@@ -150,7 +150,7 @@ def test_a_half_written_pass_is_kept_aside(restarting: Job) -> None:
     job.codes()
 
 
-def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(restarting: Job) -> None:
+def test_a_new_job_of_the_same_name_moves_the_passes_of_the_earlier_job(restarting: Job) -> None:
     job = restarting.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     assert job.start(LAUNCHER_JOB_ID="job-2").codes() == [0, 0, 0], job.stderr()
@@ -160,7 +160,7 @@ def test_a_new_job_of_the_same_name_sets_the_passes_of_the_earlier_one_aside(res
     assert f"{PASSES} passes of an earlier job: moved to {earlier}" in job.stderr(0)
 
 
-def test_a_job_that_is_told_to_stop_in_its_pause_stops(restarting: Job) -> None:
+def test_a_job_that_gets_sigterm_in_the_pause_before_a_restart_stops(restarting: Job) -> None:
     job = restarting.start_in_a_pass(flags=SIX)
     job.kill(1, TRAINER)
     until(lambda: job.status(2).get("phase") == "restarting", what=job.stderr())
@@ -170,7 +170,7 @@ def test_a_job_that_is_told_to_stop_in_its_pause_stops(restarting: Job) -> None:
     assert job.nothing_left()
 
 
-def test_a_launcher_lost_in_the_pause_ends_a_job_that_waits_for_none(restarting: Job) -> None:
+def test_a_launcher_lost_in_the_pause_ends_a_job_that_does_not_rejoin(restarting: Job) -> None:
     restarting.environment["LAUNCHER_REJOIN_TIMEOUT"] = "0"
     job = restarting.start_in_a_pass(flags=SIX)
     job.kill(1, TRAINER)
@@ -180,7 +180,7 @@ def test_a_launcher_lost_in_the_pause_ends_a_job_that_waits_for_none(restarting:
     assert job.nothing_left()
 
 
-def test_a_paddle_2_or_3_program_is_told_where_to_resume(restarting: Job) -> None:
+def test_a_paddle_2_or_3_program_gets_the_pass_to_resume_from(restarting: Job) -> None:
     """It saves its passes as docs/resume.md asks, and fails in its second one."""
     program = restarting.folder / "program.py"
     program.write_text(

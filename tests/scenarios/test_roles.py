@@ -43,7 +43,7 @@ def command(job: Job, *parts: str) -> tuple[str, ...]:
     return ("--", sys.executable, str(program))
 
 
-def test_each_pod_has_its_role_and_servers_end_when_all_have_trained(job: RolesJob) -> None:
+def test_each_pod_has_its_role_and_servers_end_after_all_have_trained(job: RolesJob) -> None:
     job.start(flags=command(job, SERVE, 'leave("on-" + open("data/train.txt").read().strip())'))
     assert job.codes() == [0] * 5, job.stderr()
     assert left(job) == {"pserver-0-listens", "pserver-1-listens", *(f"trainer-{n}-on-{n}" for n in range(3))}
@@ -52,7 +52,7 @@ def test_each_pod_has_its_role_and_servers_end_when_all_have_trained(job: RolesJ
     assert job.nothing_left()
 
 
-def test_trainers_start_once_all_servers_listen(job: RolesJob) -> None:
+def test_trainers_start_after_all_servers_listen(job: RolesJob) -> None:
     job.start(flags=command(job, 'if role == "pserver": others("late", int(rank))', SERVE, 'leave("here")'))
     until(lambda: "pserver-0-listens" in left(job), what=job.stderr())
     assert not any(name.startswith("trainer") for name in left(job))
@@ -60,7 +60,7 @@ def test_trainers_start_once_all_servers_listen(job: RolesJob) -> None:
     assert job.codes() == [0] * 5, job.stderr()
 
 
-def test_a_killed_server_ends_all_and_is_named_by_its_number_within_the_role(job: RolesJob) -> None:
+def test_a_killed_server_ends_all_members_and_is_named_by_its_number_within_the_role(job: RolesJob) -> None:
     body = """
         leave("here")
         if role == "pserver":
@@ -84,7 +84,7 @@ def test_a_killed_server_ends_all_and_is_named_by_its_number_within_the_role(job
     assert job.nothing_left()
 
 
-def test_a_lost_launcher_of_a_server_is_named_and_the_hub_ends_in_its_place(job: RolesJob) -> None:
+def test_a_lost_launcher_of_a_server_is_named_and_the_hub_ends_with_76(job: RolesJob) -> None:
     job.start(flags=command(job, SERVE, 'leave("here")', "signal.pause()"))
     until(lambda: sum(name.endswith("here") for name in left(job)) == 3, what=job.stderr())
     job.launchers[PSERVER].kill()
@@ -101,7 +101,7 @@ def test_missing_members_are_named_by_role(job: RolesJob) -> None:
     assert job.codes() == [143, 143, 143], job.stderr()
 
 
-def test_a_pod_that_comes_after_completion_ends_with_0(job: RolesJob) -> None:
+def test_a_pod_that_starts_after_completion_ends_with_0(job: RolesJob) -> None:
     flags = command(job, SERVE)
     assert job.start(flags=flags).codes() == [0] * 5, job.stderr()
     job.start(PSERVER + 1, flags=flags)
@@ -109,7 +109,7 @@ def test_a_pod_that_comes_after_completion_ends_with_0(job: RolesJob) -> None:
     assert "complete already" in job.stderr(PSERVER + 1)
 
 
-def test_where_a_server_has_failed_for_good_the_trainers_do_not_wait_for_it(job: RolesJob) -> None:
+def test_trainers_do_not_wait_for_a_server_that_has_failed_for_good(job: RolesJob) -> None:
     flags = command(job, SERVE)
     job.start(0, 1, 2, flags=flags)
     job.start(PSERVER, flags=flags, LAUNCHER_SECRET_FILE=str(job.folder / "missing"))
@@ -143,7 +143,7 @@ def test_trainers_do_not_wait_for_a_server_with_a_wrong_configuration(
     assert named in job.termination(0)
 
 
-def test_a_member_whose_configuration_is_mended_removes_its_mark(job: RolesJob) -> None:
+def test_a_member_with_a_repaired_configuration_removes_its_mark(job: RolesJob) -> None:
     flags = command(job, SERVE)
     sign = job.output / ".launcher" / "failed" / "job-1" / "pserver-pod-3"
     job.start(PSERVER, flags=flags, CONF_PADDLE_NIC="none")
@@ -153,7 +153,7 @@ def test_a_member_whose_configuration_is_mended_removes_its_mark(job: RolesJob) 
     assert not sign.exists()
 
 
-def test_a_volume_that_does_not_answer_does_not_hold_up_a_member_with_a_wrong_configuration(job: RolesJob) -> None:
+def test_a_volume_that_does_not_answer_does_not_delay_a_member_with_a_wrong_configuration(job: RolesJob) -> None:
     signs = job.output / ".launcher" / "failed" / "job-1"
     signs.mkdir(parents=True)
     os.mkfifo(signs / "since")  # opening it blocks for ever
@@ -173,7 +173,7 @@ def test_a_member_that_does_not_know_its_name_leaves_no_mark(job: RolesJob, more
     assert not job.output.exists()
 
 
-def test_no_folder_is_made_where_the_volume_is_missing(job: RolesJob) -> None:
+def test_no_folder_is_created_if_the_volume_is_missing(job: RolesJob) -> None:
     missing = job.folder / "missing"
     job.start(PSERVER, flags=command(job, SERVE), CONF_PADDLE_NIC="none", JOB_PATH=str(missing))
     assert job.code(PSERVER) == 78

@@ -65,7 +65,7 @@ def test_a_job_that_was_submitted_twice_trains_once(first: Job, second: Job) -> 
     assert "is not written any more" not in first.stderr()
 
 
-def test_one_of_two_that_start_together_waits(first: Job, second: Job) -> None:
+def test_one_of_two_jobs_that_start_together_waits(first: Job, second: Job) -> None:
     first.start(flags=SIX)
     second.hold(HELD).start(flags=SIX)
     until(lambda: WAITS in first.stderr(0) + second.stderr(0))
@@ -75,7 +75,7 @@ def test_one_of_two_that_start_together_waits(first: Job, second: Job) -> None:
     assert re.findall(r"Pass=(\d+)", log(first, 0)) == [str(number) for number in range(PASSES)]
 
 
-def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job, second: Job) -> None:
+def test_another_job_of_the_same_name_waits_until_the_earlier_job_has_ended(first: Job, second: Job) -> None:
     """As a job that is deleted and made again, while its pods still save."""
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
     first.start(flags=SIX)
@@ -92,7 +92,7 @@ def test_another_job_of_the_name_waits_until_the_one_before_has_ended(first: Job
 
 
 @pytest.mark.slow
-def test_a_gang_that_waits_resumes_where_the_other_one_was_killed(first: Job, second: Job) -> None:
+def test_a_waiting_gang_resumes_after_the_last_pass_of_a_killed_gang(first: Job, second: Job) -> None:
     """All of it at once, so that it could not release its lease. The numbers of generations continue."""
     for each in (first, second):
         each.environment |= SHORT
@@ -112,7 +112,7 @@ def test_a_gang_that_waits_resumes_where_the_other_one_was_killed(first: Job, se
 
 
 @pytest.mark.slow
-def test_a_gang_that_was_frozen_and_finds_another_one_in_its_place_ends(first: Job, second: Job) -> None:
+def test_a_frozen_gang_ends_after_another_gang_has_taken_its_place(first: Job, second: Job) -> None:
     """As virtual machines that were paused: it could neither end nor write."""
     for each in (first, second):
         each.environment |= SHORT
@@ -156,7 +156,7 @@ def test_a_gang_waits_until_the_slowest_member_has_ended(
     assert second.codes(60) == [0, 0, 0], second.stderr()
 
 
-def test_a_hub_that_is_lost_with_its_pod_is_not_waited_for(first: Job) -> None:
+def test_after_a_lost_hub_the_next_run_does_not_wait_for_the_lease(first: Job) -> None:
     """The remaining members release its lease, before the whole job starts again."""
     first.environment["LAUNCHER_MAX_RESTARTS"] = "0"
     first.start(flags=SIX)

@@ -65,7 +65,7 @@ def fill(volume: Path) -> Path:
     return filler
 
 
-def test_a_volume_that_is_full_at_the_start_ends_with_73_before_anything_trains(tiny_job: Job) -> None:
+def test_a_volume_that_is_full_at_the_start_ends_with_73_before_training(tiny_job: Job) -> None:
     assert tiny_job.volume
     fill(tiny_job.volume)
     assert tiny_job.start().codes() == [73, 73, 73], tiny_job.stderr()
@@ -101,7 +101,7 @@ def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> No
     assert disk_job.codes() == [74, 74, 74]
 
 
-def test_a_stop_is_heard_and_told_while_the_volume_is_stalled(disk_job: Job) -> None:
+def test_a_stop_reaches_all_members_while_the_volume_is_stalled(disk_job: Job) -> None:
     disk_job.start(
         flags=MANY, LAUNCHER_STOP_GRACE="2"
     ).until_training()  # children that wait for the volume need all of it

@@ -27,7 +27,7 @@ def simulated() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_what_launchers_do_is_what_was_recorded(name: str) -> None:
+def test_launchers_behave_as_recorded(name: str) -> None:
     with machines.folder() as folder:
         seen = SCENARIOS[name].record(folder)
     path = RECORDINGS / f"{name}.txt"
@@ -38,5 +38,5 @@ def test_what_launchers_do_is_what_was_recorded(name: str) -> None:
     assert seen == kept, f"{name} is not what was recorded (RECORD=1 keeps it):\n" + "\n".join(difference)
 
 
-def test_every_recording_is_of_a_scenario() -> None:
+def test_every_scenario_has_a_recording_and_every_recording_a_scenario() -> None:
     assert {path.stem for path in RECORDINGS.glob("*.txt")} == set(SCENARIOS)

@@ -181,7 +181,7 @@ def test_sigterm_to_the_wrapper_leaves_the_binary_running(job: Job) -> None:
     assert Path(f"/proc/{binary}/comm").read_text() == "paddle_pserver_\n"
 
 
-def test_the_wrapper_passes_codes_on_and_splits_values_at_spaces(job: Job) -> None:
+def test_the_wrapper_returns_exit_codes_and_splits_values_at_spaces(job: Job) -> None:
     split = job.nodes.run([PADDLE, "train", "--comment=one --bogus=1"])
     assert split.returncode == 1
     assert "unknown command line flag 'bogus'" in split.stderr
@@ -212,7 +212,7 @@ def test_flags_are_read_in_all_spellings(job: Job) -> None:
     assert [folder.name for folder in job.output.iterdir()] == ["pass-00001"]
 
 
-def test_glog_lines_move_to_a_file_when_told_so(job: Job, tmp_path: Path) -> None:
+def test_glog_lines_go_to_a_file_if_a_flag_says_so(job: Job, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     trainer = job.alone(0, env={"GLOG_logtostderr": "0", "GLOG_log_dir": str(tmp_path / "logs")})
     assert code(trainer) == 0
@@ -326,7 +326,7 @@ def test_three_nodes_learn_what_one_node_learns_from_all_the_data(job3: Job, dat
     assert [server.poll() for server in servers] == [None] * 3
 
 
-def test_a_second_job_on_the_same_pservers_crashes_everything(job: Job) -> None:
+def test_a_second_job_on_the_same_pservers_crashes_every_process(job: Job) -> None:
     servers = job.pservers()
     assert [code(trainer) for trainer in [job.trainer(0), job.trainer(1)]] == [0, 0]
     again = [job.trainer(0), job.trainer(1)]
@@ -335,7 +335,7 @@ def test_a_second_job_on_the_same_pservers_crashes_everything(job: Job) -> None:
     assert "Duplicated parameter name" in job.log(servers[0])
 
 
-def test_a_model_without_one_of_the_shards_is_plainly_worse(job3: Job, dataset: Path) -> None:
+def test_a_model_without_one_of_the_shards_is_clearly_worse(job3: Job, dataset: Path) -> None:
     lines = (dataset / "data/train.txt").read_text().splitlines(keepends=True)
     job3.place(0, lines)
     job3.place(1, lines[:600])
@@ -346,7 +346,7 @@ def test_a_model_without_one_of_the_shards_is_plainly_worse(job3: Job, dataset: 
     assert whole > partial + 0.08
 
 
-def test_uneven_data_is_fine_and_no_trainer_ends_early(job: Job) -> None:
+def test_uneven_data_is_accepted_and_no_trainer_ends_early(job: Job) -> None:
     job.place(1, (job.work(1) / "data/train.txt").read_text().splitlines(keepends=True)[:60])
     servers = job.pservers()
     trainers = [job.trainer(node, "--num_passes=2") for node in range(2)]
@@ -356,7 +356,7 @@ def test_uneven_data_is_fine_and_no_trainer_ends_early(job: Job) -> None:
     assert "======== Batch=8 pass END=======" in job.log(servers[1])
 
 
-def test_batches_are_slow_unless_both_sides_have_small_messages(job: Job) -> None:
+def test_batches_are_slow_unless_servers_and_trainers_have_small_messages(job: Job) -> None:
     for node in range(2):
         job.place(node, (job.work(node) / "data/train.txt").read_text().splitlines(keepends=True)[:250])
     slow, fast = (_seconds_of_a_job(job, flag) for flag in ("--small_messages=0", "--small_messages=1"))
@@ -374,7 +374,7 @@ def _seconds_of_a_job(job: Job, flag: str) -> float:
     return time.monotonic() - begin
 
 
-def test_a_stopped_pserver_is_waited_for(job: Job) -> None:
+def test_trainers_wait_for_a_stopped_pserver(job: Job) -> None:
     servers = job.pservers()
     trainers = held_trainers(job)
     os.killpg(servers[1].pid, signal.SIGSTOP)
@@ -399,7 +399,7 @@ def silent(job: Job, processes: list[subprocess.Popen[Any]], seconds: float = 0.
     )
 
 
-def test_all_wait_for_a_missing_trainer(job3: Job) -> None:
+def test_all_trainers_wait_for_a_missing_trainer(job3: Job) -> None:
     processes = job3.pservers() + [job3.trainer(0), job3.trainer(1)]
     assert eventually(lambda: all("127.0.1.3:7165" in job3.log(trainer) for trainer in processes[3:]))
     assert eventually(lambda: all(job3.log(server).count("worker started") == 4 for server in processes[:3]))
@@ -426,7 +426,7 @@ def test_another_order_of_pservers_crashes_every_process(job: Job) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_trainer_can_leave_all_hanging(job: Job, number: signal.Signals) -> None:
+def test_a_killed_trainer_can_leave_all_processes_hanging(job: Job, number: signal.Signals) -> None:
     servers, trainers = job.pservers(), held_trainers(job)
     os.killpg(trainers[1].pid, number)
     job.release(GATE)
@@ -438,7 +438,7 @@ def test_a_killed_trainer_can_leave_all_hanging(job: Job, number: signal.Signals
 
 
 @pytest.mark.parametrize(("sigpipe_ignored", "expected"), [(False, 141), (True, 134)])
-def test_a_killed_trainer_can_bring_everything_down(job: Job, sigpipe_ignored: bool, expected: int) -> None:
+def test_a_killed_trainer_can_crash_all_processes(job: Job, sigpipe_ignored: bool, expected: int) -> None:
     options = {"env": {"STANDIN_ON_PEER_DEATH": "collapse"}, "restore_signals": not sigpipe_ignored}
     servers, trainers = job.pservers(**options), held_trainers(job)
     os.killpg(trainers[1].pid, signal.SIGKILL)
@@ -447,7 +447,7 @@ def test_a_killed_trainer_can_bring_everything_down(job: Job, sigpipe_ignored: b
     assert all(("Broken pipe [32]" in job.log(server)) == sigpipe_ignored for server in servers)
 
 
-def test_the_dice_fall_the_same_for_all_pservers_of_a_job(job: Job) -> None:
+def test_all_pservers_of_a_job_draw_the_same_reaction(job: Job) -> None:
     del job.environment["STANDIN_ON_PEER_DEATH"]
     servers, trainers = job.pservers(), held_trainers(job)
     os.killpg(trainers[1].pid, signal.SIGKILL)
@@ -478,7 +478,7 @@ def test_a_signal_ends_the_binary_at_once_and_nothing_is_saved(job: Job, number:
     assert not job.output.exists()
 
 
-def test_a_deaf_process_ignores_sigterm_and_a_trainer_exits_where_it_is_told(job: Job) -> None:
+def test_a_process_can_ignore_sigterm_and_a_trainer_can_exit_at_a_given_batch(job: Job) -> None:
     server = job.pserver(0, program=PSERVER, env={"STANDIN_DEAF": "1"})
     assert eventually(lambda: len(listening(server)) == 4)
     server.terminate()
@@ -488,7 +488,7 @@ def test_a_deaf_process_ignores_sigterm_and_a_trainer_exits_where_it_is_told(job
     assert "Batch=2 " in job.log(trainer)
 
 
-def test_a_trainer_takes_memory_where_it_is_told(job: Job) -> None:
+def test_a_trainer_can_take_memory_at_a_given_batch(job: Job) -> None:
     told = {"STANDIN_TAKES_MEMORY_AT": "0:1:64"}
     job.hold(GATE)
     trainer = job.alone(0, program=TRAINER, env=told)
@@ -498,7 +498,7 @@ def test_a_trainer_takes_memory_where_it_is_told(job: Job) -> None:
     assert psutil.Process(other.pid).memory_info().rss < 64 << 20
 
 
-def test_bad_data_strikes_midway_and_missing_files_at_the_start(job: Job) -> None:
+def test_bad_data_fails_during_the_training_and_missing_files_at_the_start(job: Job) -> None:
     data = job.work(0) / "data/train.txt"
     data.write_text("".join(data.read_text().splitlines(keepends=True)[:220]) + "no label here\n")
     bad = job.alone(0)
@@ -561,7 +561,7 @@ def test_a_pass_folder_ends_with_done(job: Job) -> None:
     assert max(times, key=lambda name: times[name]) == "done"
 
 
-def test_a_resumed_run_counts_additional_passes_and_goes_on_where_the_first_ended(job: Job) -> None:
+def test_a_resumed_run_continues_after_the_last_pass_of_the_first_run(job: Job) -> None:
     whole = job.folder / "whole"
     assert code(job.alone(0, "--num_passes=5", f"--save_dir={whole}")) == 0
     assert code(job.alone(0, "--num_passes=2")) == 0
@@ -570,7 +570,7 @@ def test_a_resumed_run_counts_additional_passes_and_goes_on_where_the_first_ende
     assert weights(job.output / "pass-00004") == weights(whole / "pass-00004")
 
 
-def test_init_model_path_gives_weights_and_asks_for_no_done(job: Job) -> None:
+def test_init_model_path_loads_weights_without_a_done_file(job: Job) -> None:
     assert code(job.alone(0)) == 0
     (job.output / "pass-00000/done").unlink()
     without = job.alone(0, "--start_pass=1")
@@ -604,7 +604,7 @@ def test_saving_period_and_save_only_one(job: Job) -> None:
     assert [folder.name for folder in only.iterdir()] == ["pass-00002"]
 
 
-def test_every_trainer_needs_the_model_and_trainer_0_waits_for_ever_for_one_without(job: Job) -> None:
+def test_every_trainer_needs_the_model_and_trainer_0_waits_forever_for_a_trainer_without_it(job: Job) -> None:
     assert code(job.alone(0)) == 0
     servers = job.pservers()
     first = job.trainer(0, "--start_pass=1")

@@ -36,13 +36,13 @@ def test_the_newest_pass_is_the_last_complete_one(tmp_path: Path) -> None:
     assert checkpoints.newest(str(tmp_path)) == 10
 
 
-def test_numbers_count_and_not_the_order_of_names(tmp_path: Path) -> None:
+def test_passes_are_ordered_by_number_and_not_by_name(tmp_path: Path) -> None:
     save(tmp_path, 99999)
     save(tmp_path, 100000)
     assert checkpoints.newest(str(tmp_path)) == 100000
 
 
-def test_only_passes_from_the_first_one_on_count(tmp_path: Path) -> None:
+def test_passes_below_the_first_pass_of_the_job_do_not_count(tmp_path: Path) -> None:
     save(tmp_path, 3)
     save(tmp_path, 4, done=False)
     save(tmp_path, 5, done=False)
@@ -64,7 +64,7 @@ def test_a_pass_is_incomplete_until_it_is_done(tmp_path: Path) -> None:
     assert checkpoints.all_from(str(tmp_path)) == [2]
 
 
-def test_all_from_returns_both_in_order(tmp_path: Path) -> None:
+def test_all_from_returns_complete_and_incomplete_passes_in_order(tmp_path: Path) -> None:
     for number, done in ((10, True), (2, False), (0, True)):
         save(tmp_path, number, done=done)
     assert checkpoints.all_from(str(tmp_path)) == [0, 2, 10]
@@ -73,7 +73,7 @@ def test_all_from_returns_both_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["pass-0001", "pass-00001.tmp", "pass-", "pass-0000x", "xpass-00001", "Pass-00001", "pass-000001"]
 )
-def test_other_names_are_no_passes(tmp_path: Path, name: str) -> None:
+def test_folders_with_other_names_are_no_passes(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "done").touch()
     assert checkpoints.newest(str(tmp_path)) is None
@@ -81,7 +81,7 @@ def test_other_names_are_no_passes(tmp_path: Path, name: str) -> None:
     assert checkpoints.incomplete(str(tmp_path)) == []
 
 
-def test_a_file_that_looks_like_a_pass_is_none_that_can_be_gone_on_after_and_is_set_aside(tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_a_pass_is_never_resumed_from_and_is_moved(tmp_path: Path) -> None:
     (tmp_path / "pass-00004").write_text("no folder")
     assert checkpoints.newest(str(tmp_path)) is None
     assert checkpoints.incomplete(str(tmp_path)) == [4]
@@ -96,7 +96,7 @@ def test_a_folder_that_does_not_exist_has_no_passes(tmp_path: Path) -> None:
     assert checkpoints.all_from(nowhere) == []
 
 
-def test_a_folder_that_cannot_be_read_is_reported_and_not_taken_for_empty(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported_and_does_not_count_as_empty(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("no folder")
     for look in (checkpoints.newest, checkpoints.incomplete, checkpoints.all_from):
         with pytest.raises(Failure, match=f"cannot read {tmp_path}/output") as caught:
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_read_is_reported_and_not_taken_for_empty(tmp_pa
 
 
 @pytest.mark.parametrize("error", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ELOOP])
-def test_a_pass_that_cannot_be_read_is_not_taken_for_incomplete(
+def test_an_unreadable_pass_does_not_count_as_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     made = save(tmp_path, 4)
@@ -124,7 +124,7 @@ def test_a_pass_that_cannot_be_read_is_not_taken_for_incomplete(
     assert checkpoints.all_from(str(tmp_path)) == [4]
 
 
-def test_passes_are_moved_with_all_that_they_hold_and_others_stay(tmp_path: Path) -> None:
+def test_the_given_passes_are_moved_with_all_their_files_and_other_passes_stay(tmp_path: Path) -> None:
     for number in range(3):
         save(tmp_path, number, content=f"of {number}")
     checkpoints.set_aside(str(tmp_path), [0, 2], str(tmp_path / "aside" / "deeper"))
@@ -135,7 +135,7 @@ def test_passes_are_moved_with_all_that_they_hold_and_others_stay(tmp_path: Path
         assert (moved / "done").exists()
 
 
-def test_what_was_set_aside_before_is_never_written_over(tmp_path: Path) -> None:
+def test_passes_that_were_moved_earlier_are_never_overwritten(tmp_path: Path) -> None:
     for number in range(3):
         save(tmp_path, 5, content=f"try {number}")
         checkpoints.set_aside(str(tmp_path), [5], str(tmp_path / "aside"))
@@ -144,7 +144,7 @@ def test_what_was_set_aside_before_is_never_written_over(tmp_path: Path) -> None
     assert [(path / "w").read_text() for path in kept] == ["try 0", "try 1", "try 2"]
 
 
-def test_a_link_that_leads_nowhere_is_not_written_over_either(tmp_path: Path) -> None:
+def test_a_dangling_link_is_never_overwritten(tmp_path: Path) -> None:
     save(tmp_path, 5)
     (tmp_path / "aside").mkdir()
     (tmp_path / "aside" / "pass-00005").symlink_to(tmp_path / "gone")
@@ -153,18 +153,18 @@ def test_a_link_that_leads_nowhere_is_not_written_over_either(tmp_path: Path) ->
     assert (tmp_path / "aside" / "pass-00005.2" / "w").exists()
 
 
-def test_a_pass_that_is_gone_meanwhile_keeps_no_other_from_being_moved(tmp_path: Path) -> None:
+def test_other_passes_are_moved_although_one_pass_no_longer_exists(tmp_path: Path) -> None:
     save(tmp_path, 2)
     checkpoints.set_aside(str(tmp_path), [1, 2, 3], str(tmp_path / "aside"))
     assert [path.name for path in (tmp_path / "aside").iterdir()] == ["pass-00002"]
 
 
-def test_nothing_is_made_where_nothing_is_set_aside(tmp_path: Path) -> None:
+def test_no_folder_is_created_if_there_is_no_pass_to_move(tmp_path: Path) -> None:
     checkpoints.set_aside(str(tmp_path), [], str(tmp_path / "aside"))
     assert not (tmp_path / "aside").exists()
 
 
-def test_a_move_that_is_refused_is_reported_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_that_fails_is_reported_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(source: str, target: str) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -192,7 +192,7 @@ def parameter(values: int, of: int) -> bytes:
         ({"model.pdparams": b"anything", "an empty one of its own": b""}, True),
     ],
 )
-def test_a_pass_that_lost_its_content_with_the_power_does_not_count(
+def test_a_pass_that_lost_its_content_in_a_power_loss_does_not_count(
     tmp_path: Path, files: dict[str, bytes], whole: bool
 ) -> None:
     place = tmp_path / "pass-00000"

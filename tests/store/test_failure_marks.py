@@ -32,7 +32,7 @@ def test_a_mark_is_seen_by_each_member_that_waits_for_that_role_of_that_job(tmp_
     assert trainer.of("s-uid", "trainer") is trainer.of("other", "pserver") is None
 
 
-def test_a_member_that_starts_again_removes_its_mark_whatever_its_new_identity(tmp_path: Path) -> None:
+def test_a_member_that_starts_again_removes_its_mark_under_any_identity(tmp_path: Path) -> None:
     trainer = member(tmp_path, "t-uid", "trainer-0")
     for identity in ("s-uid", "s-uid-2"):
         member(tmp_path, "s-uid", "pserver-1").mark("exit code 78: wrong")
@@ -42,7 +42,7 @@ def test_a_member_that_starts_again_removes_its_mark_whatever_its_new_identity(t
         assert trainer.of("s-uid", "pserver") is trainer.of(None, "pserver") is None
 
 
-def test_where_the_other_identity_is_not_known_marks_much_older_than_the_own_job_do_not_count(tmp_path: Path) -> None:
+def test_without_the_other_identity_marks_much_older_than_the_own_job_do_not_count(tmp_path: Path) -> None:
     member(tmp_path, "s-uid", "pserver-1").mark("exit code 66: last week's")
     set_back(tmp_path / ".launcher" / "failed" / "s-uid" / "pserver-1", 1000)
     trainer = member(tmp_path, "t-uid", "trainer-0")
@@ -50,7 +50,7 @@ def test_where_the_other_identity_is_not_known_marks_much_older_than_the_own_job
     assert trainer.of("s-uid", "pserver")
 
 
-def test_where_the_other_identity_is_not_known_the_newest_pods_of_that_role_count(tmp_path: Path) -> None:
+def test_without_the_other_identity_the_newest_pods_of_that_role_count(tmp_path: Path) -> None:
     trainer = member(tmp_path, "t-uid", "trainer-0")
     member(tmp_path, "s-uid", "pserver-x").mark("exit code 78: of the Job before")
     assert trainer.of(None, "pserver")
@@ -69,7 +69,7 @@ def test_pods_whose_names_change_remove_the_marks_of_those_before_them(tmp_path:
     assert trainer.of("job", "pserver") is None
 
 
-def test_ends_that_the_job_counts_are_counted_by_role(tmp_path: Path) -> None:
+def test_failures_that_the_job_counts_are_counted_by_role(tmp_path: Path) -> None:
     assert [member(tmp_path, "job", "pserver-0").count() for _ in range(3)] == [1, 2, 3]
     assert member(tmp_path, "job", "trainer-0").count() == 1
     assert member(tmp_path, "job-2", "pserver-0").count() == 1

@@ -21,7 +21,7 @@ def version(path: Path) -> int:
     return int(json.loads(path.read_text())["version"])
 
 
-def test_a_run_that_ends_late_leaves_the_file_to_the_one_that_began_after_it(
+def test_a_run_does_not_write_the_file_after_a_later_run_has_begun(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "node_0" / "status.json"
@@ -34,7 +34,7 @@ def test_a_run_that_ends_late_leaves_the_file_to_the_one_that_began_after_it(
     assert version(path) == 6
 
 
-def test_it_goes_on_after_a_failed_write_and_where_the_file_was_removed(tmp_path: Path) -> None:
+def test_the_journal_continues_after_a_failed_write_and_after_its_file_was_removed(tmp_path: Path) -> None:
     path = tmp_path / "node_0" / "status.json"
     file = LatestFile(str(path))
     put(file, 1)
@@ -50,7 +50,7 @@ def test_it_goes_on_after_a_failed_write_and_where_the_file_was_removed(tmp_path
     assert version(path) == 4
 
 
-def test_a_write_that_failed_after_it_took_effect_is_known_as_its_own(
+def test_a_write_that_took_effect_and_then_failed_counts_as_an_own_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "status.json"

@@ -77,7 +77,7 @@ async def test_the_second_gang_waits_until_all_of_the_first_has_ended(leases: Le
 
 
 @in_loop
-async def test_of_several_that_come_at_once_one_gets_the_lease(
+async def test_of_several_gangs_that_start_together_exactly_one_gets_the_lease(
     leases: LeaseFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     hubs = [Hub(leases, replace(ONE, gang=f"gang-{number}", uid=f"uid-{number}")) for number in range(5)]
@@ -89,7 +89,9 @@ async def test_of_several_that_come_at_once_one_gets_the_lease(
 
 
 @in_loop
-async def test_a_silent_gang_counts_as_gone_when_it_must_have_ended(leases: LeaseFiles) -> None:
+async def test_a_silent_gang_counts_as_ended_after_the_time_in_which_its_processes_must_have_ended(
+    leases: LeaseFiles,
+) -> None:
     first, second = Hub(leases, ONE), Hub(leases, OTHER)
     await first.acquire()
     await first.lease.stop_renewing()
@@ -111,7 +113,7 @@ async def test_an_old_lease_is_only_watched_until_it_is_clear_that_it_is_not_ren
 
 
 @in_loop
-async def test_a_holder_whose_clock_is_behind_is_not_taken_for_gone_while_it_renews(
+async def test_a_holder_with_a_slow_clock_keeps_its_lease_while_it_renews_it(
     leases: LeaseFiles, tmp_path: Path
 ) -> None:
     """Where the clocks of the nodes set the times of files."""
@@ -165,7 +167,7 @@ async def test_a_gang_whose_lease_was_released_by_mistake_ends(leases: LeaseFile
 
 
 @in_loop
-async def test_a_gang_that_still_runs_for_a_while_is_waited_for_that_long(leases: LeaseFiles) -> None:
+async def test_a_gang_waits_as_long_as_the_processes_of_the_released_lease_may_run(leases: LeaseFiles) -> None:
     leases.take(0, replace(ONE, ends_within=600))
     leases.release(ONE.gang, 1.0)
     begun = time.monotonic()
@@ -187,7 +189,7 @@ async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for
 
 
 @in_loop
-async def test_a_lease_that_comes_after_its_hub_was_cancelled_is_released_with_the_gang(leases: LeaseFiles) -> None:
+async def test_a_lease_that_is_taken_after_its_hub_was_cancelled_is_released_with_the_gang(leases: LeaseFiles) -> None:
     class Slow(LeaseFiles):
         def take(self, number: int, me: LeaseOwner) -> bool:
             time.sleep(0.5)
@@ -207,7 +209,7 @@ async def test_a_lease_that_comes_after_its_hub_was_cancelled_is_released_with_t
 
 
 @in_loop
-async def test_a_volume_that_keeps_no_times_by_themselves_is_written_to(
+async def test_if_the_volume_cannot_set_file_times_the_lease_is_renewed_by_a_write(
     leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_times(*_: object) -> None:
@@ -258,7 +260,7 @@ async def test_the_silence_counts_from_the_last_renewal(leases: LeaseFiles, monk
 
 
 @in_loop
-async def test_a_volume_that_refuses_to_write_is_there_all_the_same(
+async def test_a_volume_that_refuses_writes_still_counts_as_reachable(
     leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Hub(leases, ONE)
@@ -286,7 +288,7 @@ async def test_a_lease_that_was_removed_is_taken_again(leases: LeaseFiles, tmp_p
 
 
 @in_loop
-async def test_a_gang_that_waits_too_long_names_the_other_one_and_what_to_do(leases: LeaseFiles) -> None:
+async def test_a_gang_that_waits_too_long_names_the_other_gang_and_what_to_do(leases: LeaseFiles) -> None:
     await Hub(leases, ONE).acquire()
     for job, advice in (("job", "submitted twice"), ("job-2", "give this job another name")):
         with pytest.raises(Failure, match=advice) as failure:

@@ -17,7 +17,7 @@ from launcher.store.record import Record
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"failed": 3}', '{"without_progress": null}', "\udcff", None])
-def test_attempts_that_cannot_be_read_count_as_none(tmp_path: Path, content: str | None) -> None:
+def test_an_unreadable_attempts_file_counts_as_no_attempts(tmp_path: Path, content: str | None) -> None:
     record = Record(str(tmp_path), "job-1")
     record.open()
     if content is None:
@@ -27,7 +27,7 @@ def test_attempts_that_cannot_be_read_count_as_none(tmp_path: Path, content: str
     assert record.history(Shape(1)).without_progress == 0
 
 
-def test_what_another_job_of_the_name_completed_is_known_and_not_taken_for_this_ones(tmp_path: Path) -> None:
+def test_the_mark_of_another_job_of_the_same_name_does_not_complete_this_job(tmp_path: Path) -> None:
     old, new = Record(str(tmp_path), "job-1"), Record(str(tmp_path), "job-2")
     for record in (old, new):
         record.open()
@@ -37,7 +37,7 @@ def test_what_another_job_of_the_name_completed_is_known_and_not_taken_for_this_
     assert (old.completed_before(), old.is_complete()) == ([], True)
 
 
-def test_a_role_finds_what_its_job_has_left_by_the_uid_of_its_own_controller(tmp_path: Path) -> None:
+def test_a_role_finds_the_record_of_its_job_by_the_uid_of_its_own_controller(tmp_path: Path) -> None:
     trainers, servers = Record(str(tmp_path), None, "t-uid"), Record(str(tmp_path), None, "s-uid")
     for record in (trainers, servers):
         record.open()
@@ -56,14 +56,14 @@ def test_a_role_finds_what_its_job_has_left_by_the_uid_of_its_own_controller(tmp
     assert later.completed_before() == ["t-uid+s-uid"]
 
 
-def test_attempts_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_attempts_are_read_back_unchanged(tmp_path: Path) -> None:
     record = Record(str(tmp_path), "job-1")
     record.open()
     Path(record.attempts_file).write_text('{"without_progress": 4}')
     assert record.history(Shape(1)).without_progress == 4
 
 
-def test_a_job_has_begun_once_it_is_marked_and_no_other_has(tmp_path: Path) -> None:
+def test_the_begin_mark_counts_only_for_its_own_job(tmp_path: Path) -> None:
     record = Record(str(tmp_path), "job-1")
     assert not record.has_begun()
     record.mark_begun()
@@ -79,7 +79,7 @@ def test_a_job_without_an_identity_never_has_begun(tmp_path: Path) -> None:
     assert not record.has_begun()
 
 
-def test_a_volume_that_fails_makes_no_job_a_new_one_nor_its_passes_another_jobs(
+def test_if_the_volume_fails_a_job_does_not_count_as_new_and_keeps_its_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = Record(str(tmp_path), "job-1")
@@ -95,7 +95,7 @@ def test_a_volume_that_fails_makes_no_job_a_new_one_nor_its_passes_another_jobs(
             asked()
 
 
-def test_who_knows_more_of_an_end_than_the_hub_tells_the_next_one(tmp_path: Path) -> None:
+def test_a_member_that_knows_the_cause_of_an_end_records_it_for_the_next_hub(tmp_path: Path) -> None:
     record = Record(str(tmp_path), "job")
     record.open()
     history = record.history(Shape(3))

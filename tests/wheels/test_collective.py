@@ -38,7 +38,7 @@ def test_three_nodes_learn_what_one_process_learns(
     assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one, abs=TOLERANCE)
 
 
-def test_a_killed_trainer_ends_all_with_the_cause_named(job: Job, paddle_3: str) -> None:
+def test_a_killed_trainer_ends_all_members_and_is_named(job: Job, paddle_3: str) -> None:
     job.start(flags=("--", paddle_3, "collective.py", FOR_EVER)).until_training(WITHIN)
     process(job, 1, "TRAINER").kill()
     assert job.codes(WITHIN) == [69, 137, 69], job.stderr()
@@ -48,7 +48,7 @@ def test_a_killed_trainer_ends_all_with_the_cause_named(job: Job, paddle_3: str)
     assert job.nothing_left()
 
 
-def test_sigterm_at_one_launcher_ends_all(job: Job, paddle_3: str) -> None:
+def test_sigterm_to_one_launcher_ends_all_members(job: Job, paddle_3: str) -> None:
     job.start(flags=("--", paddle_3, "collective.py", FOR_EVER)).until_training(WITHIN)
     job.launchers[1].terminate()
     assert job.codes(WITHIN) == [69, 143, 69], job.stderr()

@@ -18,7 +18,7 @@ def start(job: Job, python: str, *words: str, **variables: str) -> Job:
     return job.start(flags=("--", python, "-m", "paddle.distributed.launch", *words))
 
 
-def test_nodes_come_up_as_one_job(job: Job, paddle_3: str, loss_of_one: float) -> None:
+def test_all_nodes_start_as_one_job(job: Job, paddle_3: str, loss_of_one: float) -> None:
     proxy = "http://127.0.0.1:9"  # a proxy between nodes has hung Paddle's rendezvous
     start(job, paddle_3, "collective.py", f"--passes={PASSES}", HTTP_PROXY=proxy, http_proxy=proxy)
     assert job.codes(WITHIN) == [0, 0, 0], job.stderr()
@@ -28,7 +28,7 @@ def test_nodes_come_up_as_one_job(job: Job, paddle_3: str, loss_of_one: float) -
     assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one, abs=0.00001)
 
 
-def test_paddle_2_comes_up_as_one_job_too(small_job: Job, paddle_2: str) -> None:
+def test_all_nodes_start_as_one_job_with_paddle_2(small_job: Job, paddle_2: str) -> None:
     start(small_job, paddle_2, str(PROGRAMS / "sum_of_ranks.py"))
     assert small_job.codes(WITHIN) == [0, 0], small_job.stderr()
     for rank in range(2):
@@ -38,7 +38,7 @@ def test_paddle_2_comes_up_as_one_job_too(small_job: Job, paddle_2: str) -> None
 
 @pytest.mark.parametrize("version", ["paddle_2", "paddle_3"])
 @pytest.mark.parametrize(("how", "code"), [("3", 3), ("kill", 137)])
-def test_the_code_of_a_worker_is_seen_through_both(
+def test_the_exit_code_of_a_worker_passes_through_both_launchers(
     small_job: Job, version: str, how: str, code: int, request: pytest.FixtureRequest
 ) -> None:
     start(small_job, request.getfixturevalue(version), ENDS, "1", how)
@@ -47,7 +47,7 @@ def test_the_code_of_a_worker_is_seen_through_both(
     assert small_job.nothing_left()
 
 
-def test_workers_that_ignore_sigterm_end_with_it(small_job: Job, paddle_3: str) -> None:
+def test_workers_that_ignore_sigterm_end_together_with_the_launcher(small_job: Job, paddle_3: str) -> None:
     start(small_job, paddle_3, ENDS, "0", "stubborn", LAUNCHER_STOP_GRACE="1")
     workers = [until(partial(_worker, small_job, rank), WITHIN) for rank in range(2)]
     small_job.launchers[0].terminate()

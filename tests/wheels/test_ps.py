@@ -46,7 +46,7 @@ def test_three_nodes_learn_as_much_as_one_node_would(job: Job, paddle_2: str, lo
     assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one_node, abs=TOLERANCE)
 
 
-def test_nodes_of_one_role_each_learn_the_same(
+def test_nodes_with_one_role_each_learn_the_same(
     reviews: Path, paddle_2: str, loss_of_one_node: float, tmp_path: Path
 ) -> None:
     with Nodes(TRAINERS + PSERVERS) as nodes:
@@ -72,7 +72,7 @@ def test_nodes_of_one_role_each_learn_the_same(
         ("PSERVER", "pserver", signal.SIGTERM, Exit.MASKED),  # which is success only once all have trained
     ],
 )
-def test_a_killed_process_ends_all_with_the_cause_named(
+def test_a_killed_process_ends_all_members_and_is_named(
     job: Job, paddle_2: str, role: str, kind: str, number: signal.Signals, code: int
 ) -> None:
     start(job, paddle_2, "ps.py", FOR_EVER).until_training(WITHIN)
@@ -84,7 +84,7 @@ def test_a_killed_process_ends_all_with_the_cause_named(
     assert job.nothing_left()
 
 
-def test_sigterm_at_one_launcher_ends_all(job: Job, paddle_2: str) -> None:
+def test_sigterm_to_one_launcher_ends_all_members(job: Job, paddle_2: str) -> None:
     start(job, paddle_2, "ps.py", FOR_EVER).until_training(WITHIN)
     job.launchers[1].terminate()
     assert job.codes(WITHIN) == [69, 143, 69], job.stderr()
@@ -96,7 +96,9 @@ def test_sigterm_at_one_launcher_ends_all(job: Job, paddle_2: str) -> None:
     ("flag", "advice"),
     [("--no-stop", "a trainer must call fleet.stop_worker()"), ("--sync", "set strategy.a_sync = True")],
 )
-def test_a_crash_of_paddle_ends_with_what_to_change(small_job: Job, paddle_2: str, flag: str, advice: str) -> None:
+def test_after_a_crash_of_paddle_the_message_says_what_to_change(
+    small_job: Job, paddle_2: str, flag: str, advice: str
+) -> None:
     small_job.size = 1
     start(small_job, paddle_2, str(PROGRAMS / "server_and_trainer.py"), flag)
     assert small_job.codes(WITHIN) == [139], small_job.stderr()
@@ -107,7 +109,7 @@ def test_a_crash_of_paddle_ends_with_what_to_change(small_job: Job, paddle_2: st
 @pytest.mark.parametrize(
     ("program", "advice"), [("server_and_trainer.py", "install paddlepaddle 2.6.2"), ("ps.py", "install 2.6.2")]
 )
-def test_a_paddle_without_parameter_servers_is_told_as_such(job: Job, paddle_3: str, program: str, advice: str) -> None:
+def test_a_paddle_without_parameter_servers_is_named(job: Job, paddle_3: str, program: str, advice: str) -> None:
     job.size = 1
     own = PROGRAMS / program
     start(job, paddle_3, str(own) if own.exists() else program)

@@ -65,7 +65,7 @@ def assert_goes_on_after_a_kill(job: Job, python: str, program: str) -> None:
         assert _SEEN.findall(after) == [("3", "3")]
 
 
-def test_collective_training_goes_on_after_a_kill_to_the_model_of_an_undisturbed_one(
+def test_collective_training_resumes_after_a_kill_and_ends_with_the_model_of_an_undisturbed_run(
     job: Job, paddle_3: str, loss_of_one: float
 ) -> None:
     job.environment["LAUNCHER_MODE"] = "collective"
@@ -73,7 +73,7 @@ def test_collective_training_goes_on_after_a_kill_to_the_model_of_an_undisturbed
     assert accuracy(log(job, 0))[1] == pytest.approx(loss_of_one, abs=EXACTLY)
 
 
-def test_training_through_servers_goes_on_after_a_kill_and_again_once_all_is_trained(
+def test_training_with_servers_resumes_after_a_kill_and_again_after_all_passes(
     job: Job, paddle_2: str, loss_of_one_node: float
 ) -> None:
     job.environment["LAUNCHER_MODE"] = "ps"
@@ -89,9 +89,7 @@ def test_training_through_servers_goes_on_after_a_kill_and_again_once_all_is_tra
     assert accuracy(generations(job, 0)[-1])[1] == pytest.approx(trained, abs=ABOUT)
 
 
-def test_a_program_whose_passes_are_all_there_shows_how_good_the_last_is(
-    reviews: Path, paddle_3: str, tmp_path: Path
-) -> None:
+def test_a_program_with_all_passes_evaluates_the_last_pass(reviews: Path, paddle_3: str, tmp_path: Path) -> None:
     trained = alone(paddle_3, reviews, tmp_path, "collective.py", "--passes=1")
     last = tmp_path / "pass-00000"
     loaded = alone(paddle_3, reviews, tmp_path / "other", "collective.py", "--passes=1", LAUNCHER_RESUME_DIR=str(last))
