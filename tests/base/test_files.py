@@ -1,4 +1,4 @@
-"""Small files on the volume: whole, created once, open to the next attempt; failures that a user understands."""
+"""Small files on the volume are written atomically, created once, and writable for the next attempt."""
 
 from __future__ import annotations
 

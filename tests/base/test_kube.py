@@ -1,4 +1,4 @@
-"""The client of the API server: where its credentials come from, and how it sorts errors."""
+"""The client of the API server: where its credentials come from, and how it classifies errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod object says: its number, its state, and why it does not run."""
+"""The contents of a pod object: its number, its state, and why it does not run."""
 
 from __future__ import annotations
 

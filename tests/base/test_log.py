@@ -1,4 +1,4 @@
-"""The launcher's own messages: with time and name on standard error, never blocking, unseen unless asked for."""
+"""The launcher's messages have time and name, go to standard error, never block, and are shown only on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes are started cleanly, and no exit code is lost, whatever else ends at the same time."""
+"""Processes start in a clean state, and no exit code is lost, even if orphans end at the same time."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ SIZE = (60, 160)  # lines, columns
 
 
 class Terminal:
-    """A shell that reads what is typed, and all that it has shown."""
+    """A shell in a terminal, and its output."""
 
     def __init__(self, argv: list[str], folder: Path) -> None:
         self.name = argv[0]
@@ -80,7 +80,7 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def wait_for(self, *words: str) -> str:
-        """Return what was shown once all of these words were."""
+        """Return the output, as soon as it contains all of these words."""
         deadline = time.monotonic() + WITHIN
         while not all(word in self.shown for word in words):
             ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
@@ -89,7 +89,7 @@ class Terminal:
         return self.shown
 
     def enter(self, words: str) -> None:
-        """End the line, and wait until it was these words and the next one can be typed."""
+        """End the line, wait until the shell has read these words, and until it accepts the next line."""
         self.type("\n")
         made = "".join(f"<{word}>" for word in words.split()) or "<>"
         self.wait_for(made)

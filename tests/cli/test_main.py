@@ -1,4 +1,4 @@
-"""The command line, as a user meets it."""
+"""The command line as a user sees it."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_closed_standard_stream_changes_neither_the_exit_code_nor_the_log(clos
 
 
 def test_local_explains_that_the_machine_does_not_allow_network_namespaces(tmp_path: Path) -> None:
-    """A user namespace in which no more of any kind can be made."""
+    """The test runs in a user namespace that allows no other namespaces."""
     limits = "".join(f"echo 0 > /proc/sys/user/max_{kind}_namespaces && " for kind in ("user", "net"))
     inside = f'{limits} exec "{sys.executable}" -m launcher local --nodes 2 -- true'
     command = ["unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", inside]
@@ -205,7 +205,7 @@ def test_status_accepts_malformed_files(member: object, job: object, tmp_path: P
 
 
 def test_the_signal_handlers_are_installed_before_other_modules_are_imported() -> None:
-    """Process 1 drops SIGTERM without a handler: one that comes during the imports must be remembered."""
+    """The kernel drops a SIGTERM to process 1 without a handler, so a handler must exist during the imports."""
     script = (
         "import os, signal, sys; before = set(sys.modules); import launcher.__main__ as m; "
         "os.kill(os.getpid(), signal.SIGTERM); print(m.received, sorted(set(sys.modules) - before))"
@@ -234,7 +234,7 @@ def test_a_program_that_comes_with_the_configuration_is_found_where_it_is_copied
 
 
 def test_as_process_1_the_launcher_runs_any_program_that_the_image_can_run() -> None:
-    """`docker run IMAGE python /example/train.py`, as people were told to submit jobs."""
+    """This is how users submit a job: `docker run IMAGE python /example/train.py`."""
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", sys.executable, "-m", "launcher"]
     done = subprocess.run([*alone, "sh", "-c", "echo it is $$; exit 3"], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout) == (3, "it is 1\n")

@@ -1,4 +1,4 @@
-"""What each command takes, and the help that explains it."""
+"""The arguments of each command, and its help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of run, plan and local: whose each of them is."""
+"""The arguments of run, plan and local: which belong to the launcher, and which to the user's command."""
 
 from __future__ import annotations
 

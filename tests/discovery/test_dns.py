@@ -19,7 +19,7 @@ from tests.support.paths import REPOSITORY
 
 
 def resolve(script: list[list[str] | None], search: str, **more: Any) -> dict[str, Any]:
-    """Find peers where the name server answers look-up after look-up as the script says (None: no such name)."""
+    """Find peers with a name server that returns these answers, one per look-up. None: the name does not exist."""
     asked = {"script": script, "search": search, "settings": more}
     inside = ["unshare", "--mount", "--net", sys.executable, "-m", "tests.support.dns_world", json.dumps(asked)]
     done = subprocess.run(inside, capture_output=True, text=True, cwd=REPOSITORY, timeout=60)

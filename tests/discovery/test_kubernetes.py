@@ -73,7 +73,7 @@ def settings(api: FakeApi, authority: Authority, tmp_path: Path) -> Callable[...
 
 
 class Searching:
-    """A finder that searches, and the lines that it printed."""
+    """A finder that searches, and the lines that it logged."""
 
     def __init__(self, settings: FinderSettings, said: Sequence[str] = ()) -> None:
         self.said = said

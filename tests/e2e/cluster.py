@@ -1,4 +1,4 @@
-"""A fresh namespace on a real cluster: KUBECONFIG says which, E2E_IMAGE names an image with this package in it."""
+"""A new namespace on the cluster of KUBECONFIG. E2E_IMAGE names an image that contains this package."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def kubectl(*arguments: str, given: Json | None = None) -> str:
 
 @functools.cache
 def api() -> Any:
-    """For what is polled: one open connection, since each kubectl process takes 50 ms of CPU."""
+    """Return a client for repeated requests. Each kubectl process would take 50 ms of CPU time."""
     return config.new_client_from_config()
 
 
 class Cluster:
-    """One fresh namespace, where service account `member` may read pods, and `nobody` may not."""
+    """A new namespace, in which the service account `member` may read pods, and `nobody` may not."""
 
     def __init__(self, namespace: str, image: str) -> None:
         self.namespace = namespace
@@ -57,7 +57,7 @@ class Cluster:
         return found
 
     def results(self, label: str, count: int = SIZE) -> list[tuple[Json, Json]]:
-        """The pods with what they printed, once all that are wanted have printed it."""
+        """Return the pods with their output, as soon as all expected pods have printed it."""
         found: list[tuple[Json, Json]] = []
 
         def have_all() -> bool:
@@ -71,7 +71,7 @@ class Cluster:
         return found
 
     def log(self, pod: str) -> str:
-        """Empty as long as there is no container."""
+        """Return the log, or "" if there is no container yet."""
         try:
             found = client.CoreV1Api(api()).read_namespaced_pod_log(pod, self.namespace, _preload_content=False)
         except client.ApiException:
@@ -87,7 +87,7 @@ class Cluster:
         return int(ended()["exitCode"])
 
     def template(self, label: str, account: str = "member", **variables: Any) -> Json:
-        """A pod template that runs the probe."""
+        """Return a pod template that runs the probe."""
         given = {
             "DISCOVERY": "kubernetes",
             "SIZE": SIZE,
@@ -130,7 +130,7 @@ class Cluster:
         return str(self.get(kind, name)["metadata"]["uid"])
 
     def conditions(self, job: str) -> dict[str, str]:
-        """What Kubernetes says of a Job, with its reason."""
+        """Return the conditions of a Job, with their reasons."""
         found = client.BatchV1Api(api()).read_namespaced_job(job, self.namespace, _preload_content=False)
         conditions = json.loads(found.data)["status"].get("conditions", [])
         return {given["type"]: given.get("reason", "") for given in conditions if given["status"] == "True"}
@@ -149,7 +149,7 @@ class Cluster:
         until(lambda: self.conditions(job).keys() & {"Complete", "Failed"}, lambda: self.logs(f"job-name={job}"))
 
     def logs(self, label: str) -> str:
-        """The last of what each pod said."""
+        """Return the last lines of each pod's log."""
         return "\n".join(self.log(pod["metadata"]["name"])[-3000:] for pod in self.pods(label))
 
 
@@ -162,7 +162,7 @@ def until(holds: Callable[[], object], shown: Callable[[], object] = str, within
 
 @contextmanager
 def namespace() -> Iterator[Cluster]:
-    """A fresh namespace with the accounts of the end-to-end tests; deleted at the end."""
+    """Yield a new namespace with the accounts of the end-to-end tests. It is deleted at the end."""
     made = Cluster(f"launcher-{uuid.uuid4().hex[:8]}", os.environ["E2E_IMAGE"])
     kubectl("create", "namespace", made.namespace)
     try:
@@ -188,7 +188,7 @@ def rights(namespace: str) -> list[Json]:
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "read-pods"},
         "subjects": [
             {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-            for name in ("member", "default")  # old manifests name no account
+            for name in ("member", "default")  # the 2016 manifests name no account
         ],
     }
     return [*accounts, role, binding]

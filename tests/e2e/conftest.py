@@ -1,4 +1,4 @@
-"""What the tests on a cluster start from."""
+"""Fixtures for the tests on a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.jobs import make_volume
 
 _HERE = Path(__file__).parent
 _BEGAN = time.monotonic()
-_TIMEOUT = 600  # seconds for a test that names none: several of them share the machine
+_TIMEOUT = 600  # seconds for a test without its own timeout; several tests share the machine
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Wait for the test's turn before its clock starts."""
+    """Wait until the test may run, before its timeout starts."""
     with sharing.turn(item):
         return (yield)
 
@@ -62,7 +62,7 @@ def training(cluster: Cluster, tmp_path: Path) -> Training:
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Iterator[Path]:
-    """A volume that pods of any user can write to, with shards for a job that is still to be named."""
+    """Yield a volume to which pods of any user can write, with shards for a job without a name yet."""
     made = make_volume(tmp_path, lines=300)
     subprocess.run(["chmod", "-R", "a+rwX", made], check=True)
     yield made
@@ -71,7 +71,7 @@ def volume(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
-    """The volume as the claim `paddle` that our manifests name, in a namespace that takes no pod with privileges."""
+    """Yield the volume as the claim `paddle` of our manifests, in a namespace that allows no privileged pods."""
     pod_security(cluster, "restricted")
     apply(cluster, *claimed(volume, cluster.namespace))
     yield volume
@@ -80,7 +80,7 @@ def claim(cluster: Cluster, volume: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def volcano() -> None:
-    """Skip where there is no Volcano, unless E2E_VOLCANO=1 says that there must be."""
+    """Skip the test on a cluster without Volcano, except with E2E_VOLCANO=1."""
     command = ["kubectl", "get", "queues.scheduling.volcano.sh", "default"]
     if subprocess.run(command, capture_output=True, timeout=60).returncode:
         assert not os.environ.get("E2E_VOLCANO"), "E2E_VOLCANO is set, but this cluster has no Volcano"
@@ -89,7 +89,7 @@ def volcano() -> None:
 
 @pytest.fixture
 def seat(cluster: Cluster) -> Iterator[Seat]:
-    """A resource of this test only. Each node offers one, as nodes with one GPU do."""
+    """Yield a resource of this test only. Each node has one, like a node with one GPU."""
     made = Seat(f"example.test/{cluster.namespace}")
     made.offer(1, *nodes())
     yield made
@@ -98,13 +98,13 @@ def seat(cluster: Cluster) -> Iterator[Seat]:
 
 @pytest.fixture
 def kept(cluster: Cluster) -> Iterator[Change]:
-    """A change of a Job that keeps the objects of pods that are gone, so that the launcher can still read them."""
+    """Yield a change of a Job that keeps the objects of ended pods, so that the launcher can still read them."""
     yield keep_objects
     release_objects(cluster)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of cases; also into the file that E2E_TABLE names."""
+    """Print the table of cases, and write it to the file that E2E_TABLE names."""
     found = table.rows(terminalreporter.stats)
     for case, result, seconds in found:
         terminalreporter.write_line(f"{result:8} {seconds:6.1f} s  {case}")

@@ -1,4 +1,4 @@
-"""What applying manifests in a test takes: our own rendered with the images of the tests, and what they leave."""
+"""Helpers for tests that apply manifests: render them with the images of the tests, and read the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.support.paths import K8S
 
 QUICK_START = K8S.parent / "examples" / "quick_start"
-IMAGE_PYTHON = "python3.11"  # of the pods' image; compiled packages fit no other
+IMAGE_PYTHON = "python3.11"  # the version in the pods' image, since compiled packages need the same version
 
 
 def apply(cluster: Cluster, *objects: Json) -> None:
@@ -21,20 +21,20 @@ def apply(cluster: Cluster, *objects: Json) -> None:
 
 
 def pod_security(cluster: Cluster, level: str) -> None:
-    """Which pods the namespace takes: `restricted`, or `privileged`, which is all of them."""
+    """Set the Pod Security level of the namespace: `restricted`, or `privileged` to allow all pods."""
     label = f"pod-security.kubernetes.io/enforce={level}"
     kubectl("label", "--overwrite", "namespace", cluster.namespace, label)
 
 
 def rendered(folder: Path, cluster: Cluster) -> list[Json]:
-    """What kustomize makes of a folder, with the images of these tests."""
+    """Return the objects that kustomize renders from a folder, with the images of these tests."""
     text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
     text = text.replace("paddle-launcher-data:latest", os.environ["E2E_DATA_IMAGE"])
     return list(yaml.safe_load_all(text.replace("paddle-launcher:latest", cluster.image)))
 
 
 def overlay(folder: Path, name: str, *options: str) -> Path:
-    """In `folder`, as a user would write it: one of our jobs with options."""
+    """Write an overlay of one of our jobs with options to `folder`, as a user does."""
 
     def beside(path: Path) -> str:
         return os.path.relpath(path, folder.resolve())
@@ -45,7 +45,7 @@ def overlay(folder: Path, name: str, *options: str) -> Path:
 
 
 def claimed(folder: Path, namespace: str) -> tuple[Json, Json]:
-    """A folder of this host, which the nodes share, as the claim `paddle` of a namespace: volume and claim."""
+    """Return a volume and the claim `paddle` for a folder of this host, which all nodes share."""
     size, access = {"storage": "1Gi"}, ["ReadWriteMany"]
     shared = {"accessModes": access, "storageClassName": ""}
     owner = {"namespace": namespace, "name": "paddle"}
@@ -58,7 +58,7 @@ def claimed(folder: Path, namespace: str) -> tuple[Json, Json]:
 
 
 def packages_of(variable: str) -> Path:
-    """The folder that the variable names, where there is one that the pods can use."""
+    """Return the folder that the variable names. Skip the test if there is no such folder for pods."""
     packages = Path(os.environ.get(variable, ""))
     if packages == Path():
         pytest.skip(f"{variable} is not set: it names the site-packages folder of a Python that has Paddle")

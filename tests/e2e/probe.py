@@ -1,4 +1,4 @@
-"""Runs in the pods of the end-to-end tests: finds peers for real and prints what it found as a line of JSON."""
+"""Program in the pods of the end-to-end tests: it finds peers, and prints the result as a line of JSON."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from launcher.model import BOTH, Shape
 
 
 def settings() -> FinderSettings:
-    """What this pod was told; the rest as in a pod without any downward API."""
+    """Return the settings of this pod. Values without a variable are as in a pod without the downward API."""
     rank = os.environ.get("JOB_COMPLETION_INDEX")
     return FinderSettings(
         discovery=os.environ["DISCOVERY"],
@@ -40,7 +40,7 @@ def settings() -> FinderSettings:
 
 
 async def search() -> dict[str, Any]:
-    """Find, or ask about one pod until something is known."""
+    """Find the peers, or ask about one pod until its end is known."""
     finder = make_finder(settings())
     started = time.monotonic()
     try:
@@ -61,4 +61,4 @@ try:
 except Failure as failure:
     print(json.dumps({"failure": failure.message}), flush=True)
     sys.exit(int(failure.code))
-time.sleep(float(os.environ.get("STAY", "3")))  # so that no peer has left before all have found each other
+time.sleep(float(os.environ.get("STAY", "3")))  # so that no pod ends before all pods have found each other

@@ -8,13 +8,13 @@ from tests.e2e.cluster import Json, kubectl
 
 
 class Seat:
-    """An extended resource."""
+    """An extended resource of nodes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def offer(self, count: int | None, *names: str) -> None:
-        """Set how many each of these nodes has. With None the nodes do not know the resource."""
+        """Set how many seats each of these nodes has. None removes the resource from the nodes."""
         quantity = None if count is None else str(count)
         status = {"status": {"capacity": {self.name: quantity}, "allocatable": {self.name: quantity}}}
         for node in names:
@@ -22,7 +22,7 @@ class Seat:
             kubectl("patch", "node", node, *patch)
 
     def taken(self) -> Json:
-        """The resources of a container that takes one."""
+        """Return the resources of a container that takes one seat."""
         return {"limits": {self.name: "1"}}
 
 

@@ -1,4 +1,4 @@
-"""Which tests may run at the same time: all except those whose markers name what they share with no other test."""
+"""All tests may run at the same time, except tests whose markers name a resource that they need alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARKERS = (
 
 @contextmanager
 def turn(item: pytest.Item) -> Iterator[None]:
-    """Hold what the test needs, also against the other workers."""
+    """Hold the resources of the test, also against the other test workers."""
     with ExitStack() as held:
         if item.get_closest_marker("node_ports"):
             held.enter_context(_locked("node-ports", fcntl.LOCK_EX))

@@ -27,7 +27,7 @@ def rows(stats: Mapping[str, Iterable[object]]) -> list[tuple[str, str, float]]:
 
 
 def page(found: list[tuple[str, str, float]], took: float, workers: int) -> str:
-    """The table as a page of the docs."""
+    """Return the table as a page of the docs."""
     version = json.loads(kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
     nodes = len(json.loads(kubectl("get", "nodes", "-o", "json"))["items"])
     total = sum(seconds for _, _, seconds in found)

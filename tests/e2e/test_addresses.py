@@ -16,7 +16,7 @@ from tests.e2e.pods import MISSING_IMAGE, name_of, scale
 from tests.e2e.training import Training
 
 _BATCH = 10
-_MOST = 260  # placeholders: more than a node's range of addresses usually has
+_MOST = 260  # placeholders; a node usually has fewer addresses
 
 
 @pytest.mark.timeout(300)  # up to 260 pods must come and go
@@ -45,14 +45,14 @@ def test_ranks_follow_addresses_as_numbers_and_not_as_text(training: Training) -
 
 
 def any_node(cluster: Cluster) -> str:
-    """One that pods are scheduled to."""
+    """Return a node to which pods can be scheduled."""
     cluster.create(cluster.bare("anywhere", placeholder()))
     until(lambda: cluster.pod("anywhere")["spec"].get("nodeName"))
     return str(cluster.pod("anywhere")["spec"]["nodeName"])
 
 
 def take_addresses(cluster: Cluster, node: str, enough: Callable[[str], bool]) -> None:
-    """Use up addresses of a node until it gives one that is asked for."""
+    """Use up addresses of a node until it assigns one of the wanted addresses."""
     for batch in count():
         assert batch * _BATCH < _MOST, f"after {_MOST} pods {node} has given no such address"
         if all(map(enough, given(cluster, node, f"placeholder-{batch}"))):
@@ -60,7 +60,7 @@ def take_addresses(cluster: Cluster, node: str, enough: Callable[[str], bool]) -
 
 
 def given(cluster: Cluster, node: str, label: str) -> list[str]:
-    """The next addresses of a node."""
+    """Return the next addresses of a node."""
     cluster.create(*(cluster.bare(f"{label}-{number}", placeholder(label, node)) for number in range(_BATCH)))
     until(lambda: len(addresses(cluster.pods(f"app={label}"))) == _BATCH)
     found = addresses(cluster.pods(f"app={label}"))
@@ -69,7 +69,7 @@ def given(cluster: Cluster, node: str, label: str) -> list[str]:
 
 
 def placeholder(label: str = "placeholder", node: str | None = None) -> Json:
-    """A pod that gets an address and runs nothing, as it waits for its image."""
+    """Return a pod that gets an address but never runs, because it waits for its image."""
     container = {"name": "none", "image": MISSING_IMAGE, "imagePullPolicy": "Never"}
     spec = {"containers": [container], "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": False}
     return {"metadata": {"labels": {"app": label}}, "spec": spec | ({"nodeName": node} if node else {})}

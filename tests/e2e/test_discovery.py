@@ -98,7 +98,9 @@ def test_a_pending_pod_is_named_at_the_deadline(cluster: Cluster) -> None:
     for pod, found in results:
         assert cluster.exit_code(pod["metadata"]["name"]) == 75
         assert "stuck-c is Pending: Unschedulable: 0/" in found["failure"]
-    assert any("2 of 3; " in found["failure"] for _, found in results)  # the second may see the first one ended
+    assert any(
+        "2 of 3; " in found["failure"] for _, found in results
+    )  # the second pod may see that the first pod has ended
 
 
 def test_the_end_of_a_peer_can_be_asked(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""docs/kubernetes.md as its reader follows it: every block run as written, and what is shown compared with what comes.
+"""docs/kubernetes.md as a reader follows it: each command runs as written, and its output is compared with the page.
 
 Three things stand in for what the reader has. `docker` is a script, since a test has no registry to push to; so after
 the first block, which names images and namespace, both are those of this test. $EDITOR writes a folder of this host
@@ -37,7 +37,7 @@ echo "$@" >> "$DOCKER_CALLS"
 
 @dataclass(frozen=True)
 class Block:
-    """Commands of the page, and what is shown of their output: nothing when that does not matter."""
+    """Commands of the page, and their output as shown there, or "" if the page shows no output."""
 
     line: int
     commands: str
@@ -45,7 +45,7 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks in order: `sh` is run, `text` after it is what it prints. There are no others."""
+    """Return the fenced blocks in order: `sh` contains commands, `text` after it their output. No others exist."""
     fences = list(re.finditer(r"^```(.*)\n((?:(?!```).*\n)*)```$", page, re.MULTILINE))
     assert page.count("```") == 2 * len(fences), "a block without an end"
     assert {fence[1] for fence in fences} == {"sh", "text"}
@@ -58,14 +58,14 @@ def blocks(page: str) -> list[Block]:
 
 
 def same_for_all(text: str) -> str:
-    """Without what differs from one run to the next: widths of columns, the names of a Job's pods, times."""
+    """Return the text without parts that differ between runs: widths of columns, names of a Job's pods, times."""
     text = re.sub(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-POD", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
     return "".join(" ".join(line.split()) + "\n" for line in text.splitlines())
 
 
 def shows(shown: str, printed: str) -> bool:
-    """Whether this was printed, where ... stands for any text within a line, and alone for any lines."""
+    """Return whether this was printed. `...` stands for any text in a line, and alone in a line for any lines."""
     lines = []
     for line in same_for_all(shown).splitlines():
         words = ".*".join(map(re.escape, line.split("...")))
@@ -74,7 +74,7 @@ def shows(shown: str, printed: str) -> bool:
 
 
 class Reader:
-    """Follows the page in one folder, with one environment from block to block."""
+    """Runs the blocks of the page in one folder and one environment."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
@@ -83,7 +83,7 @@ class Reader:
         self._environment.touch()
 
     def follow(self, block: Block) -> None:
-        """Run the commands, and compare."""
+        """Run the commands, and compare their output."""
         where = f"{PAGE.name}, line {block.line}"
         done = self.bash(block.commands)
         told = f"{block.commands}\n--- it printed\n{done.stdout}\n--- and on standard error\n{done.stderr}"
@@ -105,7 +105,7 @@ class Reader:
 
 @pytest.fixture
 def namespace() -> Iterator[str]:
-    """A name for the page's namespace and for the volume, which are gone afterwards, however far the reader came."""
+    """Yield a name for the namespace and the volume of the page. Both are removed at the end, even after a failure."""
     name = f"launcher-{uuid.uuid4().hex[:8]}"
     yield name
     for kind in ("namespace", "pv"):
@@ -114,7 +114,7 @@ def namespace() -> Iterator[str]:
 
 @pytest.fixture
 def reader(tmp_path: Path, namespace: str) -> Reader:
-    """Somebody who cloned this repository, with a cluster, an editor, docker and a data set."""
+    """Return a reader who has a clone of this repository, a cluster, an editor, docker and a data set."""
     folder, tools, volume = tmp_path / "reader", tmp_path / "tools", tmp_path / "volume"
     for made in (folder, tools, volume):
         made.mkdir()
@@ -137,7 +137,7 @@ def reader(tmp_path: Path, namespace: str) -> Reader:
 
 
 def names(namespace: str) -> str:
-    """What the first block of the page is about, as it is in this test."""
+    """Return the settings of the first block of the page, for this test."""
     image, _, tag = os.environ["E2E_IMAGE"].rpartition(":")
     data_image, _, data_tag = os.environ["E2E_DATA_IMAGE"].rpartition(":")
     assert tag == data_tag, "the page gives both images one tag: E2E_IMAGE and E2E_DATA_IMAGE must have that too"

@@ -1,4 +1,4 @@
-"""Faults of processes, pods and volumes in real pods: what the job does, and what whoever looks is told."""
+"""Faults of processes, pods and volumes in real pods: what the job does, and what the user sees."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.e2e.pods import delete_pod
 from tests.e2e.training import Training, ignore_consequences
 
 
-def killed_is_told(training: Training, *words: str) -> None:
-    """The Job has failed, and the kill is told in every pod that is left and on the volume, in the same words."""
+def kill_is_named(training: Training, *words: str) -> None:
+    """Check that the Job has failed, and that all remaining pods and the volume name the kill in the same words."""
     assert training.until_failed() == "BackoffLimitExceeded"
     assert training.job_file()["exit_code"] == 137
     assert not list(training.output.glob(".launcher/*/complete"))
@@ -26,12 +26,12 @@ def killed_is_told(training: Training, *words: str) -> None:
         assert all(word in f"rank {cause['rank']} ({cause['pod']}): {cause['what']}" for word in words), (words, cause)
 
 
-@pytest.mark.alone  # the launcher of the pserver must tell of it within the 0.3 s for which the hub collects
+@pytest.mark.alone  # the launcher of the pserver must report its death within 0.3 s
 def test_a_killed_pserver_is_named_although_the_trainers_die_because_of_it(training: Training) -> None:
     members = training.submit(hold_before=1).until_training()
     training.execute(1, "pkill", "-9", "-f", "standin.paddle_pserver_main")
     assert training.exits() == [69, 137, 69]
-    killed_is_told(training, f"rank 1 ({members[1]['pod']}): pserver (", "was killed by SIGKILL (exit code 137)")
+    kill_is_named(training, f"rank 1 ({members[1]['pod']}): pserver (", "was killed by SIGKILL (exit code 137)")
 
 
 def test_a_deleted_pod_fails_a_job_that_may_lose_none(training: Training) -> None:
@@ -39,7 +39,7 @@ def test_a_deleted_pod_fails_a_job_that_may_lose_none(training: Training) -> Non
     delete_pod(training, members[1]["pod"])
     codes = training.exits()
     assert codes[1] == 143
-    assert set(codes) <= {69, 143}  # Kubernetes stops the others of a failed Job, if they have not ended by then
+    assert set(codes) <= {69, 143}  # Kubernetes stops pods of a failed Job that have not ended yet
     assert {member["first_cause"]["kind"] for member in training.status()} == {"stopped"}
     assert training.until_failed() == "BackoffLimitExceeded"
 
@@ -80,7 +80,7 @@ def test_a_volume_that_is_read_only_is_named_and_no_trainer_starts(training: Tra
     training.submit("--num_passes=1", change=read_only)
     assert training.until_failed() == "BackoffLimitExceeded"
     ends = training.ends()
-    assert {end["exitCode"] for end in ends.values()} - {143} == {73}  # a Job that has failed stops those that are left
+    assert {end["exitCode"] for end in ends.values()} - {143} == {73}  # a failed Job stops its remaining pods
     for pod, end in ends.items():
         if end["exitCode"] == 73:
             for told in (end["message"], training.cluster.log(pod)):
@@ -97,37 +97,37 @@ def test_every_pod_names_a_trainer_that_is_out_of_memory(training: Training) -> 
     training.submit(change=limit, hold_before=1, STANDIN_TAKES_MEMORY_AT="1:1:512")
     assert training.exits() == [69, 137, 69]
     what = "out of memory, the kernel killed a process of this container: the container's limit is 256 MiB"
-    killed_is_told(training, f"rank 1 ({training.status()[1]['pod']}): trainer (", f"SIGKILL (exit code 137): {what}")
+    kill_is_named(training, f"rank 1 ({training.status()[1]['pod']}): trainer (", f"SIGKILL (exit code 137): {what}")
 
 
-def with_deaf_sidecar(job: Json) -> None:
-    """A native sidecar that ends only when the grace period does."""
+def with_sidecar_that_ignores_sigterm(job: Json) -> None:
+    """Add a native sidecar that ignores SIGTERM, so it ends only at the end of the grace period."""
     pod = job["spec"]["template"]["spec"]
-    deaf = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
+    ignoring = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
     image = pod["containers"][0]["image"]
-    pod["initContainers"] = [{"name": "sidecar", "image": image, "restartPolicy": "Always", "command": deaf}]
+    pod["initContainers"] = [{"name": "sidecar", "image": image, "restartPolicy": "Always", "command": ignoring}]
     pod["terminationGracePeriodSeconds"] = 5
 
 
 def sidecars_outlived_launchers(training: Training) -> bool:
-    """Whether no launcher waited for a sidecar, of those pods that a failed Job has left."""
+    """Return whether no launcher in the remaining pods of a failed Job waited for a sidecar."""
     launchers = [member["written"] for member in training.status()]
     states = [state for pod in training.pods() for state in pod["status"]["initContainerStatuses"]]
     sidecars = [state["state"]["terminated"]["finishedAt"] for state in states if "terminated" in state["state"]]
-    return bool(max(launchers) < min(sidecars))  # both in UTC as RFC 3339 has it, which sorts
+    return bool(max(launchers) < min(sidecars))  # both are UTC times of RFC 3339, which can be compared as text
 
 
 def test_a_sidecar_that_outlives_the_trainer_delays_no_member(training: Training) -> None:
-    training.submit("--num_passes=2", change=with_deaf_sidecar)
+    training.submit("--num_passes=2", change=with_sidecar_that_ignores_sigterm)
     assert training.exits() == [0, 0, 0], training.logs()
     training.until_complete()
     assert sidecars_outlived_launchers(training)
 
 
 def test_a_failure_is_reported_while_sidecars_keep_the_pods_running(training: Training) -> None:
-    training.submit(change=with_deaf_sidecar, hold_before=1)
+    training.submit(change=with_sidecar_that_ignores_sigterm, hold_before=1)
     members = training.until_training()
     training.execute(1, "pkill", "-9", "-f", "standin.paddle_trainer")
     assert training.exits() == [69, 137, 69]
-    killed_is_told(training, f"rank 1 ({members[1]['pod']}): trainer (", "was killed by SIGKILL (exit code 137)")
+    kill_is_named(training, f"rank 1 ({members[1]['pod']}): trainer (", "was killed by SIGKILL (exit code 137)")
     assert sidecars_outlived_launchers(training)

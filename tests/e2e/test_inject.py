@@ -1,4 +1,4 @@
-"""The launcher brought to images without it, with its own Python and libc: docker/inject.Dockerfile, options/inject."""
+"""The launcher is injected into images without it, with its own Python and libc (docker/inject.Dockerfile)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.e2e.manifests import apply, overlay, passes, rendered
 
 
 def injected(cluster: Cluster, folder: Path, name: str, image: str) -> list[Json]:
-    """One of our jobs with the option, its pods with this image."""
+    """Return one of our jobs with the option, and with this image."""
     objects = rendered(overlay(folder, name, "inject"), cluster)
     for made in objects:
         if "template" in made.get("spec", {}):
@@ -23,7 +23,7 @@ def injected(cluster: Cluster, folder: Path, name: str, image: str) -> list[Json
 
 
 def lines_counted(job: Path) -> set[str]:
-    """What the program of the bare image leaves of each pass: the lines of all shards together."""
+    """Return what the program of the bare image saves in each pass: the number of lines of all shards."""
     return {path.read_text() for path in (job / "output").glob("pass-*/lines")}
 
 
@@ -52,7 +52,7 @@ def test_the_launcher_runs_with_an_older_libc_and_python_and_ignores_their_varia
 
 
 def ready_after_training(cluster: Cluster, job: Path, label: str) -> bool:
-    """Ten passes are done, and the probes, which run the injected launcher too, find every pod's launcher alive."""
+    """Return whether ten passes are saved, and the probes, which also run the injected launcher, succeed."""
     states = [pod["status"].get("containerStatuses", [{}])[0] for pod in cluster.pods(label)]
     return passes(job) == 10 and [state.get("ready") for state in states] == [True] * 3
 

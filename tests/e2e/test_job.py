@@ -1,4 +1,4 @@
-"""The whole launcher as process 1 of real pods: the seeds' plain Job on a shared volume, with the stand-in."""
+"""The launcher as process 1 of real pods: the plain Job of the 2016 documents on a shared volume, with the stand-in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_missing_shard_fails_the_job_before_any_trainer_starts(training: Train
     (training.volume / training.name / "1").rename(training.volume / training.name / "one")
     ended = training.submit("--num_passes=2").until_ended()
     assert sorted(member["exit_code"] for member in ended) == [66, 69, 69]
-    assert "one" in ended[0]["first_cause"]["what"]  # what was found beside it
+    assert "one" in ended[0]["first_cause"]["what"]  # the folders that exist instead
     assert not list(training.output.glob("pass-*"))
     assert training.until_failed() == "BackoffLimitExceeded"
 
@@ -58,7 +58,7 @@ def test_after_the_deletion_of_the_job_all_pods_end_before_the_grace_period(trai
 def test_a_lost_launcher_is_named_with_the_state_of_its_pod(training: Training) -> None:
     members = training.submit(hold_before=1).until_training()
     lost = members[2]["pod"]
-    for process in psutil.process_iter():  # the nodes are this machine: nobody in a pod can kill process 1
+    for process in psutil.process_iter():  # on the node, since no process in a pod can kill process 1
         if _is_launcher_of(process, lost):
             process.kill()
     until(lambda: training.status()[0].get("exit_code") is not None, training.logs)

@@ -25,12 +25,12 @@ pytestmark = [
     ),
 ]
 
-SILENCE = 60.0  # seconds until a member that says nothing counts as lost; Kubernetes needs 40 to miss its node
+SILENCE = 60.0  # seconds until a silent member counts as lost; Kubernetes notices the loss of its node after 40 s
 
 
 @contextmanager
 def powered_off(node: str) -> Iterator[None]:
-    """Without a goodbye: its network goes before its processes do."""
+    """Power a node off without a message: its network is cut before its processes end."""
     number = node.removeprefix("node")
     _machine("inside", number, "ip", "link", "set", "eth0", "down")
     _machine("node-off", number)
@@ -47,7 +47,7 @@ def _machine(*command: str) -> None:
 
 @contextmanager
 def cordoned(node: str) -> Iterator[None]:
-    """No pod is scheduled to this node."""
+    """Keep the scheduler from this node."""
     kubectl("cordon", node)
     try:
         yield
@@ -57,7 +57,7 @@ def cordoned(node: str) -> Iterator[None]:
 
 @contextmanager
 def api_server_stopped() -> Iterator[None]:
-    """Connections are made, and nothing answers."""
+    """Stop the API server: connections succeed, but no request is answered."""
     (server,) = (process for process in psutil.process_iter() if process.name() == "kube-apiserver")
     server.suspend()
     try:
@@ -67,7 +67,7 @@ def api_server_stopped() -> Iterator[None]:
 
 
 def on_nodes_of_their_own(job: Json) -> None:
-    """One pod per node, and a policy by which only the pod that stands for the lost one counts."""
+    """Set one pod per node, and a policy by which only the pod with exit code 76 counts as failed."""
     ignore_consequences(job)
     same = {"matchLabels": {"job-name": job["metadata"]["name"]}}
     apart = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": same}]
@@ -87,7 +87,7 @@ def nodes_by_rank(training: Training) -> list[str]:
 
 @pytest.mark.timeout(2 * SILENCE + 300)
 def test_a_node_without_power_is_named_and_the_other_members_end(training: Training) -> None:
-    """One job loses its hub to it, another one a member that is not its hub."""
+    """One job loses its hub with the node, and the other job loses a member that is not its hub."""
     other = Training(training.cluster, "another-job", training.volume)
     shutil.copytree(training.volume / training.name, training.volume / other.name)
     silence = {"LAUNCHER_SILENCE": str(SILENCE)}
@@ -109,7 +109,7 @@ def test_a_node_without_power_is_named_and_the_other_members_end(training: Train
 
 
 def assert_lost(job: Training, lost: Json, node: str) -> None:
-    """The other members have ended and name the lost one, and Kubernetes has failed the Job."""
+    """Check that the other members have ended and name the lost member, and that the Job has failed."""
     others = [rank for rank in range(SIZE) if rank != lost["rank"]]
 
     def ended() -> list[int]:
@@ -123,7 +123,7 @@ def assert_lost(job: Training, lost: Json, node: str) -> None:
         assert "was lost without a word" in cause["what"]
     asked = job.status()[others[0]]
     assert f"Kubernetes says: its node {node} does not answer" in asked["first_cause"]["what"]
-    # It has failed, which Kubernetes makes final once the lost pod is known to have ended.
+    # The Job has failed. Kubernetes makes this final as soon as it knows that the lost pod has ended.
     until(lambda: "FailureTarget" in job.cluster.conditions(job.name), job.pods)
 
 
@@ -141,7 +141,7 @@ def test_launchers_wait_for_an_api_server_that_is_down_and_say_so(training: Trai
     with api_server_stopped():
         (training.volume / "go").touch()
         until(lambda: all_say("waiting for peers: the API server has not answered yet"))
-        until(lambda: all_say("waiting for peers: the API server https://"))  # with what went wrong
+        until(lambda: all_say("waiting for peers: the API server https://"))  # followed by the error
         assert not any(training.status())
     training.until_complete()
     assert training.exits() == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Manifests, as users apply them: those of the seeds but for image and volume, our own in k8s/, and quick_start/v0."""
+"""Manifests as users apply them: the 2016 manifests except image and volume, our own in k8s/, and quick_start/v0."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.e2e.cluster import Cluster, Json, kubectl, until
 from tests.e2e.manifests import QUICK_START, apply, overlay, passes, pod_security, rendered
 from tests.support.paths import K8S
 
-SEEDS = Path(__file__).parent / "seeds"
+MANIFESTS_2016 = Path(__file__).parent / "manifests_2016"
 
 
-def seed(name: str, image: str, volume: Path) -> Json:
-    """A manifest of the seeds, word for word but for image and volume."""
-    manifest: Json = yaml.safe_load((SEEDS / name).read_text().replace("[YOUR_REPO]/paddle:mypaddle", image))
+def manifest_of_2016(name: str, image: str, volume: Path) -> Json:
+    """Return an unchanged manifest of 2016, except for its image and volume."""
+    manifest: Json = yaml.safe_load((MANIFESTS_2016 / name).read_text().replace("[YOUR_REPO]/paddle:mypaddle", image))
     spec = manifest["spec"]["template"]["spec"]
     spec["volumes"] = [{"name": given["name"], "hostPath": {"path": str(volume)}} for given in spec["volumes"]]
     for container in spec["containers"]:
@@ -27,7 +27,7 @@ def seed(name: str, image: str, volume: Path) -> Json:
 
 
 def in_namespace(cluster: Cluster, manifest: Json) -> None:
-    """The seeds run in `default`, a test in its own."""
+    """Set the namespace of the test. The 2016 manifests use `default`."""
     variables = {entry["name"]: entry for entry in manifest["spec"]["template"]["spec"]["containers"][0]["env"]}
     variables["JOB_NAMESPACE"]["value"] = cluster.namespace
 
@@ -37,7 +37,7 @@ def test_the_2016_manifest_001_runs_unchanged_except_image_and_volume(cluster: C
     (volume / "quick-start").rename(job)
     (job / "quick_start").rename(job / "recommendation")
     (job / "recommendation" / "trainer_config.lr.py").rename(job / "recommendation" / "trainer_config.py")
-    manifest = seed("job-001.yaml", cluster.image, volume)
+    manifest = manifest_of_2016("job-001.yaml", cluster.image, volume)
     in_namespace(cluster, manifest)
     apply(cluster, manifest)
     cluster.until_complete("paddle-cluster-job")
@@ -48,9 +48,9 @@ def test_the_2016_manifest_001_runs_unchanged_except_image_and_volume(cluster: C
 
 
 def test_the_data_job_of_2016_manifest_001_makes_shards_on_the_volume(cluster: Cluster, tmp_path: Path) -> None:
-    manifest = seed("data-001.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path)
+    manifest = manifest_of_2016("data-001.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path)
     mount = manifest["spec"]["template"]["spec"]["containers"][0]["volumeMounts"][0]
-    mount["mountPath"] = "/home/work/mfs"  # the seed mounts /mnt, so that its shards would be lost with the pod
+    mount["mountPath"] = "/home/work/mfs"  # the 2016 manifest mounts /mnt, so its shards would be lost with the pod
     apply(cluster, manifest)
     cluster.until_complete("paddle-data")
     made = tmp_path / "paddle-cluster-job"
@@ -61,9 +61,9 @@ def test_the_data_job_of_2016_manifest_001_makes_shards_on_the_volume(cluster: C
 
 @pytest.mark.node_ports
 def test_the_2016_manifests_004_shard_and_train_with_ports_of_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
-    apply(cluster, seed("data-004.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path))
+    apply(cluster, manifest_of_2016("data-004.yaml", os.environ["E2E_DATA_IMAGE"], tmp_path))
     cluster.until_complete("paddle-data")
-    manifest = seed("job-004.yaml", cluster.image, tmp_path)
+    manifest = manifest_of_2016("job-004.yaml", cluster.image, tmp_path)
     in_namespace(cluster, manifest)
     apply(cluster, manifest)
     cluster.until_complete("paddle-cluster-job")
@@ -89,7 +89,7 @@ def test_our_jobs_train_as_an_unprivileged_user(cluster: Cluster, claim: Path, n
 def test_our_jobs_train_with_options(cluster: Cluster, claim: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     (claim / "quick-start").rename(claim / "paddle-cluster-job")
     if "host-network" in options:
-        pod_security(cluster, "privileged")  # the nodes' own network and ports are not for restricted namespaces
+        pod_security(cluster, "privileged")  # restricted namespaces allow neither host network nor host ports
     apply(cluster, *rendered(overlay(tmp_path, "job", *options), cluster))
     cluster.until_complete("paddle-cluster-job")
     assert passes(claim / "paddle-cluster-job") == 10
@@ -147,7 +147,7 @@ def test_servers_and_workers_of_two_stateful_sets_are_one_gang(cluster: Cluster,
 
 
 def as_stateful_set(job: Json) -> Json:
-    """Pods that are numbered by their ordinals and started again whenever they end: so they stay once all is done."""
+    """Pods have ordinals, and Kubernetes restarts them after each end. So they stay after the job is complete."""
     template = job["spec"]["template"]
     name, labels = job["metadata"]["name"], template["metadata"]["labels"] | {"role": job["metadata"]["name"]}
     template["metadata"]["labels"] = labels

@@ -1,4 +1,4 @@
-"""A container that is out of memory as a whole, launcher included: the others name that, and wait for what replaces it.
+"""A whole container is out of memory, with its launcher. The other members name this, and wait for the replacement.
 
 Where a container's processes are one group to the kernel (cgroup v2) it kills all of them. With version 1 it kills the
 one with the highest score, which here is made the launcher: as process 1 that takes all others of its container along.
@@ -22,14 +22,14 @@ TAKE_ALL = "exec python3 -c \"b'x' * (1 << 30)\""
 
 
 def run_out_of_memory(training: Training, pod: str) -> None:
-    """Whoever takes too much here is no child of the launcher, so that the launcher cannot tell of its death."""
+    """The process that takes too much memory is no child of the launcher, so the launcher cannot report its death."""
     command = ["kubectl", "-n", training.cluster.namespace, "exec", pod, "--", "sh", "-c"]
     done = subprocess.run([*command, f"{LAUNCHER_FIRST}; {TAKE_ALL}"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 137, done
 
 
 def first_end(training: Training, uid: str) -> Json:
-    """How the first container of a pod ended, which may have been started again."""
+    """Return how the first container of a pod ended. The container may have restarted since."""
     (pod,) = (pod for pod in training.pods() if pod["metadata"]["uid"] == uid)
     container = pod["status"]["containerStatuses"][0]
     found: Json = (container["lastState"] or container["state"]).get("terminated") or {}
@@ -48,7 +48,10 @@ def test_an_out_of_memory_launcher_is_named_as_such_and_the_job_waits_for_it(
         job["spec"]["backoffLimit"] = SIZE
         template = job["spec"]["template"]["spec"]
         template["restartPolicy"] = policy
-        template["containers"][0]["resources"] = {"limits": LIMIT, "requests": LIMIT}  # of all processes the same score
+        template["containers"][0]["resources"] = {
+            "limits": LIMIT,
+            "requests": LIMIT,
+        }  # so that all processes have the same OOM score
 
     flags = f"--num_passes={PASSES}"
     training.submit(flags, mode="Indexed", change=limited, hold_before=2, LAUNCHER_MAX_RESTARTS="3")

@@ -44,12 +44,12 @@ def test_pods_train_in_collective_mode(cluster: Cluster, claim: Path, below: tup
 
 
 def with_paddle(cluster: Cluster, name: str, variable: str, *words: str) -> list[Json]:
-    """The manifests of a folder, with these words between python and the program.
+    """Return the manifests of a folder, with these words between python and the program.
 
     The program gets Paddle's packages; the launcher has its own.
     """
     packages = packages_of(variable)
-    pod_security(cluster, "privileged")  # restricted namespaces take no folder of a node
+    pod_security(cluster, "privileged")  # restricted namespaces allow no folder of a node
     objects = rendered(QUICK_START / name, cluster)
     for job in (made for made in objects if made["kind"] == "Job"):
         pod = job["spec"]["template"]["spec"]
@@ -62,7 +62,7 @@ def with_paddle(cluster: Cluster, name: str, variable: str, *words: str) -> list
 
 
 def assert_trained(job: Path) -> None:
-    """Each trainer saw its own shard once a pass, and the model has learned from all of them."""
+    """Check that each trainer saw its own shard once per pass, and that the model learned from all shards."""
     assert passes(job) == PASSES
     logs = [(job / "output" / f"node_{rank}" / "train.log").read_text() for rank in range(SIZE)]
     for rank, log in enumerate(logs):

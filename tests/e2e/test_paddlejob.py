@@ -35,7 +35,7 @@ if os.environ['TRAINING_ROLE'] == 'PSERVER':
 
 @pytest.fixture
 def example(cluster: Cluster, tmp_path: Path) -> Path:
-    """The example where pods find it, for the image and the Paddle that there are here."""
+    """Copy the example to a folder that pods can read, for the image and the Paddle of this test."""
     folder = tmp_path / "example"
     folder.mkdir()
     for name in ("prepare.py", "train.py"):
@@ -54,7 +54,7 @@ def example(cluster: Cluster, tmp_path: Path) -> Path:
 
 
 def job(cluster: Cluster, program: str, **parameters: Any) -> PaddleJob:
-    """A job of this program, in the image of the tests."""
+    """Return a job that runs this program in the image of the tests."""
     given = {"pservers": 0, "trainers": 2, "cpu_nums": 0.1} | parameters
     command = ["python3", "-c", program]
     return PaddleJob(
@@ -67,11 +67,11 @@ def submit_outside(cluster: Cluster, example: Path) -> None:
 
 
 def submit_in_a_pod(cluster: Cluster, example: Path) -> None:
-    """As the service account of k8s/submitter, by what `docker run IMAGE python3 /example/train.py` runs."""
+    """Submit as the service account of k8s/submitter, as `docker run IMAGE python3 /example/train.py` does."""
     apply(cluster, *rendered(K8S / "submitter", cluster))
     template = cluster.template("submit", "paddle-submitter")
     (container,) = template["spec"]["containers"]
-    del container["command"]  # the image's own entrypoint is the launcher
+    del container["command"]  # the entrypoint of the image is the launcher
     container |= {"args": ["python3", "/example/train.py"], "volumeMounts": [{"name": "e", "mountPath": "/example"}]}
     template["spec"] |= {
         "automountServiceAccountToken": True,
@@ -115,7 +115,7 @@ def test_a_trainer_that_exits_with_3_ends_the_job_with_3_and_is_named(
 
 
 def test_a_failed_job_is_repaired_and_submitted_again_under_its_name(cluster: Cluster) -> None:
-    """Again and again: a node must not give the new pods what it still has of the old ones."""
+    """Repeat this several times: a node must not use its cached Secret of the old pods for the new pods."""
     for _ in range(2):
         fails = job(cluster, "import sys\nsys.exit(3)", trainers=4, max_restarts=0)
         fails.submit()
@@ -131,7 +131,7 @@ def test_a_failed_job_is_repaired_and_submitted_again_under_its_name(cluster: Cl
 def test_the_servers_fail_for_good_after_the_trainers_have_failed_for_good(
     cluster: Cluster, restarts: int, code: int
 ) -> None:
-    """Without a volume or any rights: nobody but the gang itself can tell them."""
+    """There is no volume and no RBAC permission, so only the gang itself can report the failure."""
     first = "'4' if os.environ['LAUNCHER_GENERATION'] == '0' else '3'"
     trainer = f"import os, sys\nif os.environ.get('TRAINER_ID') == '1': sys.exit(int({first if restarts else '3'}))"
     fails = job(cluster, f"{trainer}\nimport time\n{SERVES}\ntime.sleep(600)", pservers=1, max_restarts=restarts)

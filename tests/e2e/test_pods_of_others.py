@@ -1,4 +1,4 @@
-"""Pods that could be taken for members and are none: of an earlier attempt, being replaced, of another job."""
+"""Pods that look like members but are not: of an earlier attempt, of another job, or pods that are being replaced."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.e2e.pods import (
     kill,
     name_of,
     scale,
+    set_variables,
     stop_at_once,
-    tell,
-    told_at_start,
     uids,
+    with_variables_from_volume,
 )
 from tests.e2e.training import Training
 
@@ -31,7 +31,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def members(training: Training) -> set[str]:
-    """The pods of the last complete gang, by their uids."""
+    """Return the uids of the pods of the last complete gang."""
     return {member["uid"] for member in training.job_file()["members"]}
 
 
@@ -45,12 +45,12 @@ def secret(training: Training, identity: str) -> str:
 
 
 def writers(log: Path) -> list[str]:
-    """The pods whose generations are in a log, as its marks say."""
+    """Return the pods of the generations in a log, from its marks."""
     return re.findall(r"^==== .* generation [0-9]+, pod ([^ ,]+).* ====$", log.read_text(), re.MULTILINE)
 
 
 def logs_have_both(training: Training, before: list[Json]) -> bool:
-    """Whether each member's log has the generation of the pod from before, and then that of the one of now."""
+    """Return whether each member's log has the generation of the earlier pod, and then of the present pod."""
     logs = [training.output / f"node_{rank}" / "train.log" for rank in range(SIZE)]
     pairs = zip(before, training.status(), strict=True)
     return [writers(log) for log in logs] == [[old["pod"], new["pod"]] for old, new in pairs]
@@ -60,14 +60,14 @@ def logs_have_both(training: Training, before: list[Json]) -> bool:
 def test_a_failed_attempt_is_followed_by_new_pods_for_all_members(training: Training) -> None:
     def allow_one_more(job: Json) -> None:
         job["spec"]["backoffLimit"] = SIZE
-        told_at_start(training, job)
+        with_variables_from_volume(training, job)
 
-    tell(training, f"STANDIN_GATES={training.hold(0)}\n")
+    set_variables(training, f"STANDIN_GATES={training.hold(0)}\n")
     training.submit("--num_passes=3", change=allow_one_more)
     before = until_held(training)
     failed = training.pods()
     kill(training.cluster, before[1]["pod"], "-9", "-f", "standin.paddle_trainer")
-    tell(training, "")
+    set_variables(training, "")
     until(lambda: exit_codes(training.pods()) == [69, 69, 137], training.logs)
     for pod in filter(end_of, training.pods()):
         assert f"rank 1 ({before[1]['pod']}): " in end_of(pod)["message"]
@@ -88,15 +88,15 @@ def test_a_pod_that_is_being_replaced_does_not_count(training: Training, discove
     def change(job: Json) -> None:
         job["spec"].update(parallelism=index + 1, backoffLimit=SIZE)
         job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 130
-        told_at_start(training, job)
+        with_variables_from_volume(training, job)
         if discovery == "dns":
             find_by_name(training, job)
 
-    tell(training, f"if [ $JOB_COMPLETION_INDEX = {index} ]; then STANDIN_DEAF=1; fi")
+    set_variables(training, f"if [ $JOB_COMPLETION_INDEX = {index} ]; then STANDIN_DEAF=1; fi")
     training.submit("--num_passes=2", mode="Indexed", change=change, LAUNCHER_STOP_GRACE="120")
     until(lambda: f"{index + 1} of 3 have joined" in training.logs(), training.logs)
     (old,) = of_index(training, index)
-    tell(training, "")
+    set_variables(training, "")
     delete_pod(training, name_of(old))
     until(lambda: len(of_index(training, index)) == 2, training.logs)
     scale(training, SIZE)
@@ -117,7 +117,7 @@ def of_index(training: Training, index: int) -> list[Json]:
 
 
 def find_by_name(training: Training, job: Json) -> None:
-    """Let the pods have names, and no rights."""
+    """Set names for the pods, and an account without RBAC permissions."""
     template = job["spec"]["template"]
     template["spec"].update(subdomain="twins", serviceAccountName="nobody")
     template["spec"]["containers"][0]["env"] += [
@@ -161,15 +161,15 @@ def test_a_job_that_is_deleted_and_created_again_begins_after_all_old_processes_
 ) -> None:
     def slow_to_end(job: Json) -> None:
         job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 130
-        told_at_start(training, job)
+        with_variables_from_volume(training, job)
 
-    tell(training, f"STANDIN_GATES={training.hold(2)}\nSTANDIN_DEAF=1\n")
+    set_variables(training, f"STANDIN_GATES={training.hold(2)}\nSTANDIN_DEAF=1\n")
     training.submit(change=slow_to_end, LAUNCHER_STOP_GRACE="120")
     before = training.until_saved(1)
     old, old_identity = training.pods(), identity(training)
     delete_job(training)
-    tell(training, "")
-    training.submit("--num_passes=2", change=partial(told_at_start, training))
+    set_variables(training, "")
+    training.submit("--num_passes=2", change=partial(with_variables_from_volume, training))
     waits = f"for the end of another gang that trains into this folder: its hub is pod {before[0]['pod']} of job "
     until(lambda: waits in training.logs(), training.logs)
     assert uids(old) < uids(training.pods()), "the deleted job's pods were to be there all the time"

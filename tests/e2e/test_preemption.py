@@ -1,4 +1,4 @@
-"""A pod that the scheduler takes away for a more important one: the others wait until there is room for it again."""
+"""The scheduler removes a pod for a pod of higher priority. The other members wait until the pod fits again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REASON = "Kubernetes says: PreemptionByScheduler: default-scheduler: preempting 
 
 @pytest.fixture
 def priority(cluster: Cluster) -> Iterator[str]:
-    """The name of a class above pods without any. The whole cluster has it, so it goes by the namespace."""
+    """Yield a priority class above the default. It belongs to the whole cluster, so its name contains the namespace."""
     made: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     kubectl("create", "-f", "-", given=made | {"metadata": {"name": cluster.namespace}})
     yield cluster.namespace
@@ -26,7 +26,7 @@ def priority(cluster: Cluster) -> Iterator[str]:
 
 
 def preempt(cluster: Cluster, pod: str, seat: Seat, priority: str) -> None:
-    """Let a more important one fit only where this pod is, and not beside it. It is there when this returns."""
+    """Start a pod of higher priority that fits only in the place of this pod. Wait until it has this place."""
     sleep = {"name": "sleep", "image": cluster.image, "command": ["sleep", "600"], "resources": seat.taken()}
     spec = {
         "priorityClassName": priority,
@@ -39,7 +39,7 @@ def preempt(cluster: Cluster, pod: str, seat: Seat, priority: str) -> None:
 
 
 @pytest.mark.alone  # the launcher asks Kubernetes for 3 s at most
-@pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another one"])
+@pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another member"])
 def test_a_preempted_pod_is_named_as_such_and_the_job_waits_until_it_fits_again(
     training: Training, seat: Seat, priority: str, kept: Change, gone: int
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_preempted_pod_is_named_as_such_and_the_job_waits_until_it_fits_again(
     assert {while_waiting[rank]["phase"] for rank in others} == {"gathering"}
     kubectl("-n", training.cluster.namespace, "delete", "pod", PREEMPTOR, "--wait=false")
 
-    # It has not cost the one restart that the job has: that is still there for a trainer.
+    # The preemption has not used the only restart of the job. A trainer can still use it.
     until(lambda: [member.get("generation") for member in training.status()] == [1] * SIZE, training.logs)
     kill(training.cluster, before[2]["pod"], "-9", "-f", "standin.paddle_trainer")
     training.let_go()

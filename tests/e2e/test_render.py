@@ -1,4 +1,4 @@
-"""Objects that `render` makes: the API server accepts all of them, and the examples of the operator run.
+"""The API server accepts all objects that `render` makes, and the examples of the operator run.
 
 Real Paddle comes from this host, as for tests/e2e/test_paddle.py: E2E_PADDLE_2 and E2E_PADDLE_3.
 """
@@ -27,13 +27,13 @@ def options(way: str, *entrypoint: str) -> RenderOptions:
 
 
 def text_of(cluster: Cluster, name: str) -> str:
-    """A file of tests/paddlejobs, with what there is here in the place of its names."""
+    """Return a file of tests/paddlejobs, with the names of this cluster."""
     text = example(name).replace("paddle-launcher:latest", cluster.image)
     return text.replace("namespace: training", f"namespace: {cluster.namespace}")
 
 
 def complete(cluster: Cluster, objects: list[Json]) -> str:
-    """Apply them, and wait for all Jobs: what the workers said."""
+    """Apply the objects, wait for all Jobs, and return the output of the workers."""
     apply(cluster, *objects)
     for name in jobs(objects):
         cluster.until_complete(name)
@@ -60,7 +60,7 @@ def test_the_image_of_the_first_example_runs_its_own_program(cluster: Cluster, w
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Cluster, claim: Path, way: str) -> None:
-    pod_security(cluster, "privileged")  # the example says nothing of users, and the image's is root
+    pod_security(cluster, "privileged")  # the example sets no user, and the user of the image is root
     (claim / "wide_and_deep").mkdir()
     (claim / "wide_and_deep" / "train.py").write_text(SERVERS_AND_TRAINERS)
     text = text_of(cluster, "volume.yaml").replace("nfs-pvc", "paddle")
@@ -94,7 +94,7 @@ def test_the_second_example_trains_below_paddles_own_launcher(cluster: Cluster) 
 
 
 def with_paddle(cluster: Cluster, name: str, variable: str, *command: str) -> list[Json]:
-    """An example whose containers run this command and have Paddle's packages, on nodes without GPUs."""
+    """Return an example whose containers run this command with Paddle's packages, on nodes without GPUs."""
     packages = packages_of(variable)
     (job,) = yaml.safe_load_all(text_of(cluster, name))
     for role in ("ps", "worker"):

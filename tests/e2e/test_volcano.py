@@ -12,7 +12,7 @@ from tests.e2e.seats import Seat, nodes
 
 
 def blockers(cluster: Cluster, count: int, seat: Seat) -> None:
-    """Pods that take the seats of as many nodes."""
+    """Return pods that take the seats of this number of nodes."""
     sleep = {"name": "sleep", "image": cluster.image, "command": ["sleep", "600"], "resources": seat.taken()}
     sleep["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec = {
@@ -47,7 +47,7 @@ def test_a_job_that_does_not_fit_starts_no_pod_until_there_is_room_for_all_pods(
 
 
 def held_back(pods: list[Json]) -> bool:
-    """The scheduler has looked at each of the pods and has bound none."""
+    """Return whether the scheduler has handled each pod and has bound no pod."""
     seen = [given for pod in pods for given in pod["status"].get("conditions", []) if given["type"] == "PodScheduled"]
     return [given["status"] for given in seen] == ["False"] * SIZE
 

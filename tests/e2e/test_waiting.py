@@ -1,4 +1,4 @@
-"""Pods that never come, for reasons that Kubernetes knows, and pods that may not ask who is there."""
+"""Pods that never start, for reasons that Kubernetes knows, and pods without the permission to list pods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.e2e.pods import MISSING_IMAGE, delete_job, end_of, exit_codes, name_o
 from tests.e2e.seats import Seat, nodes
 from tests.e2e.training import Training
 
-_WAIT = "20"  # seconds for peers: enough for Kubernetes to know what is wrong
+_WAIT = "20"  # seconds to wait for peers; by then Kubernetes knows the reason
 
 
 def nothing_trained(training: Training) -> bool:
@@ -17,7 +17,7 @@ def nothing_trained(training: Training) -> bool:
 
 
 def stands_in_log(said: str, log: str) -> bool:
-    """Whether `kubectl logs` has it as well, there with the time before each line."""
+    """Return whether `kubectl logs` also shows the text. There, each line begins with the time."""
     return [line.partition("] ")[2] for line in log.splitlines()][-len(said.splitlines()) :] == said.splitlines()
 
 
@@ -83,7 +83,7 @@ def test_a_job_without_rbac_permissions_fails_and_completes_with_the_role_that_i
     until(lambda: all(map(end_of, training.pods())), training.logs)
     refused = [pod for pod in training.pods() if end_of(pod)["exitCode"] == 77]
     assert refused
-    assert set(exit_codes(training.pods())) <= {77, 143}  # a Job that has failed stops a pod that was late
+    assert set(exit_codes(training.pods())) <= {77, 143}  # a failed Job stops a late pod
     assert nothing_trained(training)
     namespace = training.cluster.namespace
     for pod in refused:

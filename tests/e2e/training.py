@@ -1,4 +1,4 @@
-"""One training Job of real pods, seen from its pods and from the volume, which this host shares."""
+"""A training Job of real pods, seen from its pods and from the volume, which this host shares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Change = Callable[[Json], None]
 
 
 class Training:
-    """One Job of three pods, and its folder on the volume, which this host shares."""
+    """A Job of three pods, and its folder on the volume, which this host shares."""
 
     def __init__(self, cluster: Cluster, name: str, volume: Path) -> None:
         self.cluster = cluster
@@ -59,7 +59,7 @@ class Training:
             gate.unlink()
 
     def status(self) -> list[Json]:
-        """What the volume says of each member."""
+        """Return the status of each member from the volume."""
         found = []
         for rank in range(SIZE):
             try:
@@ -91,11 +91,11 @@ class Training:
         return self.cluster.logs(f"job-name={self.name}")
 
     def until_failed(self) -> str:
-        """The reason that Kubernetes gives for it."""
+        """Return the reason of the condition."""
         return self.cluster.until_failed(self.name)
 
     def until_complete(self) -> None:
-        """Complete for Kubernetes, and with a model on the volume."""
+        """Wait until the Job is complete and the volume has a model."""
         self.cluster.until_complete(self.name)
         assert self.passes_done()
 
@@ -104,7 +104,7 @@ class Training:
         until(lambda: self.job_file()["generations"][0].get("first_cause"), self.logs)
 
     def until_complete_after(self, *kinds: str) -> None:
-        """Complete with all PASSES, after generations that ended by causes of these kinds."""
+        """Check that the job is complete with all PASSES, after generations that ended with causes of these kinds."""
         self.until_complete()
         assert self.exits() == [0] * SIZE
         assert self.passes_done() == PASSES
@@ -117,11 +117,11 @@ class Training:
         kubectl("-n", self.cluster.namespace, "exec", self.status()[rank]["pod"], "-c", "trainer", "--", *command)
 
     def exits(self) -> list[int]:
-        """The exit codes in rank order, as the volume has them, once there are all."""
+        """Return the exit codes in rank order from the volume, as soon as all members have one."""
         return [member["exit_code"] for member in self.until_ended()]
 
     def ends(self) -> dict[str, Json]:
-        """How the launchers' containers ended, by pod: what `kubectl describe pod` shows of those that are left."""
+        """Return the ends of the launchers' containers by pod, as `kubectl describe pod` shows them."""
         ended = {}
         for pod in self.pods():
             (container,) = pod["status"].get("containerStatuses") or [{}]
@@ -138,12 +138,12 @@ class Training:
         return found
 
     def told(self, rank: int) -> str:
-        """Why generations of this rank's pods began, in the words of the marks between them."""
+        """Return why the generations of this rank began, from the marks in its log."""
         log = (self.output / f"node_{rank}" / "train.log").read_text()
         return "\n".join(line for line in log.splitlines() if line.startswith("==== ") and ", because " in line)
 
     def bare(self, name: str, *flags: str, **variables: str) -> Json:
-        """A member's pod that no Job controls, labelled with the job's name."""
+        """Return a pod of a member without a Job, with the label of the job's name."""
         labels = {"metadata": {"labels": {"app": self.name}}}
         return self.cluster.bare(name, labels | self._template(flags, variables))
 
@@ -179,6 +179,6 @@ class Training:
 
 
 def ignore_consequences(job: Json) -> None:
-    """Give it the policy of our Indexed Job. Its backoffLimit stays: 0, so that nothing may count that should not."""
+    """Set the policy of our Indexed Job. Its backoffLimit stays 0, so each failure that counts fails the Job."""
     ours = yaml.safe_load((K8S / "job-indexed" / "job.yaml").read_text())
     job["spec"]["podFailurePolicy"] = ours["spec"]["podFailurePolicy"]

@@ -91,7 +91,7 @@ async def test_finish_arrives_though_the_hub_closes_at_once() -> None:
 @pytest.mark.parametrize("culprit", [0, 1, 2])
 @in_loop
 async def test_a_killed_pserver_is_named_and_not_the_processes_that_die_because_of_it(culprit: int) -> None:
-    """20 of 20 runs. Rank 0, the hub, is the culprit, a victim, or a bystander that hears of it last."""
+    """All 20 runs succeed. Rank 0, the hub, is at fault, is a victim, or gets the report last."""
     dice = random.Random(culprit)
     victims = [rank for rank in range(3) if rank != culprit]
 

@@ -125,7 +125,7 @@ async def test_the_same_failure_in_the_next_attempt_counts_again() -> None:
 
 @in_loop
 async def test_staged_counts_for_all_attempts() -> None:
-    """One member is still copying when a server of another one dies."""
+    """One member still copies while a server of another member dies."""
     async with Scene() as scene:
         config = settings(2)
         hub, member = await add_hub(scene, config), await scene.node(1, config)

@@ -1,4 +1,4 @@
-"""After the loss of a member the hub stops the gang, and tells the others whether to form a new one."""
+"""After the loss of a member, the hub stops the gang, and its message says whether the members rejoin."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def training_with_one_far_away(scene: Scene, config: GangSettings) -> tupl
 @pytest.mark.parametrize("heals", [True, False])
 @in_loop
 async def test_no_member_rejoins_while_processes_may_run_on_the_other_side_of_a_cut(heals: bool) -> None:
-    """A member that is not heard ends by itself, at the latest `silence` + `ends_within` after its last message."""
+    """An unheard member ends by itself, at the latest `silence` + `ends_within` after its last message."""
     async with Scene() as scene:
         config = settings(3, heartbeat_every=0.2, silence=2.0, silence_skew=0.0, grace=0.0 if heals else 1.0)
         hub, near, far, relay = await training_with_one_far_away(scene, config)
@@ -175,7 +175,7 @@ async def test_a_leaving_hub_reports_for_how_long_a_silent_member_may_run() -> N
 
 @in_loop
 async def test_there_is_no_next_attempt_after_a_member_left_without_a_verdict() -> None:
-    """As if the hub were frozen: it hears of the failure and of the leaving at once."""
+    """This is like a frozen hub: it gets the failure and the end of the member at the same time."""
     async with Scene() as scene:
         config = settings(3, rejoins=True, verdict_within=0.1, reports_within=0.5, restart_within=30)
         hub = HubNode(config)

@@ -1,4 +1,4 @@
-"""A member that is cut off opens a second connection, and one that reconnects hears what it has missed."""
+"""A member that is cut off opens a second connection. A member that reconnects gets the messages that it missed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def gang_of_two(scene: Scene, **changes: Any) -> tuple[Node, Node, Relay]:
 
 
 async def hold_both(relay: Relay) -> None:
-    """Hold back everything on the first connection, and on the second one once it is opened."""
+    """Hold back all bytes on the first connection, and on the second connection as soon as it is opened."""
     before = relay.connections
     relay.hold(new=True)
     await until(lambda: relay.connections == before + 1, "a second connection")

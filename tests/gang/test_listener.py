@@ -134,7 +134,7 @@ async def half_a_line(place: Place) -> str:
 
 
 async def a_slow_line(place: Place) -> str:
-    """Each byte shows that the peer lives, but is no hello."""
+    """Each byte shows that the peer is alive, but the bytes are no hello."""
     raw = await RawConnection.connect(place)
     dropped = asyncio.ensure_future(raw.until_dropped())
     while not dropped.done():

@@ -184,7 +184,7 @@ def test_the_manifests_in_k8s_have_the_same_pod_failure_policy() -> None:
 
 
 def test_each_rendering_has_a_new_secret_with_a_new_name() -> None:
-    """A node may still have a deleted Secret in its cache, and give it to pods that name a new one the same."""
+    """A node may still have a deleted Secret in its cache, and mount it for a new Secret of the same name."""
     first, second = (render_example("volume.yaml") for _ in range(2))
     secrets = [of_kind(rendered, "Secret")[0] for rendered in (first, second)]
     values = [base64.b64decode(rendered["data"]["secret"]) for rendered in secrets]

@@ -324,11 +324,11 @@ def test_folder_and_numbers_of_the_passes_follow_from_the_flags(flags: tuple[str
 def test_a_job_does_not_resume_if_the_users_first_model_looks_like_one_of_its_passes(
     flags: tuple[str, ...],
 ) -> None:
-    """It would be moved aside as a pass of an earlier job, or taken for a pass of this one."""
+    """The model would be moved as a pass of an earlier job, or treated as a pass of this job."""
     assert saved(*flags, environment=ON_THE_VOLUME) is None
 
 
 def test_a_work_directory_next_to_the_passes_is_no_pass() -> None:
-    """Without a first model of the user, no folder is taken for one."""
+    """Without a first model of the user, no folder is treated as this model."""
     inside = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/models/work"}
     assert saved("--save_dir=/home/jobpath/models", environment=inside) == Saves("/home/jobpath/models", 0, 100)

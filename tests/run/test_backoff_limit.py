@@ -63,7 +63,7 @@ SERVER = {
         ({"LAUNCHER_BACKOFF_LIMIT": "1"}, "trainer", 1, False),
         ({"LAUNCHER_BACKOFF_LIMIT": "0", "LAUNCHER_FAILURE_POLICY": "0"}, "trainer", 1, False),
     ],
-    ids=["a trainer", "of the own role", "lost", "told to stop", "a pod may fail", "consequences count"],
+    ids=["a trainer", "of the own role", "lost", "SIGTERM", "a pod may fail", "consequences count"],
 )
 def test_a_failure_of_the_other_role_ends_its_job_if_the_limit_is_0(
     variables: dict[str, str], kind: str, rank: int, alone: bool

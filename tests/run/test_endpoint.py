@@ -1,4 +1,4 @@
-"""What a probe learns, and a launcher that stays when its job is complete."""
+"""The answers to a probe, and a launcher that stays after its job is complete."""
 
 from __future__ import annotations
 

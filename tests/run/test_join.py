@@ -1,4 +1,4 @@
-"""The way to a complete gang, and what is left running behind it."""
+"""How a member finds its peers and joins, and that the search ends after the join."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.members import until
 
 
 class Lingering(SingleFinder):
-    """A finder that asks until it is closed, as after a refusal."""
+    """A finder that searches until it is closed, as after a refusal."""
 
     def __init__(self, settings: FinderSettings) -> None:
         super().__init__(settings)
@@ -50,7 +50,7 @@ def test_the_search_for_peers_ends_as_soon_as_the_gang_is_complete(tmp_path: Pat
 
 
 class OfARole(SingleFinder):
-    """A member whose own role's controller is known, and where the hub is."""
+    """A finder of a member that knows the controller of its own role and the address of the hub."""
 
     def __init__(self, settings: FinderSettings) -> None:
         super().__init__(settings)

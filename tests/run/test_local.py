@@ -37,7 +37,7 @@ def test_a_job_ends_although_its_output_is_no_longer_read(tmp_path: Path) -> Non
 
 
 def whole_gang(volume: Path, *words: str, **more: str) -> subprocess.Popen[str]:
-    """`local` with three nodes on this volume."""
+    """Start `local` with three nodes on this volume."""
     environment: dict[str, Any] = {
         "PYTHONPATH": str(REPOSITORY),
         "PATH": f"{STANDIN}{os.pathsep}{os.environ['PATH']}",
@@ -50,7 +50,7 @@ def whole_gang(volume: Path, *words: str, **more: str) -> subprocess.Popen[str]:
 
 
 def held(folder: Path) -> dict[str, str]:
-    """What holds the trainers of a gang within their first pass."""
+    """Return the variables that keep the trainers of a gang in their first pass."""
     gates = folder / "gates"
     gates.mkdir()
     (gates / IN_A_PASS).touch()
@@ -91,7 +91,7 @@ def test_a_stop_reaches_all_nodes_once(data_volume: Path, tmp_path: Path, number
 
 
 def at_the_start_of(rank: int, folder: Path, *statements: str) -> str:
-    """A PYTHONPATH by which one node's launcher does this before anything else."""
+    """Return a PYTHONPATH with which the launcher of one node runs this code first."""
     lines = ["import os, signal", f'if os.environ.get("LAUNCHER_RANK") == "{rank}":', *(f"    {s}" for s in statements)]
     (folder / "sitecustomize.py").write_text("\n".join(lines))
     return f"{folder}{os.pathsep}{REPOSITORY}"
@@ -120,7 +120,7 @@ def test_the_code_is_that_of_the_first_member_at_fault(data_volume: Path, tmp_pa
     ranks = {process.environ().get("LAUNCHER_RANK"): process for process in psutil.Process(job.pid).children()}
     ranks["1"].kill()
     _, errors = job.communicate(timeout=60)
-    assert job.returncode == 137, errors  # the hub ends with 76 in the place of the lost one
+    assert job.returncode == 137, errors  # the hub ends with 76 for the lost member
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Waiting for the other role, until that has failed for good."""
+"""A member waits for the other role, until the other role has failed for good."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.members import until
 
 
 class Signs(SingleFinder):
-    """What Kubernetes says about the pods of the other role at each look."""
+    """A finder that returns these descriptions of the other role's pods, one per request."""
 
     def __init__(self, *said: str) -> None:
         super().__init__(finders.settings(discovery="kubernetes"))

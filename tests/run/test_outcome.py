@@ -1,4 +1,4 @@
-"""Exit codes and messages, from the first cause and one's own part in it."""
+"""Exit codes and messages follow from the first cause and from the part of the member in it."""
 
 from __future__ import annotations
 

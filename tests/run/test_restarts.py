@@ -1,4 +1,4 @@
-"""Whether the job is started again after a failure, after which pause, and when it is given up."""
+"""Whether the job restarts after a failure, after which pause, and when it is given up."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Job:
         return self.policy.judge(cause, self.now)
 
     def fails(self, cause: Cause = FAILED, *, saved: bool = False) -> Cause | None:
-        """The generation that runs fails, and the next one begins unless the job is given up."""
+        """Fail the current generation, and begin the next generation unless the job is given up."""
         assert self.judge(cause) == (cause, Verdict.RESTART)
         return self.begin(cause, saved=saved)
 
-    def fails_in_turns(self, times: int) -> None:
-        """Each failure is another one than that before it."""
+    def fails_alternately(self, times: int) -> None:
+        """Let generations fail, each one in another way than the one before."""
         for number in range(times):
             assert self.fails((FAILED, OTHER)[number % 2]) is None
 
@@ -214,7 +214,7 @@ def test_pauses_double_up_to_a_minute() -> None:
     job = Job(sees_passes=False)
     job.begin()
     assert job.pauses == [], "the first start has no pause"
-    job.fails_in_turns(8)
+    job.fails_alternately(8)
     assert job.pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
 
 
@@ -222,11 +222,11 @@ def test_pauses_double_up_to_a_minute() -> None:
 def test_after_progress_the_pause_is_short_again(saved: bool) -> None:
     job = Job(sees_passes=False)
     job.begin()
-    job.fails_in_turns(5)
+    job.fails_alternately(5)
     if not saved:
         job.passed()
     job.fails(OTHER, saved=saved)
-    job.fails_in_turns(2)
+    job.fails_alternately(2)
     assert job.pauses == pytest.approx([1, 2, 4, 8, 16, 1, 2, 4])
 
 
@@ -330,7 +330,7 @@ def test_the_fourth_attempt_without_progress_is_not_the_last() -> None:
 
 def test_attempts_count_alike_in_one_gang_and_in_several_gangs(job: Job) -> None:
     job.begin()
-    job.fails_in_turns(4)
+    job.fails_alternately(4)
     told, then = job.judge(FAILED)
     assert (told.final, then) == (True, Verdict.STOP)
 

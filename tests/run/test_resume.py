@@ -1,4 +1,4 @@
-"""The hub's generations: what is written of each, and where the next one starts."""
+"""The hub's generations: what is recorded of each generation, and after which pass the next generation starts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class World:
         self.record.open()
         self.history = History(content or {}, Shape(3))
         self.written: list[Mapping[str, Any]] = []
-        self.broken_from: int | None = None  # the call from which on the volume does not answer
+        self.broken_from: int | None = None  # from this call on, the volume does not answer
         self.cancelled_at: int | None = None  # the call at which the caller is cancelled
         self.calls = 0
         policy = RestartPolicy(
@@ -117,7 +117,7 @@ class World:
         return self._generations.judge(cause)
 
     def fails(self, cause: Cause = FAILED) -> Start:
-        """The generation that runs fails, and the next one begins."""
+        """Fail the current generation, and begin the next generation."""
         assert self.judge(cause) == (cause, Verdict.RESTART)
         return self.begin(cause)
 
@@ -143,7 +143,7 @@ class World:
         return count
 
     def latest_cause(self) -> str:
-        """Why the latest generation ended, as it was written last."""
+        """Return the recorded cause of the latest generation."""
         return str(self.written[-1]["generations"][-1]["first_cause"]["what"])
 
     def again(self, **more: Any) -> World:
@@ -255,7 +255,7 @@ def test_the_pass_that_was_resumed_from_is_no_progress(world: World) -> None:
 
 
 def after(attempts: int) -> dict[str, Any]:
-    """A history in which so many attempts came to nothing."""
+    """Return a history with this number of attempts without progress."""
     begun = [{"number": number, "after_pass": None} for number in range(attempts)]
     return {"without_progress": attempts, "generations": begun}
 
@@ -418,7 +418,7 @@ def test_passes_of_an_earlier_job_are_moved_aside_and_reported(world: World, cap
 
 
 def test_a_job_that_has_begun_resumes_although_its_history_is_lost(world: World) -> None:
-    """attempts.json may be removed to have a job that was given up tried again."""
+    """A user may remove attempts.json to start a job again after it was given up."""
     world.begin()
     world.save(20)
     later = World(world.output)
@@ -490,7 +490,7 @@ def test_without_a_shared_folder_passes_are_not_moved(tmp_path: Path, clock: Clo
 
 
 def before_a_start(output: Path, cause: Cause | None) -> World:
-    """What is to be looked at, moved and claimed is there."""
+    """Make a volume with passes to inspect and move, and with a generation to claim."""
     output.mkdir()
     world = World(output)
     if cause is not None:
@@ -517,7 +517,7 @@ def test_a_failure_of_the_volume_in_any_call_ends_the_job(tmp_path: Path, clock:
 
 
 class FakeLease:
-    """Answers at each `acquire` whether it was taken only now."""
+    """A lease that reports at each `acquire` whether it was acquired by this call."""
 
     def __init__(self, *taken: bool) -> None:
         self._taken = list(taken)
@@ -527,7 +527,7 @@ class FakeLease:
 
 
 def test_a_job_that_another_gang_has_completed_is_not_trained_again(tmp_path: Path) -> None:
-    """Also where the first look at it was given up."""
+    """This also holds if the first access to the volume was cancelled."""
     world = World(tmp_path, lease=FakeLease(True, False))
     world.record.mark_complete()
     world.cancelled_at = 1

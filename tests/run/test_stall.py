@@ -1,4 +1,4 @@
-"""A job that falls silent ends as stalled, with what all its processes did; one of whose trainers prints never does."""
+"""A job without output ends as stalled, with evidence of all its processes. Output of any trainer prevents this."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STALLED = re.compile(r"the job is stalled: no trainer has printed anything for (
 
 @pytest.fixture
 def watched(job: Job) -> Job:
-    """A job with the shortest watchdog there is."""
+    """Return a job with the shortest valid stall timeout."""
     job.environment |= {"LAUNCHER_STALL_TIMEOUT": "5"}
     return job
 
@@ -51,7 +51,7 @@ listening = socket.create_server((os.environ["POD_IP"], int(os.environ["PADDLE_P
 
 
 def program(job: Job, text: str) -> tuple[str, ...]:
-    """A program of the user's as the command of a job."""
+    """Return the command of a job that runs this program."""
     path = job.folder / "program.py"
     path.write_text(_LISTENS + text)
     job.environment |= {"LAUNCHER_MODE": "collective"}
@@ -124,7 +124,7 @@ for second in range(13):
 
 
 def test_silence_before_training_does_not_count(watched: Job) -> None:
-    """Members that come late, and servers that start slowly, for longer than a trainer may be silent."""
+    """Members start late, and servers start slowly, for longer than the stall timeout."""
     job = watched.start(0, 1)
     time.sleep(6)
     job.start(2, STANDIN_PSERVER_START_SECONDS="6")
@@ -229,7 +229,7 @@ print("it is", sitecustomize.__file__)
 
 @needs_root
 def test_a_volume_that_does_not_answer_does_not_delay_the_verdict(watched: Job) -> None:
-    """Logs and evidence cannot be written any more."""
+    """Logs and evidence can no longer be written."""
     job = watched
     flags = program(job, "import time; print('begins', flush=True); time.sleep(3600)")
     job.start(flags=flags)
@@ -260,7 +260,7 @@ async def trains(
 
 
 async def collects(scene: Scene, size: int = 3, **changes: Any) -> list[Node]:
-    """A gang whose members were told to collect."""
+    """Return a gang whose members have received the collect message."""
     nodes = await trains(scene, size, lambda cause: (cause, Verdict.STOP), **changes)
     for node in nodes:
         await node.hears(CollectEvidence())
@@ -365,7 +365,7 @@ def test_a_trainer_of_an_earlier_attempt_does_not_reset_the_clock(monkeypatch: p
     hub = Clock(monkeypatch)
     hub.stall.watch(1)
     hub.passes(74)
-    hub.hears(0, turn=0)
+    hub.hears(0, attempt=0)
     hub.passes(2)
     assert hub.said
 
@@ -404,7 +404,7 @@ class Clock:
         return self.now
 
     def passes(self, seconds: float) -> None:
-        """Every timer gets its turn, as on a loop that is in time."""
+        """Advance the time, and call all timers in time."""
         end = self.now + seconds
         while due := sorted([each for each in self._due if each[0] <= end], key=lambda each: each[0]):
             self._due.remove(due[0])
@@ -412,8 +412,8 @@ class Clock:
             due[0][1]()
         self.now = max(self.now, end)
 
-    def hears(self, rank: int, age: float = 0.0, turn: int = 0) -> None:
-        self.stall.on_progress(rank, messages.progress(turn, age, "a line"))
+    def hears(self, rank: int, age: float = 0.0, attempt: int = 0) -> None:
+        self.stall.on_progress(rank, messages.progress(attempt, age, "a line"))
 
 
 def test_a_line_of_any_trainer_resets_the_clock_and_no_line_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,10 +461,10 @@ def test_evidence_of_an_earlier_attempt_does_not_count(monkeypatch: pytest.Monke
     hub = Clock(monkeypatch)
     hub.stall.watch(1)
     hub.passes(76)
-    for turn in (0, 1):
+    for attempt in (0, 1):
         assert not hub.causes
         for rank in range(2):
-            hub.stall.on_collected(rank, messages.collected(turn, 1, True))
+            hub.stall.on_collected(rank, messages.collected(attempt, 1, True))
     assert hub.causes
 
 
@@ -480,41 +480,41 @@ def test_no_clock_runs_if_it_is_off_or_all_members_have_trained(monkeypatch: pyt
     assert not hub._due
 
 
-class Told:
-    """In the place of the gang: what it was told of progress."""
+class FakeGang:
+    """A replacement for the gang, which records the reported progress."""
 
     def __init__(self) -> None:
-        self.words: list[tuple[int, float, str]] = []
+        self.reported: list[tuple[int, float, str]] = []
 
     def report_progress(self, attempt: int, printed_at: float, line: str) -> None:
-        self.words.append((attempt, printed_at, line))
+        self.reported.append((attempt, printed_at, line))
 
 
-def watchdog_of(told: Told) -> Watchdog:
-    return Watchdog(3, told, lambda: "a line")  # type: ignore[arg-type]
+def watchdog_of(gang: FakeGang) -> Watchdog:
+    return Watchdog(3, gang, lambda: "a line")  # type: ignore[arg-type]
 
 
 @in_loop
 async def test_progress_is_reported_at_once_and_then_at_most_four_times_per_timeout() -> None:
-    told = Told()
-    watchdog = watchdog_of(told)
+    gang = FakeGang()
+    watchdog = watchdog_of(gang)
     watchdog.printed()
     watchdog.train(4 * 3600)
     for _ in range(1000):
         await asyncio.to_thread(watchdog.printed)
-    assert [(turn, line) for turn, _, line in told.words] == [(3, "a line")]
+    assert [(attempt, line) for attempt, _, line in gang.reported] == [(3, "a line")]
 
 
 @in_loop
 async def test_the_last_printed_line_is_reported_with_its_own_time() -> None:
-    told = Told()
-    watchdog = watchdog_of(told)
+    gang = FakeGang()
+    watchdog = watchdog_of(gang)
     watchdog.train(4 * 0.05)
     for _ in range(5):
         watchdog.printed()
         await asyncio.sleep(0.02)
     last = watchdog._printed_at
-    await soon(lambda: told.words and told.words[-1][1] == last)
+    await soon(lambda: gang.reported and gang.reported[-1][1] == last)
 
 
 # ---- the evidence ----------------------------------------------------------------------------------------------------
@@ -525,7 +525,7 @@ ISOLATED = "import time; print('begins'); time.sleep(3600)"
 
 @contextmanager
 def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that can tell its stacks, once it has printed a line."""
+    """Yield a process that can show its stacks, after it has printed a line."""
     child = subprocess.Popen(
         argv, env=stacks.environment(os.environ), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -539,7 +539,9 @@ def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
         child.stdout.close()
 
 
-def told(*subjects: evidence.Subject, within: float = 6.0, peers: dict[str, str] | None = None) -> evidence.Evidence:
+def evidence_about(
+    *subjects: evidence.Subject, within: float = 6.0, peers: dict[str, str] | None = None
+) -> evidence.Evidence:
     return run(evidence.gather(subjects, peers or {}, within))
 
 
@@ -564,9 +566,9 @@ parent_waits()
     with started(sys.executable, "-c", forks) as child:
         both = re.compile("in parent_waits.*Python stacks.*in child_waits", re.DOTALL)
         subject = evidence.Subject("trainer", "train.log", child.pid, ())
-        eventually(lambda: both.search(told(subject).text))
-        assert told(subject).processes == 2
-        first, second = told(subject).text.split("-------- ")[1:]
+        eventually(lambda: both.search(evidence_about(subject).text))
+        assert evidence_about(subject).processes == 2
+        first, second = evidence_about(subject).text.split("-------- ")[1:]
         assert ("in waits" in first, "in child_waits" in first, "in parent_waits" in second) == (True, False, False)
 
 
@@ -578,7 +580,7 @@ def test_a_process_that_has_not_registered_gets_no_signal(argv: tuple[str, ...])
     with started(*argv) as child:
         assert "none: this is no Python that could be asked" in stacks.dump(child.pid)
         assert child.poll() is None
-        assert "none: this is no Python" in told(evidence.Subject("trainer", "log", child.pid, ())).text
+        assert "none: this is no Python" in evidence_about(evidence.Subject("trainer", "log", child.pid, ())).text
         assert child.poll() is None
 
 
@@ -595,7 +597,7 @@ def test_a_process_that_is_blocked_in_the_kernel_is_reported_in_time(tmp_path: P
         reads = f"print('begins', flush=True); open('{volume}/data')"
         with started(sys.executable, "-c", reads) as child:
             eventually(lambda: "fuse" in Path(f"/proc/{child.pid}/wchan").read_text() or read_state(child.pid) == "D")
-            text = told(evidence.Subject("trainer", "train.log", child.pid, ("a line",))).text
+            text = evidence_about(evidence.Subject("trainer", "train.log", child.pid, ("a line",))).text
             assert "Python stacks: none: no answer within 1 s, as when the kernel holds the process" in text
             assert "    a line" in text
 
@@ -607,7 +609,7 @@ def read_state(pid: int) -> str:
 def test_the_arguments_of_a_process_are_not_shown() -> None:
     secret = ("--password", "hunter2", "--token=hunter2")
     with started(sys.executable, "-u", "-c", "import time; print('begins'); time.sleep(3600)", *secret) as child:
-        text = told(evidence.Subject("trainer", "train.log", child.pid, ())).text
+        text = evidence_about(evidence.Subject("trainer", "train.log", child.pid, ())).text
         assert f"process {child.pid}: {sys.executable} -u -c\n" in text
         assert "hunter2" not in text
 
@@ -615,7 +617,7 @@ def test_the_arguments_of_a_process_are_not_shown() -> None:
 def test_only_the_last_50_lines_are_shown() -> None:
     with started("/bin/sh", "-c", "echo begins; sleep 3600") as child:
         subject = evidence.Subject("trainer", "train.log", child.pid, [f"line {number}" for number in range(60)])
-        text = told(subject).text
+        text = evidence_about(subject).text
         assert "its last lines (train.log):\n    line 10\n" in text
 
 

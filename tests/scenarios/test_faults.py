@@ -76,7 +76,7 @@ def test_a_missing_shard_is_reported_to_all_members_before_any_trainer_starts(jo
     (job.output.parent / "1").rename(job.output.parent / "one")
     assert job.start().codes() == [69, 66, 69], job.stderr()
     assert f"{job.output.parent}/1" in job.termination(1)
-    assert "one" in job.termination(1)  # what was found beside it
+    assert "one" in job.termination(1)  # the folders that exist instead
     assert not [path for path in job.output.glob("node_*/train.log") if b"commandline" in path.read_bytes()]
     assert job.nothing_left()
 
@@ -253,7 +253,7 @@ def test_a_stop_after_a_finished_pass_does_not_restore_the_count_of_attempts(job
 
 
 def test_values_with_spaces_quotes_and_shell_characters_are_passed_unchanged(job: Job) -> None:
-    """They arrive at `paddle`. Paddle's own script splits values at spaces, which the launcher warns about."""
+    """`paddle` gets the values unchanged. Paddle's script splits values at spaces, so the launcher logs a warning."""
     odd = "a b\"c'd;e$(id)`id`|f>g*"
     programs = job.folder / "programs"
     programs.mkdir()
@@ -293,7 +293,7 @@ def test_without_a_volume_logs_and_status_are_in_the_work_directory(job: Job) ->
 
 
 def test_a_pserver_that_never_starts_leaves_its_log_although_no_gang_forms(job: Job) -> None:
-    """No other member comes, so that the failure is reported to none; the log of the pserver is kept all the same."""
+    """No other member starts, so no member gets the failure. The log of the pserver is kept nevertheless."""
     counter = job.folder / "crashes"
     counter.write_text("99")
     job.start(1, STANDIN_CRASHES_LEFT=str(counter), LAUNCHER_PEER_TIMEOUT="3")
@@ -303,7 +303,7 @@ def test_a_pserver_that_never_starts_leaves_its_log_although_no_gang_forms(job: 
 
 def test_a_single_pod_that_starts_after_completion_ends_with_0(job: Job) -> None:
     assert job.start().codes() == [0, 0, 0], job.stderr()
-    (job.output.parent / "1").rename(job.output.parent / "gone")  # nothing is staged any more, either
+    (job.output.parent / "1").rename(job.output.parent / "gone")  # so staging would fail, too
     job.start(1)
     assert job.code(1) == 0, job.stderr(1)
 

@@ -53,7 +53,7 @@ def test_with_gloo_servers_and_trainers_start_together(job: Job) -> None:
     body = """
         leave("here")
         if role == "pserver":
-            others("trainer", 3)  # as server 0 does: it serves only once all trainers have registered
+            others("trainer", 3)  # like server 0, which serves only after all trainers have registered
             signal.pause()
         others("pserver", 3)
     """
@@ -98,7 +98,7 @@ def test_collective_trainers_start_as_soon_as_the_first_trainer_listens(job: Job
             door = listen("PADDLE_MASTER")
             others("trainer", 3)
         else:
-            socket.create_connection(os.environ["PADDLE_MASTER"].split(":"), 5)  # at once, or never
+            socket.create_connection(os.environ["PADDLE_MASTER"].split(":"), 5)  # without a retry
             leave("here")
     """
     start(job, body)
@@ -132,7 +132,7 @@ def test_all_of_several_trainers_per_node_must_train(job: Job) -> None:
         if rank == "0":
             door = listen("PADDLE_MASTER")
         leave("here")
-        others("trainer", 7)  # six and the first one's other line
+        others("trainer", 7)  # six lines, and the second line of the first trainer
     """
     start(job, body, LAUNCHER_TRAINERS_PER_NODE="2")
     assert job.codes() == [0, 0, 0], job.stderr()
@@ -143,7 +143,7 @@ def test_all_of_several_trainers_per_node_must_train(job: Job) -> None:
 def test_a_program_runs_with_output_although_its_folder_is_read_only(tmp_path: Path) -> None:
     folder = tmp_path / "image"
     folder.mkdir(mode=0o555)
-    powers = "-dac_override,-dac_read_search"  # without these root is bound by modes as well
+    powers = "-dac_override,-dac_read_search"  # without these capabilities, file modes also apply to root
     command = ["setpriv", f"--inh-caps={powers}", f"--bounding-set={powers}", sys.executable, "-m", "launcher", "run"]
     program = "import os; print('rank', os.environ['TRAINER_ID'], 'of', os.environ['TRAINERS'])"
     done = subprocess.run(

@@ -18,9 +18,9 @@ from tests.support.switches import TwoSwitches
 
 pytestmark = [needs_root, pytest.mark.slow]
 
-NEAR, FAR = (0, 1, 2), (3, 4)  # the hub is with the near ones
-SILENCE = 15  # the shortest that is allowed
-OUT_OF_STEP = 3.5  # seconds between the starts of the halves; they say and check every 5 s that they live
+NEAR, FAR = (0, 1, 2), (3, 4)  # the hub is in the first half
+SILENCE = 15  # the smallest valid value
+OUT_OF_STEP = 3.5  # seconds between the starts of the halves, since heartbeats are sent and checked every 5 s
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def test_both_halves_of_a_cut_network_stop_and_the_job_completes_after_the_cut(
 
 
 ALIVE_EVERY, SLACK = 5, 6  # seconds
-CUT = 31  # seconds; by doubling pauses alone the kernel would not try again before 51
-LONGER = 45  # the silence that a member may keep
+CUT = 31  # seconds; with doubled pauses alone, the kernel would not retry before 51 s
+LONGER = 45  # the LAUNCHER_SILENCE of this job
 ON_AN_OLDER_KERNEL = """
 from launcher import __main__
 from launcher.gang import connection

@@ -34,7 +34,7 @@ INSTANTS = int(os.environ.get("POWER_LOSS_INSTANTS", "40"))
 SEED = 6
 LONGEST_WAIT = 0.2  # seconds between two instants
 MiB = 1 << 20
-_FREEZE, _THAW = 0xC0045877, 0xC0045878  # of linux/fs.h
+_FREEZE, _THAW = 0xC0045877, 0xC0045878  # from linux/fs.h
 
 
 class Pods(Job):
@@ -45,7 +45,7 @@ class Pods(Job):
 
 
 class Disk:
-    """A volume that the power can be taken from: an ext4 in a file, which lies on another ext4 in memory."""
+    """A volume that can lose its power: an ext4 in a file, which is on another ext4 in memory."""
 
     def __init__(self, folder: Path) -> None:
         self.volume = folder / "volume"
@@ -58,7 +58,7 @@ class Disk:
         try:
             self._mount("tmpfs", self._memory, "-t", "tmpfs")
             self._mount(_made(self._memory / "below-disk", 64 * MiB, "-O", "^has_journal"), self._below, "-o", "loop")
-            # By itself ext4 writes a file out before it is renamed over another one. Other file systems do not.
+            # By default, ext4 writes a file to disk before the file replaces another one. Other file systems do not.
             self._mount(_made(self._file, 32 * MiB), self.volume, "-o", "loop,noauto_da_alloc")
         except BaseException:
             self.__exit__()
@@ -71,7 +71,7 @@ class Disk:
 
     @contextmanager
     def after_power_loss(self) -> Iterator[Path]:
-        """The volume as it is found after a power loss at this instant.
+        """Yield the volume as it is after a power loss at this time.
 
         The copy shows one instant: while the file system that holds the file is frozen, neither a process nor the
         kernel writes to the file. The freeze is short also on a busy machine, since no process is started for it: a
@@ -87,7 +87,7 @@ class Disk:
         finally:
             os.close(descriptor)
         self._found.mkdir(exist_ok=True)
-        _run("mount", "-o", "loop", self._copy, self._found)  # what the journal holds is put in its place
+        _run("mount", "-o", "loop", self._copy, self._found)  # the mount replays the journal
         try:
             yield self._found
         finally:
@@ -117,23 +117,23 @@ def disk(data_volume: Path, tmp_path: Path) -> Iterator[Disk]:
         pytest.skip(f"no loop devices here: {free.stderr.strip()}")
     with Disk(tmp_path) as disk:
         shutil.copytree(data_volume, disk.volume, dirs_exist_ok=True)
-        _run("sync", "--file-system", disk.volume)  # the shards were there long before
+        _run("sync", "--file-system", disk.volume)  # the shards are much older than the power loss
         yield disk
 
 
 class Jobs:
-    """One job after another on the same volume, each with a trainer that is killed once."""
+    """Several jobs on the same volume, one after the other. In each job, a trainer is killed once."""
 
     def __init__(self, nodes: Nodes, disk: Disk, folder: Path) -> None:
         self._nodes = nodes
         self._disk = disk
         self._folder = folder
         self._over = threading.Event()
-        self.promised: list[str] = []  # files of `.launcher` that must be there from now on
+        self.promised: list[str] = []  # files of `.launcher` that must exist from now on
         self.completed = 0
 
     def run(self) -> None:
-        """Until told to end, and a job to its end."""
+        """Run jobs until the end is requested. The last job runs to its end."""
         while not self._over.is_set():
             self._run_one(f"job-{self.completed}")
             self.completed += 1
@@ -163,7 +163,7 @@ class Jobs:
 
 
 def _generation(record: Path) -> int:
-    """The latest one that this job has begun."""
+    """Return the latest generation that this job has begun."""
     number: int = json.loads((record / "attempts.json").read_text())["generations"][-1]["number"]
     return number
 
@@ -203,14 +203,14 @@ def test_the_files_of_the_launchers_can_be_read_after_a_power_loss_at_any_time(
 
 
 def _wait(seconds: float, running: Future[None]) -> None:
-    """A random while; what goes wrong with the jobs ends it."""
+    """Wait for this time. Raise the error of the jobs if they have failed."""
     time.sleep(seconds)
     if running.done():
         running.result()
 
 
 def _faults(found: Path, promised: list[str]) -> list[str]:
-    """What is neither old nor new but spoiled, and what is lost although the launchers went on as if it were kept."""
+    """Return the files that are damaged, and the files that are lost although the launchers relied on them."""
     output = found / JOB / "output"
     kept = [(path, _WHOLE[name]) for path in output.rglob("*") for name in _WHOLE if re.fullmatch(name, path.name)]
     spoiled = [path for path, is_whole in kept if not is_whole(path.read_bytes())]

@@ -1,4 +1,4 @@
-"""A launcher that is lost or told to stop, as with its pod: the others wait for a replacement pod."""
+"""A launcher is lost or gets SIGTERM, together with its pod. The other members wait for a replacement pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.passes import PASSES, SIX, TRAINER, history, log, until_gener
 
 @pytest.fixture
 def waiting(job: Job) -> Job:
-    """A job whose members wait for a lost member."""
+    """Return a job whose members wait for a replacement of a lost member."""
     job.environment |= {"LAUNCHER_MAX_RESTARTS": "3"}
     return job
 
@@ -100,7 +100,7 @@ def test_a_waiting_member_that_gets_sigterm_stops_and_names_the_missing_member(w
 
 
 def test_a_complete_job_does_not_wait_for_a_lost_member(waiting: Job) -> None:
-    """The hub dies after all have trained and the mark is written: the others read the mark."""
+    """The hub dies after all members have trained and the mark is written. The other members read the mark."""
     job = waiting.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
     assert job.start(2, flags=SIX).code(2) == 0

@@ -15,13 +15,13 @@ from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, l
 
 @pytest.fixture
 def restarting(job: Job) -> Job:
-    """A job that may start again."""
+    """Return a job that may restart."""
     job.environment |= {"LAUNCHER_MAX_RESTARTS": "5"}
     return job
 
 
 def loss(job: Job) -> float:
-    """The loss of the last model on reviews that no trainer has seen."""
+    """Return the loss of the last model on reviews that no trainer has seen."""
     return float(re.findall(r" Test samples=\d+ cost=([0-9.e-]+)", log(job, 0))[-1])
 
 
@@ -127,7 +127,7 @@ def test_the_whole_job_started_again_resumes_and_never_overwrites_a_complete_pas
 def test_a_job_with_all_passes_saved_has_no_pass_left_to_train(restarting: Job) -> None:
     job = restarting.start(flags=SIX)
     assert job.codes() == [0, 0, 0], job.stderr()
-    (job.output / ".launcher" / "job-1" / "complete").unlink()  # as if it had died just before the mark
+    (job.output / ".launcher" / "job-1" / "complete").unlink()  # as if the hub had died just before the mark
     before = log(job, 0).count("Pass=")
     assert job.start(flags=SIX).codes() == [0, 0, 0], job.stderr()
     assert log(job, 0).count("Pass=") == before
@@ -181,7 +181,7 @@ def test_a_launcher_lost_in_the_pause_ends_a_job_that_does_not_rejoin(restarting
 
 
 def test_a_paddle_2_or_3_program_gets_the_pass_to_resume_from(restarting: Job) -> None:
-    """It saves its passes as docs/resume.md asks, and fails in its second one."""
+    """The program saves its passes as in docs/resume.md, and fails in the second pass."""
     program = restarting.folder / "program.py"
     program.write_text(
         """
@@ -209,7 +209,7 @@ def test_the_output_of_a_server_that_died_before_the_gang_was_complete_is_in_its
     """It crashes as often as it is tried. The other members come only then."""
     job = restarting
     counter = job.folder / "crashes"
-    counter.write_text("3")  # as often as it is tried
+    counter.write_text("3")  # the number of tries
     job.start(1, flags=SIX, STANDIN_CRASHES_LEFT=str(counter))
     until(lambda: "waiting up to 30 s for the gang" in job.stderr(1), what=job.stderr())
     job.start(0, 2, flags=SIX)

@@ -1,4 +1,4 @@
-"""Pods with one role each: servers and trainers of one gang in separate launchers, from the start to the end."""
+"""Pods with one role each: servers and trainers of one gang run in separate pods, from the start to the end."""
 
 from __future__ import annotations
 
@@ -118,7 +118,11 @@ def test_trainers_do_not_wait_for_a_server_that_has_failed_for_good(job: RolesJo
         assert "the pservers have failed for good: exit code 78" in job.termination(rank)
         assert "LAUNCHER_SECRET_FILE" in job.termination(rank)
     signs = {path.name for path in (job.output / ".launcher" / "failed" / "job-1").iterdir()}
-    assert signs == {"since-trainer", "since-pserver", "pserver-pod-3"}  # the trainers only follow
+    assert signs == {
+        "since-trainer",
+        "since-pserver",
+        "pserver-pod-3",
+    }  # the trainers end because of the server, so they leave no mark
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,9 @@ def test_trainers_do_not_wait_for_a_server_with_a_wrong_configuration(
     dash, python, *rest = command(job, SERVE)
     job.start(0, flags=(dash, python, *rest))
     marks = job.output / ".launcher" / "failed" / "job-1"
-    until((marks / "since-trainer").exists, what=job.stderr())  # an older mark of a server would have to stand longer
+    until(
+        (marks / "since-trainer").exists, what=job.stderr()
+    )  # a mark that is older than this one counts only after a longer time
     job.start(PSERVER, flags=(flag, dash, python, *program, *rest))
     assert job.codes(30) == [71, code], job.stderr()
     assert f"the pservers have failed for good: exit code {code}: " in job.termination(0)
@@ -156,7 +162,7 @@ def test_a_member_with_a_repaired_configuration_removes_its_mark(job: RolesJob) 
 def test_a_volume_that_does_not_answer_does_not_delay_a_member_with_a_wrong_configuration(job: RolesJob) -> None:
     signs = job.output / ".launcher" / "failed" / "job-1"
     signs.mkdir(parents=True)
-    os.mkfifo(signs / "since")  # opening it blocks for ever
+    os.mkfifo(signs / "since")  # opening it blocks forever
     job.start(PSERVER, flags=command(job, SERVE), CONF_PADDLE_NIC="none")
     assert job.code(PSERVER) == 78
     assert "CONF_PADDLE_NIC" in job.termination(PSERVER)

@@ -16,20 +16,20 @@ from tests.support.nodes import Nodes
 from tests.support.passes import PASSES, SIX, TRAINER, history, log, until_generation, until_saved
 
 WAITS = "for the end of another gang that trains into this folder"
-SHORT = {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1"}  # to be waited out
-HELD = "pass-1"  # the gate where the first job waits until the second one does
+SHORT = {"LAUNCHER_SILENCE": "15", "LAUNCHER_STOP_GRACE": "1"}  # so short that the test can wait for the expiry
+HELD = "pass-1"  # the gate at which the first job waits until the second job waits
 
 
 @pytest.fixture
 def elsewhere() -> Iterator[Nodes]:
-    """A second network: the two gangs share only the volume."""
+    """Yield a second network, so that the two gangs share only the volume."""
     with Nodes(3) as nodes:
         yield nodes
 
 
 @pytest.fixture
 def first(job: Job) -> Job:
-    """A job that is held after its first pass."""
+    """Return a job that waits at a gate after its first pass."""
     job.environment |= {"LAUNCHER_MAX_RESTARTS": "3"}
     return job.hold(HELD)
 
@@ -44,7 +44,7 @@ def second(first: Job, elsewhere: Nodes, tmp_path: Path) -> Job:
 
 
 def until_waiting(first: Job, second: Job) -> None:
-    """Start the second job while the first one is in its training."""
+    """Start the second job while the first job trains, and wait until the second job waits."""
     until_saved(first, 0)
     second.start(flags=SIX)
     until(lambda: WAITS in second.stderr(0), what=second.stderr())
@@ -76,12 +76,12 @@ def test_one_of_two_jobs_that_start_together_waits(first: Job, second: Job) -> N
 
 
 def test_another_job_of_the_same_name_waits_until_the_earlier_job_has_ended(first: Job, second: Job) -> None:
-    """As a job that is deleted and made again, while its pods still save."""
+    """This is like a job that is deleted and created again while its pods still save."""
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
     first.start(flags=SIX)
     until_waiting(first, second)
     assert "give this job another name" in second.stderr(0)
-    assert not list(first.output.glob("earlier-*")), "what the first one saves is still where it expects it"
+    assert not list(first.output.glob("earlier-*")), "the passes of the first job were moved while it ran"
     for launcher in first.launchers.values():
         launcher.terminate()
     assert first.codes() == [143, 143, 143]
@@ -93,7 +93,7 @@ def test_another_job_of_the_same_name_waits_until_the_earlier_job_has_ended(firs
 
 @pytest.mark.slow
 def test_a_waiting_gang_resumes_after_the_last_pass_of_a_killed_gang(first: Job, second: Job) -> None:
-    """All of it at once, so that it could not release its lease. The numbers of generations continue."""
+    """All launchers of the gang are killed at once, so the lease is not released. Generation numbers continue."""
     for each in (first, second):
         each.environment |= SHORT
     first.start(flags=SIX)
@@ -113,7 +113,7 @@ def test_a_waiting_gang_resumes_after_the_last_pass_of_a_killed_gang(first: Job,
 
 @pytest.mark.slow
 def test_a_frozen_gang_ends_after_another_gang_has_taken_its_place(first: Job, second: Job) -> None:
-    """As virtual machines that were paused: it could neither end nor write."""
+    """This is like paused virtual machines: the gang can neither end nor write."""
     for each in (first, second):
         each.environment |= SHORT
     first.start(flags=SIX)
@@ -135,20 +135,20 @@ def test_a_frozen_gang_ends_after_another_gang_has_taken_its_place(first: Job, s
 
 
 @pytest.mark.parametrize(
-    ("told", "restarts"),
+    ("stopped", "restarts"),
     [((0, 1, 2), "0"), ((0,), "0"), ((1,), "0"), ((1, 0, 2), "3")],
-    ids=["all are told to stop", "the hub is", "another one is", "all are, who wait for each other"],
+    ids=["SIGTERM to all", "SIGTERM to the hub", "SIGTERM to another member", "SIGTERM to all, with restarts"],
 )
 def test_a_gang_waits_until_the_slowest_member_has_ended(
-    first: Job, second: Job, told: tuple[int, ...], restarts: str
+    first: Job, second: Job, stopped: tuple[int, ...], restarts: str
 ) -> None:
-    """As a member that still saves, while all others have ended already."""
+    """This is like a member that still saves after all other members have ended."""
     second.environment["LAUNCHER_JOB_ID"] = "job-2"
     first.environment |= {"LAUNCHER_MAX_RESTARTS": restarts, "LAUNCHER_STOP_GRACE": "5"}
     first.start(0, 1, flags=SIX)
     first.start(2, flags=SIX, STANDIN_DEAF="1")
     until_waiting(first, second)
-    for rank in told:
+    for rank in stopped:
         first.launchers[rank].terminate()
         until(lambda: all(first.status(member)["phase"] != "training" for member in range(3)), what="all members know")
     until(lambda: second.find(0, TRAINER), 60, second.stderr())
@@ -157,7 +157,7 @@ def test_a_gang_waits_until_the_slowest_member_has_ended(
 
 
 def test_after_a_lost_hub_the_next_run_does_not_wait_for_the_lease(first: Job) -> None:
-    """The remaining members release its lease, before the whole job starts again."""
+    """The remaining members release the lease before the whole job starts again."""
     first.environment["LAUNCHER_MAX_RESTARTS"] = "0"
     first.start(flags=SIX)
     until_saved(first, 0)

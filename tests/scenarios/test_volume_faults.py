@@ -1,4 +1,4 @@
-"""A volume that is full, read-only or stalled: named, survived, and never in the way of a stop."""
+"""A full, read-only or stalled volume is named, and never prevents a stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(*words: object) -> None:
 
 @pytest.fixture
 def tiny_job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Iterator[Job]:
-    """A job on a volume of 2 MiB in memory."""
+    """Yield a job on a volume of 2 MiB in memory."""
     volume = tmp_path / "tiny"
     volume.mkdir()
     run("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", volume)
@@ -38,7 +38,7 @@ def tiny_job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Iterator[
 
 @pytest.fixture
 def disk_job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Iterator[Job]:
-    """A job on an ext4 of its own, which can be frozen."""
+    """Yield a job on its own ext4, which can be frozen."""
     image, volume = tmp_path / "disk", tmp_path / "disk-volume"
     volume.mkdir()
     with image.open("wb") as file:
@@ -81,7 +81,7 @@ def test_a_volume_that_is_read_only_at_the_start_ends_with_73(tiny_job: Job) -> 
 
 def test_a_volume_that_fills_up_while_training_is_named_and_does_not_stop_the_job(tiny_job: Job) -> None:
     assert tiny_job.volume
-    # Nothing is saved: the models of Paddle itself are not what this is about.
+    # No model is saved, because this test is only about files of the launcher.
     tiny_job.start(flags=(*MANY, f"--save_dir={tiny_job.folder / 'models'}")).until_training()
     filler = fill(tiny_job.volume)
     until(lambda: "train.log" in tiny_job.stderr(1), 30, "the full volume is named")
@@ -104,11 +104,11 @@ def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> No
 def test_a_stop_reaches_all_members_while_the_volume_is_stalled(disk_job: Job) -> None:
     disk_job.start(
         flags=MANY, LAUNCHER_STOP_GRACE="2"
-    ).until_training()  # children that wait for the volume need all of it
+    ).until_training()  # children that wait for the volume need the whole grace period
     run("fsfreeze", "--freeze", disk_job.volume)
     until(lambda: "has not taken" in disk_job.stderr(1), 30, f"the stall is named\n{disk_job.stderr()}")
     disk_job.launchers[1].terminate()
     until(lambda: all("told to stop" in disk_job.termination(rank) for rank in range(3)), 10)
-    run("fsfreeze", "--unfreeze", disk_job.volume)  # only now the kernel lets go of who was writing
+    run("fsfreeze", "--unfreeze", disk_job.volume)  # only now, blocked writers can end
     assert disk_job.codes() == [69, 143, 69], disk_job.stderr()
     assert disk_job.nothing_left()

@@ -1,4 +1,4 @@
-"""Which passes of a job are whole, which are not, and how they are set aside."""
+"""Which passes of a job are complete, and how passes are moved to another folder."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_move_that_fails_is_reported_with_its_path(tmp_path: Path, monkeypatch
 
 
 def parameter(values: int, of: int) -> bytes:
-    """A parameter of Paddle v0 of which this many values are there, of so many."""
+    """Return a parameter file of Paddle v0 with this number of its values."""
     return struct.pack("<iIQ", 0, 4, of) + bytes(4 * values)
 
 

@@ -1,4 +1,4 @@
-"""Marks of a role that has failed for good: who sees which."""
+"""Marks of a role that has failed for good, and which members see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small file that always holds the newest version: whose, when several write it."""
+"""A small file that always has the newest version, even if several runs write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One gang at a time trains into an output folder: which has the lease, which waits for it, and which has lost it."""
+"""One gang at a time trains into an output folder: gangs take the lease, wait for it, and lose it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SILENCE = 0.8
 
 
 class Hub:
-    """A hub that wants the folder."""
+    """A hub that acquires the lease of a folder."""
 
     def __init__(self, leases: LeaseFiles, me: LeaseOwner, patience: float = 30.0) -> None:
         self.lost: list[Cause] = []
@@ -116,7 +116,7 @@ async def test_an_old_lease_is_only_watched_until_it_is_clear_that_it_is_not_ren
 async def test_a_holder_with_a_slow_clock_keeps_its_lease_while_it_renews_it(
     leases: LeaseFiles, tmp_path: Path
 ) -> None:
-    """Where the clocks of the nodes set the times of files."""
+    """On this volume, the clocks of the nodes set the times of files."""
     leases.take(0, ONE)
     path = tmp_path / ".launcher/.leases/0"
     async with waiting(Hub(leases, OTHER)) as task:
@@ -158,7 +158,7 @@ async def test_a_hub_that_finds_a_later_lease_has_lost_its_own(leases: LeaseFile
 
 @in_loop
 async def test_a_gang_whose_lease_was_released_by_mistake_ends(leases: LeaseFiles) -> None:
-    """By a member that had lost its hub by a reset connection, while the hub lived on."""
+    """A member released the lease after its connection was reset, although its hub still ran."""
     first = Hub(leases, ONE)
     await first.acquire()
     leases.release(ONE.gang, 2)

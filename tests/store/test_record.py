@@ -1,4 +1,4 @@
-"""What the volume remembers of a job, whatever it finds there."""
+"""The record of a job on the volume, with any files that it finds there."""
 
 from __future__ import annotations
 

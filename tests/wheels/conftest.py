@@ -1,4 +1,4 @@
-"""What the tests with real wheels start from: two Pythons that have Paddle, and the quick start on a volume."""
+"""Fixtures for the tests with the real Paddle: two Pythons with Paddle, and the quick start on a volume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.wheels.outcome import EXAMPLES, PASSES, WITHIN, accuracy, log
 
 
 def _python(variable: str, version: str) -> str:
-    """The absolute name of a virtual environment's Python, which must stay a link: beside it are its packages."""
+    """Return the absolute path of a virtual environment's Python. Keep the link, so that its packages are found."""
     given = os.environ.get(variable)
     if not given:
         pytest.fail(f"{variable} must name a Python that has Paddle {version}: `make test-paddle` makes one", False)
@@ -23,25 +23,25 @@ def _python(variable: str, version: str) -> str:
 
 @pytest.fixture(scope="session")
 def paddle_2() -> str:
-    """A Python with Paddle 2.6.2."""
+    """Return a Python with Paddle 2.6.2."""
     return _python("PADDLE_2", "2.6.2")
 
 
 @pytest.fixture(scope="session")
 def paddle_3() -> str:
-    """A Python with Paddle 3.3.1."""
+    """Return a Python with Paddle 3.3.1."""
     return _python("PADDLE_3", "3.3.1")
 
 
 @pytest.fixture(scope="session")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quick start's volume with the shards of three trainers. Not to be written to."""
+    """Return the quick start's volume with the shards of three trainers. Tests must not write to it."""
     return make_volume(tmp_path_factory.mktemp("reviews"), lines=EXAMPLES)
 
 
 @pytest.fixture(scope="session")
 def loss_of_one(paddle_3: str, reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """What one process that learns from all shards comes to, on the held-out reviews."""
+    """Return the result of one process that learns from all shards, on the held-out reviews."""
     shards = [f"--data={reviews / JOB / str(number) / 'data'}" for number in range(3)]
     alone = subprocess.run(
         [paddle_3, "collective.py", f"--passes={PASSES}", *shards],
@@ -56,7 +56,7 @@ def loss_of_one(paddle_3: str, reviews: Path, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def loss_of_one_node(paddle_2: str, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """What a node of server and trainer comes to that has all data in one shard."""
+    """Return the result of one node with server and trainer, with all data in one shard."""
     folder = tmp_path_factory.mktemp("alone")
     with Nodes(1) as nodes:
         volume = make_volume(folder, nodes=1, lines=EXAMPLES)
@@ -68,11 +68,11 @@ def loss_of_one_node(paddle_2: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def job(three_nodes: Nodes, reviews: Path, tmp_path: Path) -> Job:
-    """The quick start on three nodes, on a volume of its own."""
+    """Yield the quick start on three nodes, on its own volume."""
     return Job(three_nodes, fresh(reviews, tmp_path), tmp_path)
 
 
 @pytest.fixture
 def small_job(three_nodes: Nodes, tmp_path: Path) -> Job:
-    """Two nodes without a volume."""
+    """Yield two nodes without a volume."""
     return Job(three_nodes, None, tmp_path, size=2)

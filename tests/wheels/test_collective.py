@@ -18,7 +18,7 @@ from tests.wheels.outcome import (
     process,
 )
 
-TOLERANCE = 0.00001  # as the quick start's README says
+TOLERANCE = 0.00001  # see the README of the quick start
 
 
 @pytest.mark.parametrize("version", ["paddle_2", "paddle_3"])
@@ -30,7 +30,7 @@ def test_three_nodes_learn_what_one_process_learns(
     process(job, 2, "TRAINER")
     first = process(job, 0, "TRAINER")
     store = int(first.environ()["PADDLE_MASTER"].rpartition(":")[2])
-    assert listens(first, store) or "does not listen within" in job.stderr(0)  # else a retry costs 3 s
+    assert listens(first, store) or "does not listen within" in job.stderr(0)  # otherwise a retry takes 3 s
     assert job.codes(WITHIN) == [0, 0, 0], job.stderr()
     assert job.nothing_left()
     assert_models(job, PASSES)

@@ -1,4 +1,4 @@
-"""`-- python -m paddle.distributed.launch train.py`: Paddle's own launcher below this one, which is not needed."""
+"""`-- python -m paddle.distributed.launch train.py`: Paddle's launcher runs as a child of this launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def start(job: Job, python: str, *words: str, **variables: str) -> Job:
 
 
 def test_all_nodes_start_as_one_job(job: Job, paddle_3: str, loss_of_one: float) -> None:
-    proxy = "http://127.0.0.1:9"  # a proxy between nodes has hung Paddle's rendezvous
+    proxy = "http://127.0.0.1:9"  # with a proxy between nodes, Paddle's rendezvous has hung
     start(job, paddle_3, "collective.py", f"--passes={PASSES}", HTTP_PROXY=proxy, http_proxy=proxy)
     assert job.codes(WITHIN) == [0, 0, 0], job.stderr()
     assert job.nothing_left()
@@ -57,6 +57,6 @@ def test_workers_that_ignore_sigterm_end_together_with_the_launcher(small_job: J
 
 
 def _worker(job: Job, rank: int) -> psutil.Process | None:
-    """The worker of a node, once it has said which process it is: then it ignores SIGTERM."""
+    """Return the worker of a node after it has printed its pid. From then on, it ignores SIGTERM."""
     said = (job.folder / f"stdout-{rank}").read_text()
     return psutil.Process(int(said.split(" is worker ")[1].split()[0])) if " is worker " in said else None

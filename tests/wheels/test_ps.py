@@ -1,4 +1,4 @@
-"""Parameter servers of Paddle 2.6.2: the quick start on nodes of server and trainer, or of one role each."""
+"""Parameter servers of Paddle 2.6.2: the quick start on nodes with server and trainer, or with one role each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.wheels.outcome import (
     process,
 )
 
-TOLERANCE = 0.03  # as the quick start's README says
+TOLERANCE = 0.03  # see the README of the quick start
 
 
 def start(job: Job, python: str, *words: str) -> Job:
@@ -38,7 +38,9 @@ def test_three_nodes_learn_as_much_as_one_node_would(job: Job, paddle_2: str, lo
     process(job, 2, "TRAINER")
     for rank in range(3):
         server = process(job, rank, "PSERVER")
-        assert listens(server, int(server.environ()["PADDLE_PORT"]))  # before trainers start, which else crash
+        assert listens(
+            server, int(server.environ()["PADDLE_PORT"])
+        )  # before trainers start, which would crash otherwise
     assert job.codes(WITHIN) == [0, 0, 0], job.stderr()
     assert job.nothing_left()
     assert_models(job, PASSES)
@@ -69,7 +71,7 @@ def test_nodes_with_one_role_each_learn_the_same(
     [
         ("TRAINER", "trainer", signal.SIGKILL, 137),
         ("PSERVER", "pserver", signal.SIGKILL, 137),
-        ("PSERVER", "pserver", signal.SIGTERM, Exit.MASKED),  # which is success only once all have trained
+        ("PSERVER", "pserver", signal.SIGTERM, Exit.MASKED),  # 0 is a success only after all trainers have trained
     ],
 )
 def test_a_killed_process_ends_all_members_and_is_named(
@@ -115,5 +117,5 @@ def test_a_paddle_without_parameter_servers_is_named(job: Job, paddle_3: str, pr
     start(job, paddle_3, str(own) if own.exists() else program)
     assert job.codes(WITHIN) == [1], job.stderr()
     assert advice in job.termination(0)
-    assert not (job.output / "node_0" / "train.log").exists()  # the server has failed before
+    assert not (job.output / "node_0" / "train.log").exists()  # the server failed before the trainer started
     assert job.nothing_left()

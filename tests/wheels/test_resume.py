@@ -1,4 +1,4 @@
-"""The quick start's programs go on after the last pass that was saved as a whole, as docs/resume.md asks."""
+"""The quick start's programs resume after the last complete pass, as described in docs/resume.md."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tests.support.passes import history
 from tests.wheels.outcome import PASSES, PROGRAMS, WITHIN, accuracy, assert_models, log
 
 DIES = str(PROGRAMS / "dies.py")
-EXACTLY, ABOUT = 0.00001, 0.03  # what the quick start's README says of collective.py, and of ps.py
+EXACTLY, ABOUT = 0.00001, 0.03  # see the README of the quick start, for collective.py and for ps.py
 _GENERATION = re.compile(r"^==== .* generation \d+, .* ====$", re.MULTILINE)
 _LOSS = re.compile(r"^Pass=(\d+) .* loss=([\d.]+)", re.MULTILINE)
 _SEEN = re.compile(r"^seen .* least=(\d+) most=(\d+) ", re.MULTILINE)
 
 
 def generations(job: Job, rank: int) -> list[str]:
-    """What a trainer printed in each."""
+    """Return the output of a trainer in each generation."""
     return _GENERATION.split(log(job, rank))[1:]
 
 
 def losses(said: str) -> dict[int, float]:
-    """Of each pass, on the reviews that were learned from."""
+    """Return the loss of each pass on the training reviews."""
     return {int(number): float(loss) for number, loss in _LOSS.findall(said)}
 
 
 def alone(python: str, reviews: Path, output: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A program on one shard, without a launcher."""
+    """Run a program on one shard, without a launcher."""
     return subprocess.run(
         [python, *words, f"--data={reviews / JOB / '0' / 'data'}"],
         cwd=reviews / JOB / "quick_start",
@@ -43,14 +43,14 @@ def alone(python: str, reviews: Path, output: Path, *words: str, **variables: st
 
 
 def again(job: Job, *words: str) -> None:
-    """The same job once more, as if it had died just before it was marked as complete."""
+    """Run the same job again, as if it had died just before its mark of completion."""
     (job.output / ".launcher" / "job-1" / "complete").unlink()
     job.start(flags=("--", *words))
     assert job.codes(WITHIN) == [0, 0, 0], job.stderr()
 
 
 def assert_goes_on_after_a_kill(job: Job, python: str, program: str) -> None:
-    """A trainer dies in pass 2; the job is trained from there on to its last pass."""
+    """A trainer dies in pass 2. The job resumes and trains to its last pass."""
     job.environment["LAUNCHER_MAX_RESTARTS"] = "3"
     job.start(flags=("--", python, DIES, "1", "batch", "2", program, f"--passes={PASSES}"))
     assert job.codes(WITHIN) == [0, 0, 0], job.stderr()
@@ -61,7 +61,7 @@ def assert_goes_on_after_a_kill(job: Job, python: str, program: str) -> None:
         before, after = generations(job, rank)
         assert f"resumes with pass 2, from the model of {job.output}/pass-00001\n" in after
         assert list(losses(after)) == [2, 3, 4]
-        assert losses(after)[2] < losses(before)[1]  # not what new weights would have to begin with
+        assert losses(after)[2] < losses(before)[1]  # new weights would begin with a higher loss
         assert _SEEN.findall(after) == [("3", "3")]
 
 
@@ -102,7 +102,7 @@ def test_a_program_with_all_passes_evaluates_the_last_pass(reviews: Path, paddle
 
 
 def test_a_pass_whose_save_is_cut_short_does_not_count(reviews: Path, paddle_3: str, tmp_path: Path) -> None:
-    """Not even where a whole one was before."""
+    """An incomplete pass is not used, even if it replaces a complete pass."""
     older = tmp_path / "pass-00001"
     older.mkdir()
     (older / "done").touch()

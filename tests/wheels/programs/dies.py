@@ -22,7 +22,7 @@ def die() -> None:
 
 
 class Progress(passes.Progress):  # type: ignore[misc]
-    """Of a trainer that does not live to see the tenth batch."""
+    """Kill this trainer before the tenth batch."""
 
     def __init__(self, of_pass: int, period: int) -> None:
         super().__init__(of_pass, period)
@@ -37,7 +37,7 @@ class Progress(passes.Progress):  # type: ignore[misc]
 
 
 def save(model: object, path: str) -> None:
-    """Up to this pass as ever."""
+    """Train as usual until this pass."""
     whole(model, path)
     if f"pass-{number:05d}" in path:
         os.truncate(path, os.path.getsize(path) // 2)

@@ -1,4 +1,4 @@
-"""A worker that ends as told, without Paddle: `ends.py RANK HOW`. HOW: a number (exit code), kill, stubborn.
+"""A worker without Paddle that ends in the given way: `ends.py RANK HOW`. HOW: a number (exit code), kill, stubborn.
 
 The others sleep until they are ended; `stubborn` makes all ignore SIGTERM.
 """

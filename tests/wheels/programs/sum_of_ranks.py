@@ -1,4 +1,4 @@
-"""The smallest collective program: every rank adds its number, and prints the sum that all agree on.
+"""The smallest collective program: each rank adds its number, and prints the sum of all ranks.
 
 `--without=RANK`: that one ends with 3 instead, which the others meet as a broken connection.
 """

@@ -1,4 +1,4 @@
-"""Real pods whose trainer dies, or one of which is deleted: the job goes on in those that are left."""
+"""A trainer dies, or one pod is deleted. The job continues in the remaining pods."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def submit(training: Training, mode: str, change: Change = lambda job: None) -> 
     training.submit(f"--num_passes={PASSES}", mode=mode, change=replaced, hold_before=2, LAUNCHER_MAX_RESTARTS="3")
 
 
-def goes_on(training: Training, kind: str) -> None:
-    """The job is complete after one failure, of this kind."""
+def completes_after_one_failure(training: Training, kind: str) -> None:
+    """Check that the job is complete after one failure of this kind."""
     training.until_failed_once()
     training.let_go()
     training.until_complete_after(kind)
@@ -29,18 +29,18 @@ def test_after_a_killed_trainer_all_pods_stay(training: Training) -> None:
     before = training.until_saved(1)
     pods = uids(training.pods())
     kill(training.cluster, before[1]["pod"], "-9", "-f", "standin.paddle_trainer")
-    goes_on(training, "trainer")
+    completes_after_one_failure(training, "trainer")
     assert uids(training.pods()) == pods
     assert not any(pod["status"]["containerStatuses"][0]["restartCount"] for pod in training.pods())
 
 
-@pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another one"])
+@pytest.mark.parametrize("gone", [0, 1], ids=["the hub", "another member"])
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 def test_a_deleted_pod_is_replaced_and_all_other_pods_stay(training: Training, mode: str, gone: int) -> None:
     submit(training, mode)
     before = training.until_saved(1)
     delete_pod(training, before[gone]["pod"])
-    goes_on(training, "stopped")
+    completes_after_one_failure(training, "stopped")
     after = training.status()
     others = [rank for rank in range(SIZE) if rank != gone]
     assert [after[rank]["uid"] for rank in others] == [before[rank]["uid"] for rank in others], "they kept their ranks"
@@ -53,7 +53,7 @@ def test_an_evicted_pod_is_named_as_evicted_and_replaced(training: Training, kep
     submit(training, "Indexed", kept)
     before = training.until_saved(1)
     evict(training, before[1]["pod"])
-    goes_on(training, "stopped")
+    completes_after_one_failure(training, "stopped")
     cause = training.job_file()["generations"][0]["first_cause"]
     assert cause["rank"] == 1
     assert "was told to stop (SIGTERM); Kubernetes says: EvictionByEvictionAPI" in cause["what"]
