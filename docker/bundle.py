@@ -1,4 +1,4 @@
-"""Copy the Python that runs this, with all that it needs, into one folder.
+"""Copy the Python that runs this program, and all files that it needs, into one folder.
 
 The folder works in any image where it is mounted at the same path, with any libc and Python. The path is fixed, since
 the kernel takes only a full path to a program's loader. Looking for it at run time would need one more program.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 
-# The launcher needs none of these, and they are more than half of the size.
+# The launcher needs none of these files, which are more than half of the size.
 LEFT_OUT = (
     "__pycache__ test tests _test* *.a config-3* idlelib tkinter _tkinter* turtledemo turtle.py lib2to3 pydoc_data "
     "curses _curses* readline.* sqlite3 _sqlite3* dbm _dbm* _gdbm* nis.* _crypt* "
@@ -65,7 +65,7 @@ def _modules(folder: str) -> list[str]:
 
 
 def _needed(files: list[str]) -> set[str]:
-    """Return the shared libraries that these files need, directly or not."""
+    """Return the shared libraries that these files need, directly or indirectly."""
     listed = _output("ldd", *files)
     missing = sorted(set(re.findall(r"(\S+) => not found", listed)))
     if missing:

@@ -1,4 +1,4 @@
-# The launcher with its own Python and libraries, in one folder /launcher. It runs in any image for the same processor.
+# The launcher with its own Python and libraries, in one folder /launcher. It runs in any image for the same processor architecture.
 # An init container with this image copies the folder to an emptyDir, which the main container mounts at /launcher
 # (k8s/options/inject). Build it in the repository's root:
 #   docker build -f docker/inject.Dockerfile -t paddle-launcher-inject:latest .

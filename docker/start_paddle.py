@@ -1,3 +1,3 @@
 #!/bin/sh
-# For your own start.sh files that call `/root/start_paddle.py FLAGS`. In 2016 it was a Python script; now it calls `run`.
+# For users' start.sh files that call `/root/start_paddle.py FLAGS`. In 2016 it was a Python script; now it calls `run`.
 exec paddle-launcher run "$@"

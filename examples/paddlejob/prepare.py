@@ -1,4 +1,4 @@
-"""Make the data set, data.csv beside this program: points of a plane with some noise, one per line."""
+"""Make the data set, data.csv beside this program: points of a plane with noise, one per line."""
 
 import random
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ PASSES, BATCH = 5, 20
 
 
 def train() -> None:
-    """Serve or train: Paddle knows which from the launcher's variables."""
+    """Serve or train, depending on the launcher's variables."""
     import numpy as np
     import paddle
     from paddle.distributed import fleet
@@ -32,7 +32,7 @@ def train() -> None:
     loss = paddle.mean(paddle.nn.functional.square_error_cost(predicted, height))
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = True
-    strategy.a_sync_configs = {"k_steps": 4}  # batches between exchanges; without it 2.6 updates nothing here
+    strategy.a_sync_configs = {"k_steps": 4}  # batches between exchanges; Paddle 2.6 needs it to update parameters
     fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy).minimize(loss)
     if fleet.is_server():
         fleet.init_server()

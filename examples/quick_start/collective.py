@@ -31,7 +31,7 @@ class Network(paddle.nn.Layer):
 
 
 class Trainer:
-    """One process with its shards. Process 0 also saves the model and prints how good it is."""
+    """One process with its shards. Process 0 also saves the model and prints its accuracy and loss."""
 
     def __init__(self, shards: Sequence[Path], learning_rate: float) -> None:
         self._count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
@@ -48,7 +48,7 @@ class Trainer:
         self._optimizer = paddle.optimizer.SGD(learning_rate, parameters=self._network.parameters())
 
     def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
-        """Train the passes that are left.
+        """Train the remaining passes.
 
         The sizes of shards differ a little, but all processes must have the same number of batches.
         """

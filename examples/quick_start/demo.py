@@ -26,16 +26,16 @@ def main() -> int:
     made = ("--data", source / "data", "--config", source / "quick_start", "--out", job)
     run(*LAUNCHER, "shard", *made, "--count", NODES, "--anywhere")
     say(f"3. trained by {NODES} nodes with a server and a trainer each, {PASSES} passes; Ctrl-C ends all of it")
-    told = {"JOB_NAME": job.name, "JOB_PATH": str(volume), "TRAIN_CONFIG_DIR": "quick_start"}
+    variables = {"JOB_NAME": job.name, "JOB_PATH": str(volume), "TRAIN_CONFIG_DIR": "quick_start"}
     program = (sys.executable, "ps.py", f"--passes={PASSES}", "--log-period=100")
-    run(*LAUNCHER, "local", "--nodes", NODES, "--launcher-mode=ps", "--", *program, **told)
+    run(*LAUNCHER, "local", "--nodes", NODES, "--launcher-mode=ps", "--", *program, **variables)
     say("4. the members of the job, by the files on the volume")
     run(*LAUNCHER, "status", job)
     say("5. the files that stay")
     for path in (f"output/pass-{PASSES - 1:05d}/model.pdparams", "output/node_1/train.log", "output/node_1/server.log"):
         say(f"   {job / path}")
     log = (job / "output" / "node_0" / "train.log").read_text()
-    say("6. how good it is: " + next(line for line in log.splitlines() if line.startswith("accuracy=")))
+    say("6. accuracy and loss: " + next(line for line in log.splitlines() if line.startswith("accuracy=")))
     say("Next: read examples/quick_start/README.md about the programs, docs/kubernetes.md about pods")
     return 0
 
@@ -45,7 +45,7 @@ def say(text: str) -> None:
 
 
 def run(*command: object, **variables: str) -> None:
-    """Run a command; end with its exit code if it fails, since it has printed why. Ctrl-C reaches the command, too."""
+    """Run a command, and end with its exit code if it fails. Ctrl-C also reaches the command."""
     with subprocess.Popen([str(word) for word in command], env={**os.environ, **variables}) as running:
         try:
             code = running.wait()

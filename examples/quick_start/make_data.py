@@ -1,4 +1,4 @@
-"""Make the quick start's data set from a seed: reviews, each with a label that says whether it praises or blames.
+"""Make the quick start's data set from a seed: reviews, each with a label: positive or negative.
 
 The training lines are about one kind of product after another, each with its own words of praise and blame. The test
 lines are about all kinds. So a model that has not seen one of the shards is clearly worse.

@@ -24,11 +24,11 @@ from reviews import Reviews
 DATA = Path(os.environ.get("LAUNCHER_DATA_DIR", "data"))
 SAVE = Path(os.environ.get("LAUNCHER_SAVE_DIR", "output"))
 RESUME = os.environ.get("LAUNCHER_RESUME_DIR", "")  # the folder of the newest whole pass, empty at the beginning
-MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and its one table: two numbers for each word
+MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and the only table in it, with two numbers per word
 
 
 def flags(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the flags of both programs. Peers are not among them: the variables name those."""
+    """Return a parser with the flags of both programs. The peers come from variables."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=count, default=5, help="how often to go through the shard (default 5)")
     parser.add_argument("--batch-size", type=count, default=20, help="reviews of a shard in a batch (default 20)")
@@ -82,7 +82,7 @@ def say_seen(trainer: int, reviews: Reviews) -> None:
 
 
 def say_accuracy(scores: np.ndarray, reviews: Reviews) -> None:
-    """Print how good the scores of the two labels are, for reviews that were not trained on."""
+    """Print accuracy and loss of the scores of both labels, for reviews that were not used in training."""
     right = scores[np.arange(len(reviews)), reviews.labels]
     wrong = scores[np.arange(len(reviews)), 1 - reviews.labels]
     loss = np.logaddexp(0, wrong - right).mean()
@@ -100,7 +100,7 @@ def first() -> int:
 
 
 def left(wanted: int) -> range:
-    """Return the passes that are still to be trained. Print a line if some are there already."""
+    """Return the remaining passes. Print a line if some passes are already saved."""
     passes = range(first(), wanted)
     if not passes:
         say(f"all {wanted} passes are there: nothing is left to train after {RESUME}")
@@ -118,7 +118,7 @@ def saved_weights() -> np.ndarray | None:
 
 
 def save(number: int, weights: np.ndarray) -> None:
-    """Save the model of a pass. It counts once its folder has `done`, so that comes last, after all else is synced."""
+    """Save the model of a pass. It counts as soon as its folder has `done`, which is written last."""
     folder = SAVE / f"pass-{number:05d}"
     model, done = folder / MODEL, folder / "done"
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def save(number: int, weights: np.ndarray) -> None:
 
 
 def _sync(*paths: Path) -> None:
-    """Make files, and the names in folders, survive a loss of power."""
+    """Sync files and folders to disk, so that they survive a power loss."""
     for path in paths:
         opened = os.open(path, os.O_RDONLY)
         try:

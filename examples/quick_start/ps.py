@@ -23,7 +23,7 @@ from reviews import Dictionary, Reviews
 
 
 class Network:
-    """A static graph: words and labels of a batch come in, the scores of both labels and the loss come out."""
+    """A static graph from the words and labels of a batch to the scores of both labels and the loss."""
 
     def __init__(self, padding: int, learning_rate: float, exchange: int) -> None:
         words = paddle.static.data("words", [None, None], "int64")
@@ -40,13 +40,13 @@ class Network:
         self.classify = paddle.static.default_main_program().clone(for_test=True)
         strategy = fleet.DistributedStrategy()
         strategy.a_sync = True
-        # Without k_steps, Paddle 2.6 updates parameters only under train_from_dataset: here none would ever change.
+        # Without k_steps, Paddle 2.6 updates parameters only in train_from_dataset, which this program does not call.
         strategy.a_sync_configs = {"k_steps": exchange}
         fleet.distributed_optimizer(paddle.optimizer.SGD(learning_rate), strategy).minimize(self.loss)
 
 
 class Trainer:
-    """Trains on its shard. Trainer 0 also saves the model and prints how good it is."""
+    """Trains on its shard. Trainer 0 also saves the model and prints its accuracy and loss."""
 
     def __init__(self, network: Network, dictionary: Dictionary) -> None:
         self._network = network
@@ -58,7 +58,7 @@ class Trainer:
             self._weights().set(weights, paddle.CPUPlace())
 
     def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
-        """Train the passes that are left, then print how good the model of all trainers is."""
+        """Train the remaining passes, then print the accuracy and loss of the model of all trainers."""
         reviews = Reviews(passes.DATA / "train.txt", self._dictionary)
         if left := passes.left(wanted):
             self._train(left, reviews, batch_size, seed, log_period)
@@ -97,7 +97,7 @@ class Trainer:
 
 
 class Meeting:
-    """Where trainers wait for each other after a pass, since fleet's own barrier needs gloo.
+    """A barrier for trainers after a pass, since fleet's barrier needs gloo.
 
     Trainer 0 saves when all others have arrived, and arrives after that. So the saved model has that pass of all
     trainers, and no trainer begins the next pass before the job can resume from this one.
@@ -114,7 +114,7 @@ class Meeting:
         self._meetings += 1
 
     def wait_for_others(self) -> None:
-        """Wait for all but trainer 0, which calls this before it arrives itself."""
+        """Wait for all other trainers. Trainer 0 calls this before it arrives."""
         self._wait_for((self._meetings + 1) * self._count - 1)
 
     def wait_for_all(self) -> None:
@@ -150,14 +150,14 @@ def main() -> None:
             fleet.init_server()
         else:
             trainer = Trainer(network, dictionary)
-            fleet.init_worker()  # trainer 0 sends its weights to the servers, and the others get them from there
+            fleet.init_worker()  # trainer 0 sends its weights to the servers, from which all others get them
     if fleet.is_server():
-        fleet.run_server()  # does not return: the launcher ends it when all have trained
+        fleet.run_server()  # never returns: the launcher ends it after all trainers have trained
         return
     try:
         trainer.train(given.passes, given.batch_size, given.seed, given.log_period)
     finally:
-        fleet.stop_worker()  # without it Paddle crashes at the exit, and changes the exit code
+        fleet.stop_worker()  # without this call Paddle crashes at the exit and changes the exit code
 
 
 if __name__ == "__main__":

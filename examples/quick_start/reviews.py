@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 UNKNOWN_WORD = 0
-DICTIONARY = Path(__file__).with_name("dict.txt")  # beside the programs: servers need it, too, and get no shard
+DICTIONARY = Path(__file__).with_name("dict.txt")  # beside the programs, since servers need it too and get no shard
 
 
 class Dictionary:
-    """The words of dict.txt. `padding` is a number that no word has: it makes all rows of words equally long."""
+    """The words of dict.txt. `padding` is a number that no word has. It fills rows of words to the same length."""
 
     def __init__(self) -> None:
         self._numbers = {word: number for number, word in enumerate(DICTIONARY.read_text().split())}
