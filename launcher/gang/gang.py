@@ -11,6 +11,7 @@ from launcher.base.aio import wait_within
 from launcher.errors import Exit
 from launcher.gang import handshake, messages
 from launcher.gang.connection import Connection
+from launcher.gang.ending import FAILURE_END_WITHIN
 from launcher.gang.events import (
     Begin,
     CollectEvidence,
@@ -28,7 +29,7 @@ from launcher.gang.events import (
     Verdict,
 )
 from launcher.gang.first_cause import first_cause, survivor_penalty
-from launcher.gang.hub import FAILURE_END_WITHIN, Hub
+from launcher.gang.hub import Hub
 from launcher.gang.link import Link, pause
 from launcher.gang.listener import Listener, Refusal, RefusalLog
 from launcher.gang.protocol import Malformed, Message
@@ -360,16 +361,16 @@ class Gang:
 
     async def wait_others_ended(self) -> None:
         """On the hub, after a stop: wait until every other member that the hub still hears has ended its processes."""
-        while self._hub is not None and self._hub.others_are_ending():
-            self._hub.others_have_ended.clear()
+        while self._hub is not None and self._hub.ending.others_are_ending():
+            self._hub.ending.others_have_ended.clear()
             try:
-                await wait_within(self._hub.others_have_ended.wait(), self._settings.heartbeat_every)
+                await wait_within(self._hub.ending.others_have_ended.wait(), self._settings.heartbeat_every)
             except asyncio.TimeoutError:
                 continue  # a member that was cut off meanwhile is not waited for
 
     def remaining_run_time(self) -> float:
         """After a finish or a stop, return for how many seconds at most a process of this gang can still run."""
-        return FAILURE_END_WITHIN if self._hub is None else self._hub.remaining_run_time()
+        return FAILURE_END_WITHIN if self._hub is None else self._hub.ending.remaining_run_time()
 
     async def close(self) -> None:
         """Send the last messages, wait until they have arrived, and close all sockets. Takes at most about a second."""
