@@ -35,6 +35,13 @@ class AttemptState:
     leading: bool = False
     training: bool = False
 
+    def messages(self, stall: float) -> list[Message | None]:
+        return [
+            messages.restart(self.number, self.previous_cause) if self.previous_cause else None,
+            messages.begin(self.number, self.start) if self.start else None,
+            messages.train(self.number, stall) if self.training else None,
+        ]
+
 
 class Attempts:
     """Take each step for which all members are ready. Choose the first cause of a failure, and act on it.
@@ -76,13 +83,7 @@ class Attempts:
 
     def current_state(self) -> list[Message | None]:
         """Return the messages that tell a reconnected member the state of this attempt."""
-        attempt = self._attempt
-        return [
-            messages.restart(attempt.number, attempt.previous_cause) if attempt.previous_cause else None,
-            messages.begin(attempt.number, attempt.start) if attempt.start else None,
-            messages.train(attempt.number, self._settings.stall) if attempt.training else None,
-            self._stall.current_message(),
-        ]
+        return [*self._attempt.messages(self._settings.stall), self._stall.current_message()]
 
     # ---- what members report -------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from launcher.base.aio import wait_within
 from launcher.gang import messages
 from launcher.gang.events import GangSettings
 from launcher.gang.protocol import Message
@@ -30,7 +31,7 @@ class Ending:
         self._stopped_at = 0.0
         self.finished = False
         self._finish_timer: asyncio.TimerHandle | None = None
-        self.others_have_ended = asyncio.Event()  # after the stop: every member that is heard has ended its processes
+        self._others_have_ended = asyncio.Event()
 
     def current_state(self) -> list[Message | None]:
         """Return the messages that tell a reconnected member how the gang ends."""
@@ -68,8 +69,8 @@ class Ending:
         """After the stop: check what a member's end allows. It has sent stopped, or its connection has ended."""
         if self.cause is None:
             return
-        if not self.others_are_ending():
-            self.others_have_ended.set()
+        if not self._others_are_ending():
+            self._others_have_ended.set()
             if self._rejoin:
                 self._finish_when_all_have_ended()
         if not self._rejoin and seat is self._culprit():
@@ -85,14 +86,22 @@ class Ending:
         else:
             self.finish()
 
-    def others_are_ending(self) -> bool:
-        """Return whether another member that the hub still hears has not ended its processes yet."""
+    async def wait_others_ended(self) -> None:
+        """After a stop, wait until every other member that the hub still hears has ended its processes."""
+        while self._others_are_ending():
+            self._others_have_ended.clear()
+            try:
+                await wait_within(self._others_have_ended.wait(), self._settings.heartbeat_every)
+            except asyncio.TimeoutError:
+                continue  # a member that was cut off meanwhile is not waited for
+
+    def _others_are_ending(self) -> bool:
         return any(seat.is_ending(self._settings) for seat in self._seats)
 
     def remaining_run_time(self) -> float:
         """After a finish or a stop, return for how many seconds at most a process of the gang can still run."""
         ending = 0.0
-        if self.cause and self.others_are_ending():
+        if self.cause and self._others_are_ending():
             orderly = self.cause.kind is CauseKind.STOPPED or any(
                 seat.told_to_stop and not seat.stopped for seat in self._seats
             )

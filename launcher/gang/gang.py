@@ -1,4 +1,14 @@
-"""`Gang`: what one launcher does in its gang, as the hub or as a member."""
+"""`Gang`: what one launcher does in its gang, as the hub or as a member.
+
+The event loop delivers each event in a callback of its own, perhaps before `join` has returned. Each attempt has
+these events, at most once each: Begin; Lead, on the hub only; Train; CollectEvidence; Restart, which begins the
+next attempt. The gang ends with Finish, with Stop and later Finish, or with HubLost.
+
+After a Stop the culprit, whose rank is `cause.rank`, reports stopped and leaves. All other members wait for Finish,
+which comes when the culprit has left. If the kind of the cause is "stopped", the culprit may use its whole grace
+period, so the caller must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes
+when no process of the gang can still run.
+"""
 
 from __future__ import annotations
 
@@ -7,48 +17,34 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from launcher.base.aio import wait_within
-from launcher.errors import Exit
 from launcher.gang import handshake, messages
 from launcher.gang.connection import Connection
+from launcher.gang.decisions import Decisions
 from launcher.gang.ending import FAILURE_END_WITHIN
 from launcher.gang.events import (
-    Begin,
-    CollectEvidence,
     Credentials,
     Event,
-    Finish,
     GangSettings,
     HubLost,
     JoinFailed,
-    Lead,
     MissingMembers,
-    Restart,
     Stop,
-    Train,
     Verdict,
 )
 from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.hub import Hub
 from launcher.gang.link import Link, pause
 from launcher.gang.listener import Listener, Refusal, RefusalLog
-from launcher.gang.protocol import Malformed, Message
-from launcher.model import Cause, CauseKind, Member, Roster, Start
+from launcher.gang.lost import lost_member
+from launcher.gang.own_reports import OwnReports
+from launcher.gang.protocol import Message
+from launcher.model import Cause, Member, Roster, Start
 
 _CLOSE_WITHIN = 0.9
 
 
 class Gang:
     """Call `listen`, then `join`, then report what happens on this member. `on_event` gets the decisions of the hub.
-
-    The event loop delivers each event in a callback of its own, perhaps before `join` has returned. Each attempt has
-    these events, at most once each: Begin; Lead, on the hub only; Train; CollectEvidence; Restart, which begins the
-    next attempt. The gang ends with Finish, with Stop and later Finish, or with HubLost.
-
-    After a Stop the culprit, whose rank is `cause.rank`, reports stopped and leaves. All other members wait for Finish,
-    which comes when the culprit has left. If the kind of the cause is "stopped", the culprit may use its whole grace
-    period, so the caller must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes
-    when no process of the gang can still run.
 
     The hub alone calls these:
     complete: writes the mark of completion; called once, when all members have finished training
@@ -67,7 +63,6 @@ class Gang:
         prepare: Callable[[Cause | None], Awaitable[Start]],
     ) -> None:
         self._settings = settings
-        self._on_event = on_event
         self._complete = complete
         self._judge = judge
         self._prepare = prepare
@@ -79,18 +74,12 @@ class Gang:
         self._link: Link | None = None
         self._missing: MissingMembers | None = None
         self._roster: Roster | None = None
-        self._rank = 0
         self.identity = ""  # of the gang, once it is complete
-        self._attempt = 0
-        # Reports about the current attempt, or about no single one (None). Made when sent, since messages have ages.
-        self._reported: list[tuple[int | None, Callable[[], Message]]] = []
-        self._progress: Callable[[], Message] | None = None  # the latest progress report
-        self._trained = False
-        self._failures: list[tuple[float, Cause]] = []
-        self._delivered: set[type[Event]] = set()
+        self._reports = OwnReports(self._send)
+        self._decisions = Decisions(
+            on_event, self._reports, on_restart=self._on_restart, leave=lambda: self._link and self._link.leave()
+        )
         self._verdict_timer: asyncio.TimerHandle | None = None
-        self._finished = asyncio.Event()
-        self._finish_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
@@ -122,17 +111,18 @@ class Gang:
         self._next_try = time.monotonic() + pause()
         credentials = Credentials(me, self._incarnation, job, secret)
         if hub is None:
-            self._roster, self._rank, self.identity = await self._join_as_hub(credentials)
+            self._roster, rank, self.identity = await self._join_as_hub(credentials)
         else:
-            self._roster, self._rank, self.identity = await self._join_as_member(credentials, hub)
+            self._roster, rank, self.identity = await self._join_as_member(credentials, hub)
+        self._reports.joined = True
         self._repeat_reports()
-        return self._roster, self._rank
+        return self._roster, rank
 
     async def _join_as_hub(self, credentials: Credentials) -> tuple[Roster, int, str]:
         hub = self._hub = Hub(
             credentials,
             self._settings,
-            tell_own_member=self._handle_soon,
+            tell_own_member=self._decisions.handle_soon,
             complete=self._complete,
             judge=self._judge,
             prepare=self._prepare,
@@ -151,10 +141,10 @@ class Gang:
             credentials,
             self._settings,
             hub,
-            on_message=self._handle,
+            on_message=self._decisions.handle,
             on_reconnected=self._repeat_reports,
             on_lost=self._on_hub_lost,
-            parting_messages=lambda: [self._failed(cause, at) for at, cause in self._failures],
+            parting_messages=self._reports.failed_messages,
         )
         try:
             welcome = await link.join()
@@ -185,61 +175,46 @@ class Gang:
 
     def report_staged(self) -> None:
         """Report that configuration and shard are in the work directory."""
-        self._report(lambda: messages.plain("staged"))
+        self._reports.add(lambda: messages.plain("staged"))
 
     def report_serving(self, attempt: int = 0) -> None:
         """Report that every server of this member listens on all its ports."""
-        self._report(lambda: messages.of_attempt("serving", attempt), attempt)
+        self._reports.add(lambda: messages.of_attempt("serving", attempt), attempt)
 
     def report_progress(self, attempt: int, printed_at: float, line: str) -> None:
         """Report the last line of a trainer, and when the trainer printed it (time.monotonic())."""
-        self._reported = [(of, make) for of, make in self._reported if make is not self._progress]
-        self._progress = lambda: messages.progress(attempt, time.monotonic() - printed_at, line)
-        self._report(self._progress, attempt)
+        self._reports.replace_progress(lambda: messages.progress(attempt, time.monotonic() - printed_at, line), attempt)
 
     def report_collected(self, attempt: int, processes: int, written: bool) -> None:
         """Report for how many processes evidence was collected, and whether the evidence could be written to a file."""
-        self._report(lambda: messages.collected(attempt, processes, written), attempt)
+        self._reports.add(lambda: messages.collected(attempt, processes, written), attempt)
 
     def report_trained(self, attempt: int = 0) -> None:
         """Report that every trainer of this member has ended with exit code 0."""
-        if attempt == self._attempt:
-            self._trained = True
-            self._report(lambda: messages.of_attempt("trained", attempt), attempt)
+        if attempt == self._reports.attempt:
+            self._reports.trained = True
+            self._reports.add(lambda: messages.of_attempt("trained", attempt), attempt)
 
     def report_ended(self, attempt: int) -> None:
         """Report, after a Restart, that all processes of earlier attempts have ended on this member."""
-        self._report(lambda: messages.of_attempt("ended", attempt), attempt)
+        self._reports.add(lambda: messages.of_attempt("ended", attempt), attempt)
 
     def report_failed(self, cause: Cause, died_at: float, attempt: int | None = None) -> None:
         """Report a failure that happened at `died_at` (time.monotonic()) in this attempt, or in the current one (None).
 
         A failure of an attempt that is over is ignored.
         """
-        if attempt in (None, self._attempt):
-            self._failures.append((died_at, cause))
-            self._report(lambda: self._failed(cause, died_at), attempt)
+        if attempt in (None, self._reports.attempt):
+            self._reports.add_failure(cause, died_at, attempt)
             self._await_verdict()
 
     def report_stopped(self) -> None:
         """Report, after a stop, that the processes of this member have ended."""
-        self._report(lambda: messages.plain("stopped"))
-
-    def _failed(self, cause: Cause, died_at: float) -> Message:
-        return messages.failed(self._attempt, cause, time.monotonic() - died_at)
-
-    def _report(self, make: Callable[[], Message], attempt: int | None = None) -> None:
-        """Send a report now, or after the join. Drop a report about an attempt that is over."""
-        if attempt not in (None, self._attempt):
-            return
-        self._reported.append((attempt, make))
-        if self._roster:
-            self._send(make())
+        self._reports.add(lambda: messages.plain("stopped"))
 
     def _repeat_reports(self) -> None:
         """Send all reports again after a welcome. The hub ignores a report that it has received before."""
-        for _, make in list(self._reported):
-            self._send(make())
+        self._reports.repeat()
         self._stop_waiting_for_verdict()  # the hub collects reports once more, now that it has these
         self._await_verdict()
 
@@ -250,9 +225,9 @@ class Gang:
             self._link.send(message)
 
     def _await_verdict(self) -> None:
-        if self._link and self._roster and self._failures and self._verdict_timer is None:
+        if self._link and self._roster and self._reports.failures and self._verdict_timer is None:
             loop = asyncio.get_running_loop()
-            marking = self._settings.complete_within if self._trained else 0  # the hub may be writing the mark
+            marking = self._settings.complete_within if self._reports.trained else 0  # the hub may be writing the mark
             self._verdict_timer = loop.call_later(self._settings.verdict_within + marking, self._stop_without_verdict)
 
     def _stop_waiting_for_verdict(self) -> None:
@@ -260,113 +235,51 @@ class Gang:
             self._verdict_timer.cancel()
             self._verdict_timer = None
 
-    # ---- messages of the hub -------------------------------------------------------------------------------------
-
-    def _handle_soon(self, message: Message) -> None:
-        asyncio.get_running_loop().call_soon(self._handle, message)
-
-    def _handle(self, message: Message) -> None:
-        match message["word"]:
-            case "restart":
-                self._restart(messages.read_restart(message))
-            case "begin" | "lead" | "train" | "collect" as word:
-                if messages.read_attempt(message) == self._attempt:
-                    self._deliver(_event_of_attempt(word, message))
-            case "stop":
-                self._stop(messages.read_stop(message))
-            case "finish":
-                self._finish(messages.read_finish(message))
-            case _:
-                raise Malformed("unknown word")
-
-    def _restart(self, restart: Restart) -> None:
-        """Enter the next attempt. Drop all reports about the one before, except failures that no restart can repair."""
-        if restart.attempt <= self._attempt or self._is_over:
-            return
-        self._attempt = restart.attempt
-        self._delivered -= {Begin, Lead, Train, CollectEvidence, Restart}
-        self._trained = False
+    def _on_restart(self) -> None:
         self._stop_waiting_for_verdict()
-        self._reported = [(attempt, make) for attempt, make in self._reported if attempt is None]
-        self._failures = [(at, cause) for at, cause in self._failures if not cause.kind.restartable]
-        self._deliver(restart)
-        for at, cause in self._failures:
-            self._send(self._failed(cause, at))
+        self._reports.repeat_failures()
         self._await_verdict()
 
-    def _stop(self, stop: Stop) -> None:
-        self._deliver(stop)
-        if not stop.rejoin:  # else the hub must still say when no process of the gang can run any more
-            self._leave()
-
-    def _finish(self, after: float = 0.0) -> None:
-        self._leave()
-        if after > 0:
-            self._finish_timer = asyncio.get_running_loop().call_later(after, self._finish)
-            return
-        self._deliver(Finish())
-        self._finished.set()
+    # ---- without the hub -----------------------------------------------------------------------------------------
 
     def _stop_without_verdict(self) -> None:
         """Stop because of this member's own failure, since the hub has sent no verdict in time."""
-        cause = first_cause(self._failures)[1]
+        cause = first_cause(self._reports.failures)[1]
         if survivor_penalty(cause) and self._link and self._link.time_out_if_cut_off():
             return  # the process has died because it lost a peer: the hub, which is given up now
-        self._stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind.restartable))
+        self._decisions.stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind.restartable))
 
     def _on_hub_lost(self, reason: str, ended_at: float, silent: bool) -> None:
         run_time = self._settings.ends_within if silent and self._settings.rejoins else 0.0
-        if self._is_over:
-            if self._finish_timer is None:  # else the hub has sent finish before it left, and the timer runs
-                self._finish(run_time)
+        if self._decisions.is_over:
+            if not self._decisions.finishes_later:
+                self._decisions.finish(run_time)
             return
         assert self._roster is not None
         pod = self._roster.members[0].pod
-        hub = self._settings.shape.name(0)
-        what = (
-            f"the hub, {hub} (pod {pod}), was lost without a word: {reason}; was its pod deleted, out of memory, or is "
-            f"its node gone? `kubectl describe pod {pod}` may tell"
-        )
-        lost = Cause(CauseKind.LOST, 0, pod, what, Exit.PEER_LOST, silent=silent)
-        if self._trained and not self._failures:
-            self._deliver(HubLost(lost))
-            asyncio.get_running_loop().call_later(run_time, self._finished.set)
+        lost = lost_member(self._settings.shape, 0, pod, reason, silent=silent)
+        if self._reports.trained and not self._reports.failures:
+            self._decisions.lose_hub(HubLost(lost), run_time)
         else:
-            rejoin = self._settings.rejoins and all(cause.kind.restartable for _, cause in self._failures)
-            cause = lost if rejoin else first_cause([*self._failures, (ended_at, lost)])[1]
-            self._stop(Stop(cause, rejoin))
-            self._finish(run_time)
-
-    @property
-    def _is_over(self) -> bool:
-        return Stop in self._delivered or Finish in self._delivered
+            rejoin = self._settings.rejoins and all(cause.kind.restartable for _, cause in self._reports.failures)
+            cause = lost if rejoin else first_cause([*self._reports.failures, (ended_at, lost)])[1]
+            self._decisions.stop(Stop(cause, rejoin))
+            self._decisions.finish(run_time)
 
     def _leave(self) -> None:
         if self._link:
             self._link.leave()
 
-    def _deliver(self, event: Event) -> None:
-        """Deliver an event once. After Stop or Finish only Finish is delivered."""
-        kind = type(event)
-        if self._closed or kind in self._delivered or (self._is_over and kind is not Finish):
-            return
-        self._delivered.add(kind)
-        asyncio.get_running_loop().call_soon(self._on_event, event)
-
     # ---- the end -------------------------------------------------------------------------------------------------
 
     async def wait_finished(self) -> None:
         """Wait until Finish is delivered or, after HubLost, until no process of the gang can still run."""
-        await self._finished.wait()
+        await self._decisions.finished.wait()
 
     async def wait_others_ended(self) -> None:
         """On the hub, after a stop: wait until every other member that the hub still hears has ended its processes."""
-        while self._hub is not None and self._hub.ending.others_are_ending():
-            self._hub.ending.others_have_ended.clear()
-            try:
-                await wait_within(self._hub.ending.others_have_ended.wait(), self._settings.heartbeat_every)
-            except asyncio.TimeoutError:
-                continue  # a member that was cut off meanwhile is not waited for
+        if self._hub is not None:
+            await self._hub.ending.wait_others_ended()
 
     def remaining_run_time(self) -> float:
         """After a finish or a stop, return for how many seconds at most a process of this gang can still run."""
@@ -377,22 +290,11 @@ class Gang:
         if self._closed:
             return
         self._closed = True
-        for timer in filter(None, [self._verdict_timer, self._finish_timer]):
-            timer.cancel()
+        self._stop_waiting_for_verdict()
+        self._decisions.close()
         self._listener.close()
         self._refusals.close()
         if self._hub:
             await self._hub.close(_CLOSE_WITHIN)
         if self._link:
             await self._link.close(_CLOSE_WITHIN)
-
-
-def _event_of_attempt(word: str, message: Message) -> Event:
-    match word:
-        case "begin":
-            return messages.read_begin(message)
-        case "train":
-            return messages.read_train(message)
-        case "lead":
-            return Lead()
-    return CollectEvidence()

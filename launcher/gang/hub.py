@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from launcher.errors import Exit
 from launcher.gang import handshake, messages, protocol
 from launcher.gang.attempts import Attempts
 from launcher.gang.connection import Connection, Heartbeat, close_gracefully
@@ -21,9 +20,10 @@ from launcher.gang.ending import Ending
 from launcher.gang.events import Credentials, GangSettings, MissingMembers, Verdict
 from launcher.gang.handshake import Hello
 from launcher.gang.listener import Refusal
+from launcher.gang.lost import early_leaver, lost_member
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.seats import RollCall, Seat
-from launcher.model import Cause, CauseKind, Roster, Shape, Start
+from launcher.model import Cause, Roster, Shape, Start
 
 
 class Hub:
@@ -210,14 +210,8 @@ class Hub:
         if seat.ended_at != ended_at or seat.lost:
             return
         seat.lost = True
-        name = self._settings.shape.name(seat.rank)
-        what = (
-            f"{name} (pod {seat.member.pod}) was lost without a word: {reason}; was its pod deleted, out of memory, or "
-            f"is its node gone? `kubectl describe pod {seat.member.pod}` may tell"
-        )
-        self._attempts.report(
-            ended_at, Cause(CauseKind.LOST, seat.rank, seat.member.pod, what, Exit.PEER_LOST, silent=silent)
-        )
+        cause = lost_member(self._settings.shape, seat.rank, seat.member.pod, reason, silent=silent)
+        self._attempts.report(ended_at, cause)
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
@@ -246,9 +240,7 @@ class Hub:
         self.ending.after_leaving(seat)
         if not self._attempts.is_over:
             seat.lost = True
-            name = f"{self._settings.shape.name(seat.rank)} (pod {seat.member.pod})"
-            what = f"{name} received no decision from the hub in time, and left"
-            cause = Cause(CauseKind.LOST, seat.rank, seat.member.pod, what, Exit.PEER_LOST)
+            cause = early_leaver(self._settings.shape, seat.rank, seat.member.pod)
             self._attempts.report(time.monotonic(), cause)
 
     # ---- the end -------------------------------------------------------------------------------------------------

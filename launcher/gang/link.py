@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import socket
 import time
 from collections.abc import Callable
-from typing import Any
 
-from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.aio import wait_within
 from launcher.base.host import host_port
 from launcher.gang import handshake, protocol
 from launcher.gang.connection import MALFORMED, Connection, Heartbeat, close_gracefully
+from launcher.gang.dialler import Dialler, Inbox
 from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingMembers
 from launcher.gang.handshake import Welcome
 from launcher.gang.protocol import Malformed, Message
@@ -21,9 +20,6 @@ from launcher.gang.protocol import Malformed, Message
 _ANSWER_WITHIN = 2.0  # seconds, while joining: to connect, and for each answer
 _RECONNECT_PAUSE = 0.05
 _SECOND_CONNECTION = 0.8  # of a heartbeat interval, to connect in: the next heartbeat can then try again
-
-_Inbox = asyncio.Queue[Message | None]  # None: the connection has ended
-_Target = tuple[int, Any]  # address family and socket address
 
 
 class _Refused(Exception):
@@ -58,16 +54,14 @@ class Link:
         self.missing: MissingMembers | None = None
         self._credentials = credentials
         self._settings = settings
-        self._hub = hub
+        self._place = host_port(*hub)
         self._on_message = on_message
         self._on_reconnected = on_reconnected
         self._on_lost = on_lost
         self._parting_messages = parting_messages
-        self._dialled: _Target | None = None  # the address of the latest connection
-        self._target: _Target | None = None  # the address of this gang's hub
+        self._dialler = Dialler(hub)
         self._reached_at = time.monotonic()
         self._gang: str | None = None
-        self._pending: Connection | None = None  # a connection before its welcome
         self._connection: Connection | None = None  # the connection in use, after its welcome
         self._ended_at: float | None = None  # when the connection ended; None while there is one
         self._unheard: Connection | None = None  # the connection on which the hub hears nothing
@@ -77,7 +71,7 @@ class Link:
         self._heartbeat = Heartbeat(
             settings.heartbeat_every,
             settings.silence,
-            lambda: filter(None, [self._pending, self._connection]),
+            lambda: filter(None, [self._dialler.pending, self._connection]),
             on_cut_off=self._on_cut_off,
         )
 
@@ -95,20 +89,17 @@ class Link:
                     raise JoinFailed(refused.reason) from None
             except (OSError, asyncio.TimeoutError, Malformed) as error:
                 if self._is_unreachable():
-                    raise JoinFailed(f"the hub at {self._place()} cannot be reached: {_describe(error)}") from None
+                    raise JoinFailed(f"the hub at {self._place} cannot be reached: {_describe(error)}") from None
             await asyncio.sleep(pause())
 
     def _is_unreachable(self) -> bool:
         return time.monotonic() - self._reached_at >= self._settings.reach_within
 
-    def _place(self) -> str:
-        return host_port(*self._hub)
-
     async def _handshake(self, connect_within: float, answer_within: float) -> Welcome:
         """Connect, send a hello, wait for the welcome, and then use this connection. Return the welcome."""
-        inbox: _Inbox = asyncio.Queue()
+        inbox: Inbox = asyncio.Queue()
         try:
-            connection = await self._connect(inbox, connect_within)
+            connection = await self._dialler.connect(inbox, connect_within)
             hub_nonce = handshake.read_challenge(await _next(inbox, answer_within))
             if self._connection and not self._is_cut_off(self._connection):
                 raise _Refused("the hub was heard again on the earlier connection", retry=True)
@@ -124,20 +115,18 @@ class Link:
                 await close_gracefully([connection], connect_within / 4)
                 raise
             if not handshake.verify_welcome(welcome, self._credentials.secret, hub_nonce, member_nonce):
-                raise _Refused(f"{self._place()} could not prove that it has the job's secret", retry=False)
+                raise _Refused(f"{self._place} could not prove that it has the job's secret", retry=False)
             if self._gang not in (None, welcome.gang):
-                raise _Refused(f"{self._place()} is the hub of another gang", retry=False)
+                raise _Refused(f"{self._place} is the hub of another gang", retry=False)
         except BaseException:
-            if self._pending is not None:
-                self._pending.abort("not welcome")
+            self._dialler.abort("not welcome")
             raise
-        finally:
-            self._pending = None
+        self._dialler.welcomed()
         self._gang = welcome.gang
         self._use(connection, inbox)
         return welcome
 
-    async def _await_welcome(self, connection: Connection, inbox: _Inbox, within: float) -> Welcome:
+    async def _await_welcome(self, connection: Connection, inbox: Inbox, within: float) -> Welcome:
         message = await _next(inbox, within)
         while message["word"] == "waiting":
             self.missing = handshake.read_waiting(message)
@@ -150,54 +139,12 @@ class Link:
             raise _Refused(reason, retry)
         return handshake.read_welcome(message)
 
-    async def _connect(self, inbox: _Inbox, within: float) -> Connection:
-        """Connect to the first address that answers. Each one has a part of the time: a dropped SYN gets no answer."""
-        targets = [self._target] if self._target else await wait_within(self._resolve(), within)
-        failure: Exception = OSError("no address")
-        for target in targets:
-            try:
-                connection = await wait_within(self._dial(target, inbox), within / len(targets))
-            except (OSError, asyncio.TimeoutError) as error:
-                failure = error
-            else:
-                self._dialled = target
-                return connection
-        raise failure
-
-    async def _dial(self, target: _Target, inbox: _Inbox) -> Connection:
-        family, address = target
-        loop = asyncio.get_running_loop()
-        dialled = socket.socket(family, socket.SOCK_STREAM)
-        self._pending = None
-        try:
-            dialled.setblocking(False)
-            await loop.sock_connect(dialled, address)
-            _, connection = await loop.create_connection(lambda: self._make_pending(inbox), sock=dialled)
-        except BaseException:
-            dialled.close()
-            raise
-        return connection
-
-    def _make_pending(self, inbox: _Inbox) -> Connection:
-        """Keep the connection from its first moment, so that it can be ended if anything interrupts the handshake."""
-        self._pending = Connection(lambda _, message: inbox.put_nowait(message), lambda _: inbox.put_nowait(None))
-        return self._pending
-
-    async def _resolve(self) -> list[_Target]:
-        host, port = self._hub
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        except socket.gaierror:  # a host name, not an address
-            found = await run_in_thread(_look_up, host, port)
-        return [(family, address) for family, _, _, _, address in found]
-
-    def _use(self, connection: Connection, inbox: _Inbox) -> None:
+    def _use(self, connection: Connection, inbox: Inbox) -> None:
         """Use this connection in place of the earlier one. Handle the messages that arrived after the welcome first."""
         before, self._connection = self._connection, connection
         if before is not None:
             before.abort("replaced")
         self._ended_at = None
-        self._target = self._dialled
         connection.on_message = self._handle
         connection.on_ended = self._on_ended
         while not inbox.empty():
@@ -290,7 +237,7 @@ class Link:
         reason = f"its connection ended and it could not be reached again within {within:g} s"
         until = time.monotonic() + within
         if opening_second is not None:  # the hub may have replaced the first connection by the second one
-            await self._finish_second(opening_second, within / 2)
+            await _finish_within(within / 2, opening_second, self._dialler)
         while self._ended_at == ended_at and not self._over and (left := until - time.monotonic()) > 0:
             try:
                 await self._handshake(min(left, within / 2), min(left, within / 2))
@@ -307,15 +254,6 @@ class Link:
         if self._ended_at == ended_at:
             self._on_lost(reason, ended_at, False)
 
-    async def _finish_second(self, opening_second: asyncio.Task[None], within: float) -> None:
-        try:
-            await asyncio.wait([opening_second], timeout=within)
-        finally:
-            opening_second.cancel()
-        if self._pending is not None:
-            self._pending.abort("too late")
-        await asyncio.wait([opening_second])
-
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def drop(self) -> None:
@@ -324,10 +262,10 @@ class Link:
         self._heartbeat.stop()
         if self._reconnecting is not None:
             self._reconnecting.cancel()
-        for connection in (self._pending, self._connection):
-            if connection is not None:
-                connection.abort("dropped")
-        self._pending = self._connection = None
+        self._dialler.abort("dropped")
+        if self._connection is not None:
+            self._connection.abort("dropped")
+            self._connection = None
 
     async def close(self, within: float) -> None:
         """Wait for a reconnect that has begun, so that all reports arrive, then end the connection gracefully."""
@@ -345,15 +283,20 @@ def pause() -> float:
     return 0.1 + os.urandom(1)[0] / 1280
 
 
-async def _next(inbox: _Inbox, within: float | None) -> Message:
+async def _finish_within(within: float, opening_second: asyncio.Task[None], dialler: Dialler) -> None:
+    try:
+        await asyncio.wait([opening_second], timeout=within)
+    finally:
+        opening_second.cancel()
+    dialler.abort("too late")
+    await asyncio.wait([opening_second])
+
+
+async def _next(inbox: Inbox, within: float | None) -> Message:
     message = await (inbox.get() if within is None else wait_within(inbox.get(), within))
     if message is None:
         raise ConnectionError("the other side ended the connection")
     return message
-
-
-def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
-    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
 def _describe(error: Exception) -> str:

@@ -1,0 +1,69 @@
+"""What one member reports to its hub, and repeats after each reconnect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from launcher.gang import messages
+from launcher.gang.protocol import Message
+from launcher.model import Cause
+
+
+class OwnReports:
+    """The reports of one member about the current attempt, or about no single one.
+
+    A report is sent at once, or after the join. Each is kept as a function that makes the message, since messages
+    contain ages.
+
+    send: sends a message to the hub
+    """
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self._send = send
+        self.joined = False
+        self.attempt = 0
+        self.trained = False
+        self.failures: list[tuple[float, Cause]] = []  # with the time of each
+        self._kept: list[tuple[int | None, Callable[[], Message]]] = []  # with the attempt, or None
+        self._progress: Callable[[], Message] | None = None  # the latest progress report
+
+    def add(self, make: Callable[[], Message], attempt: int | None = None) -> None:
+        """Send a report now, or after the join. Drop a report about an attempt that is over."""
+        if attempt not in (None, self.attempt):
+            return
+        self._kept.append((attempt, make))
+        if self.joined:
+            self._send(make())
+
+    def replace_progress(self, make: Callable[[], Message], attempt: int) -> None:
+        """Send a progress report, and forget the one before it."""
+        self._kept = [(of, kept) for of, kept in self._kept if kept is not self._progress]
+        self._progress = make
+        self.add(make, attempt)
+
+    def add_failure(self, cause: Cause, died_at: float, attempt: int | None) -> None:
+        self.failures.append((died_at, cause))
+        self.add(lambda: self._failed(cause, died_at), attempt)
+
+    def repeat(self) -> None:
+        """Send all reports again. The hub ignores a report that it has received before."""
+        for _, make in list(self._kept):
+            self._send(make())
+
+    def next_attempt(self, attempt: int) -> None:
+        """Drop all reports about the attempt before, except failures that no restart can repair."""
+        self.attempt = attempt
+        self.trained = False
+        self._kept = [(of, make) for of, make in self._kept if of is None]
+        self.failures = [(at, cause) for at, cause in self.failures if not cause.kind.restartable]
+
+    def failed_messages(self) -> list[Message]:
+        return [self._failed(cause, at) for at, cause in self.failures]
+
+    def repeat_failures(self) -> None:
+        for message in self.failed_messages():
+            self._send(message)
+
+    def _failed(self, cause: Cause, died_at: float) -> Message:
+        return messages.failed(self.attempt, cause, time.monotonic() - died_at)
