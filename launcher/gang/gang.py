@@ -76,9 +76,7 @@ class Gang:
         self._roster: Roster | None = None
         self.identity = ""  # of the gang, once it is complete
         self._reports = OwnReports(self._send)
-        self._decisions = Decisions(
-            on_event, self._reports, on_restart=self._on_restart, leave=lambda: self._link and self._link.leave()
-        )
+        self._decisions = Decisions(on_event, self._reports, on_restart=self._on_restart, leave=self._leave)
         self._verdict_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -91,7 +89,6 @@ class Gang:
 
     @property
     def port(self) -> int:
-        """The port on which this launcher listens."""
         return self._listener.port
 
     @property
@@ -162,7 +159,6 @@ class Gang:
         return (self._link.missing if self._link else None) or self._missing
 
     def joined_pods(self) -> list[str]:
-        """Return the pods that have joined. The list is empty if this launcher is not the hub."""
         return self._hub.joined_pods() if self._hub else []
 
     def _on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
