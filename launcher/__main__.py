@@ -1,4 +1,4 @@
-"""The first thing that runs: it hears SIGTERM before anything else is imported, since process 1 drops it until then."""
+"""Runs first, and handles SIGTERM before other imports: for a process 1 without a handler, the kernel drops SIGTERM."""
 
 import _signal  # type: ignore[import-not-found]  # built into the interpreter: `signal` itself costs milliseconds
 

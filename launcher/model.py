@@ -27,7 +27,7 @@ class Shape:
         return self.pservers if role == PSERVER else self.trainers
 
     def rank(self, role: str, number: int) -> int:
-        """Return the rank of the member with this number. Numbers are counted from 0 within each role."""
+        """Return the rank of the member with this number. Numbers start at 0 in each role."""
         return self.trainers + number if role == PSERVER else number
 
     def role(self, rank: int) -> str:
@@ -37,7 +37,7 @@ class Shape:
         return TRAINER if rank < self.trainers else PSERVER
 
     def number(self, rank: int) -> int:
-        """Return the number, within its role, of the member with this rank. Numbers are counted from 0."""
+        """Return the number, within its role, of the member with this rank. Numbers start at 0."""
         return rank if rank < self.trainers or not self.pservers else rank - self.trainers
 
     def name(self, rank: int) -> str:
@@ -126,7 +126,7 @@ class Process:
 class Start:
     """Where a generation starts. It is the same for all members.
 
-    generation: the number of the generation, counted from 0
+    generation: the number of the generation, starting at 0
     resume: the number of the newest complete pass, or None to start from the beginning
     """
 

@@ -1,1 +1,1 @@
-"""Helpers that all other packages use: files, processes, log, API client. It imports none of them."""
+"""Helpers that other packages use: files, processes, log, API client. This package imports no other package."""

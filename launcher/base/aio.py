@@ -13,7 +13,7 @@ T = TypeVar("T")
 def run_in_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
     """Run `work` in a new thread, and return a future of its result.
 
-    A thread pool is not used: work on a stalled volume may block for ever, and would occupy a thread of the pool.
+    A thread pool is not used: work on a stalled volume may block forever, and would occupy a thread of the pool.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()

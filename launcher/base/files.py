@@ -1,11 +1,11 @@
 """Small files on the volume. Readers see a complete file or no file. All functions block: call them in `run_in_thread`.
 
 Temporary files are hidden files in the same folder. Their names are random, so writers in several pods never share a
-file. A crash leaves a temporary file of a few KiB behind. It is not removed, since another pod may still write it.
+file. After a crash, a temporary file of a few KiB may remain. It is not removed: another pod may still be writing it.
 
 The next attempt may have to write the same files under another uid. So files and folders are readable and writable for
-all (0666, 0777), the job's secret, too. The secret only protects against other hosts on the network: a user who can
-write to the volume can change the training program anyway.
+all (0666, 0777), and so is the job's secret. The secret only protects against other hosts on the network: a user who
+can write to the volume can also change the training program.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from launcher.errors import Exit, Failure
 T = TypeVar("T")
 
 _ADVICE = {
-    errno.ENOSPC: "free some space there, or give it a larger volume",
-    errno.EDQUOT: "the quota there is used up: free some space, or ask for more",
-    errno.EEXIST: "something that is no folder is in the way: choose another place, or move it",
-    errno.ENOTDIR: "something that is no folder is in the way: choose another place, or move it",
-    errno.EROFS: "it is mounted read-only: mount it writable",
-    errno.EACCES: "give the user that this runs as the right to write there (uid, fsGroup)",
-    errno.EPERM: "give the user that this runs as the right to write there (uid, fsGroup)",
+    errno.ENOSPC: "free some space on the volume, or use a larger volume",
+    errno.EDQUOT: "the quota is used up: free some space, or get a larger quota",
+    errno.EEXIST: "a file with this name exists: remove or rename the file, or choose another path",
+    errno.ENOTDIR: "a part of this path is a file: remove or rename the file, or choose another path",
+    errno.EROFS: "the file system is mounted read-only: make the mount writable",
+    errno.EACCES: "this process needs permission to write to this path (runAsUser, fsGroup)",
+    errno.EPERM: "this process needs permission to write to this path (runAsUser, fsGroup)",
 }
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES}
@@ -49,23 +49,23 @@ def printable(path: str | bytes) -> str:
 
 
 def cannot_write(path: str | bytes, error: OSError) -> Failure:
-    """Return the failure for a failed write: CANNOT_WRITE if it is refused or the volume is full, else IO_FAILED."""
+    """Return the failure for a failed write: CANNOT_WRITE if writing is refused or no space is left, else IO_FAILED."""
     words = os.strerror(error.errno) if error.errno else str(error)
     advice = _ADVICE.get(error.errno or 0)
     if advice:
         return Failure(Exit.CANNOT_WRITE, f"cannot write {printable(path)}: {words}: {advice}")
-    return Failure(Exit.IO_FAILED, f"writing {printable(path)} failed: {words}: check the volume that it is on")
+    return Failure(Exit.IO_FAILED, f"writing {printable(path)} failed: {words}: check the volume of this path")
 
 
 def cannot_read(path: str | bytes, error: OSError) -> Failure:
     """Return the failure for a failed read."""
     if isinstance(error, FileNotFoundError):
         return Failure(
-            Exit.IO_FAILED, f"{printable(path)} vanished while it was read: is something still working there?"
+            Exit.IO_FAILED, f"{printable(path)} disappeared while it was read: does another process remove files there?"
         )
-    advice = "check the volume that it is on"
+    advice = "check the volume of this path"
     if isinstance(error, PermissionError):
-        advice = "give the user that this runs as the right to read it (uid, fsGroup)"
+        advice = "this process needs permission to read this path (runAsUser, fsGroup)"
     words = os.strerror(error.errno) if error.errno else str(error)
     return Failure(Exit.IO_FAILED, f"cannot read {printable(path)}: {words}: {advice}")
 
@@ -86,7 +86,8 @@ def create_once(path: str, data: bytes) -> bytes:
     """Create a file unless it exists. Return its content, which is the same for all callers.
 
     If the volume has no hard links, the process that creates a claim file creates the file. If this process dies, the
-    other processes wait 10 s and then remove the claim file. If two do so at once, they may return different contents.
+    other processes wait 10 s and then remove the claim file. If two processes remove it at the same time, they may
+    return different contents.
     """
     with _failing(path):
         there = read_if_exists(path)
@@ -101,7 +102,8 @@ def create_once(path: str, data: bytes) -> bytes:
         sync_folder(path)
     if there is None:
         raise Failure(
-            Exit.IO_FAILED, f"{printable(path)} vanished while it was created: is something cleaning up there?"
+            Exit.IO_FAILED,
+            f"{printable(path)} disappeared while it was created: does another process remove files there?",
         )
     return there
 

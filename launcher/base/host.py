@@ -66,7 +66,7 @@ def local_addresses() -> frozenset[IPv4Address | IPv6Address]:
 
 
 def is_among(address: str, addresses: Collection[IPv4Address | IPv6Address]) -> bool:
-    """Return whether the address is one of `addresses`. 127.0.0.2 is not, unless it is set on a device."""
+    """Return whether the address is one of `addresses`. 127.0.0.2 counts only if a device has this address."""
     return parse_address(address) in addresses
 
 

@@ -214,16 +214,14 @@ class KubeClient:
             after = (error.headers or {}).get("Retry-After") or ""
             return Transient(fact, retry_after=float(after) if after.isdigit() else 0)
         refused = Expired if error.status == 410 else Refused
-        return refused(error.status, f"{what}: the API server refuses it (HTTP {error.status}): {said}")
+        return refused(error.status, f"{what}: the API server refuses this request (HTTP {error.status}): {said}")
 
     def _unanswered(self, error: Exception) -> ApiError:
         reason, advice = one_line(error), self._credentials.if_unreachable
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            fact = f"the certificate of the API server {self._host} can't be trusted"
+            fact = f"the certificate of the API server {self._host} cannot be trusted"
             where = self._credentials.authority
-            told = (
-                f"{fact} with the CA of {where}: {reason}. Give the CA that signed it; it is never talked to unverified"
-            )
+            told = f"{fact} with the CA of {where}: {reason}. Provide the CA that signed this certificate"
             return BadCredentials(Exit.CONFIG, f"{fact}: {reason}", told)
         fact = f"the API server {self._host} cannot be reached: {reason}"
         return Transient(fact, f"{fact}: {advice}" if advice else fact)
@@ -236,7 +234,7 @@ def _split(response: Any, what: str) -> Iterator[bytes]:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
     except (HTTPError, HTTPException, OSError) as error:
-        raise Transient(f"{what} was cut: {one_line(error)}") from None
+        raise Transient(f"{what} was interrupted: {one_line(error)}") from None
     finally:
         response.close()
     if rest:
@@ -249,5 +247,5 @@ def _events(lines: Iterator[bytes]) -> Iterator[Json]:
             try:
                 event: Json = json.loads(line)
             except ValueError as error:
-                raise Transient(f"the watch was cut: {one_line(error)}") from None
+                raise Transient(f"the watch was interrupted: {one_line(error)}") from None
             yield event

@@ -45,8 +45,8 @@ class Kubeconfig:
     """The current context of one or several files. `path` has the format of KUBECONFIG."""
 
     path: str
-    if_rejected = "Does `kubectl get pods` work here?"
-    if_unreachable = "does the cluster run, and is it the one that is meant (`kubectl config current-context`)?"
+    if_rejected = "Does `kubectl get pods` work?"
+    if_unreachable = "is the cluster running, and is it the right cluster (`kubectl config current-context`)?"
 
     @property
     def token(self) -> str:
@@ -64,8 +64,8 @@ class Kubeconfig:
         except (config.ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise Failure(
                 Exit.CONFIG,
-                f"KUBECONFIG: {self.path!r}: no cluster is known by that: {one_line(error)}: expected what kubectl "
-                "takes",
+                f"KUBECONFIG: {self.path!r}: no cluster found in this configuration: {one_line(error)}: expected "
+                "kubeconfig files, as for kubectl",
             ) from None
         return settings
 
@@ -83,7 +83,7 @@ class ServiceAccount:
 
     if_missing: str
     folder: str = SERVICE_ACCOUNT
-    if_rejected = "Look whether the service account still exists and whether the token has expired"
+    if_rejected = "Check whether the service account still exists, and whether the token has expired"
     if_unreachable = ""
 
     @property
@@ -113,6 +113,6 @@ class ServiceAccount:
     def _missing(self, error: Exception) -> Failure:
         return Failure(
             Exit.CONFIG,
-            f"no cluster is known here: {one_line(error)} (service account in {self.folder}, KUBECONFIG unset): "
+            f"no cluster is configured: {one_line(error)} (service account in {self.folder}, KUBECONFIG unset): "
             f"{self.if_missing}",
         )

@@ -27,7 +27,7 @@ ENDED = "ended"  # the pod's main container has ended and will not be restarted;
 class Pod:
     """The fields of a pod that discovery needs.
 
-    number: the index in an Indexed Job or the ordinal in a StatefulSet, counted from 0
+    number: the index in an Indexed Job or the ordinal in a StatefulSet, 0 for the first pod
     job: the identity of the job, see `job_identity`
     reason: why the pod does not run yet, or how it ended
     role: LAUNCHER_ROLE in the environment of the main container
@@ -134,7 +134,7 @@ def describe_end(seen: Json) -> str:
     said.append(_ended(state.get("terminated")))
     if not state.get("terminated"):
         before = _ended((own.get("lastState") or {}).get("terminated"))
-        said.append(f"its container was started again, before: {before}" if before else "")
+        said.append(f"its container was restarted; before the restart: {before}" if before else "")
     if seen["metadata"].get("deletionTimestamp"):
         said.append("it is being deleted")
     return "; ".join(part for part in said if part)

@@ -102,7 +102,7 @@ class StderrHandler(logging.Handler):
                     return None
                 self._changed.wait()
             if self._dropped:
-                line = b"(%d messages are missing here: standard error did not take them)\n" % self._dropped
+                line = b"(%d messages are missing here: standard error was blocked)\n" % self._dropped
                 self._dropped = 0
                 return line
             return self._lines.popleft()

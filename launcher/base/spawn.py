@@ -136,7 +136,7 @@ async def wait_for_exit(child: subprocess.Popen[bytes]) -> int:
 
 
 def reap_orphans() -> None:
-    """Reap dead children. Keep the exit codes of own children for `wait_for_exit`. Call it on SIGCHLD, on the loop."""
+    """Reap dead children. Keep exit codes of own children for `wait_for_exit`. Call this on the loop, on SIGCHLD."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -19,9 +19,9 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 
 
 def meant(word: str, known: Collection[str]) -> str:
-    """Return a question that names the nearest of the known words, or "" if none is near."""
+    """Return a question that names the most similar known word, or "" if no known word is similar."""
     near = nearest(word, known)
-    return f": is {near} meant?" if near else ""
+    return f": did you mean {near}?" if near else ""
 
 
 def no_such(what: str, word: str, known: Collection[str], see: str, beginning: str = "") -> Failure:
@@ -31,5 +31,5 @@ def no_such(what: str, word: str, known: Collection[str], see: str, beginning: s
     beginning: the characters that all names begin with, which are not compared
     """
     near = nearest(word.removeprefix(beginning), [name.removeprefix(beginning) for name in known])
-    advice = f"; see {see}" if near is None else f": is {beginning}{near} meant? See {see}"
+    advice = f"; see {see}" if near is None else f": did you mean {beginning}{near}? See {see}"
     return Failure(Exit.USAGE, f"{what}{advice}")

@@ -14,11 +14,11 @@ POD, MACHINE, CLUSTER = GROUPS = ("In a pod", "On your machine", "In a cluster (
 _Exits = tuple[tuple[int | str, str], ...]
 
 _USAGE = (int(Exit.USAGE), "the command line is wrong: the message names the flag")
-_ENVIRONMENT = (int(Exit.CONFIG), "a variable is missing or wrong: the message has one line for each")
+_ENVIRONMENT = (int(Exit.CONFIG), "variables are missing or wrong: the message has one line per variable")
 _API = (
     (int(Exit.TIMED_OUT), "the API server does not answer"),
-    (int(Exit.DENIED), "the API server denies it: the message names the missing permission"),
-    (int(Exit.CONFIG), "no cluster is known here: the message says where it was looked for"),
+    (int(Exit.DENIED), "the API server denies the request: the message names the missing permission"),
+    (int(Exit.CONFIG), "no cluster is configured: the message names the files that were tried"),
 )
 _NO_JOB = (int(Exit.NO_INPUT), "there is no such job")
 _INTERRUPTED = 130
@@ -45,11 +45,11 @@ COMMANDS: tuple[Command, ...] = (
         POD,
         "Find the other pods, train, end with the job's exit code",
         (
-            "Run one pod's part of a job: this is the container's entrypoint. It finds the other pods, copies "
-            "configuration and data from the volume, starts Paddle once all pods are ready, watches it, and ends with "
-            "the job's exit code.",
-            "Without --, it trains with Paddle v0. Flags that do not begin with --launcher- go to `paddle train`, "
-            "unchanged and in order; `paddle train --help` in the image explains those.",
+            "Run one pod's part of a job: this is the container's entrypoint. It finds the other pods, and copies "
+            "configuration and data from the volume. It starts Paddle as soon as all pods are ready, watches Paddle's "
+            "processes, and ends with the job's exit code.",
+            "Without --, the job trains with Paddle v0. Flags that do not begin with --launcher- go to `paddle train`, "
+            "unchanged and in order; `paddle train --help` in the image explains these flags.",
             "After --, every word belongs to your program, which trains with Paddle 2.x or 3.x: "
             "`run -- python train.py --help` prints the help of train.py.",
         ),
@@ -61,7 +61,7 @@ COMMANDS: tuple[Command, ...] = (
             (int(Exit.TIMED_OUT), "the other pods did not join in time: the message says why"),
             (int(Exit.PEER_LOST), "another pod was lost: it was killed, or its node is gone"),
             _ENVIRONMENT,
-            (int(Exit.STOPPED), "this pod was told to stop, and stopped"),
+            (int(Exit.STOPPED), "this pod got SIGTERM, and stopped"),
             ("other", "the code of the trainer or pserver that failed; docs/exit-codes.md has all codes"),
         ),
         (
@@ -78,9 +78,9 @@ COMMANDS: tuple[Command, ...] = (
         "Show what `run` would do here; start nothing",
         (
             "Show what `run` would do with these variables and arguments: rank, members, copies, and each process with "
-            "its arguments. It starts nothing. Without --discover it contacts no other pod, and shows placeholders for "
-            "values that come from other pods.",
-            "It takes all flags and arguments of `run`: see `paddle-launcher run --help`.",
+            "its arguments. `plan` starts no process. Without --discover it contacts no other pod, and shows "
+            "placeholders for values that come from other pods.",
+            "This command accepts all flags and arguments of `run`: see `paddle-launcher run --help`.",
         ),
         (
             (0, "the plan is printed"),
@@ -100,8 +100,8 @@ COMMANDS: tuple[Command, ...] = (
         "alive",
         POD,
         "Check that this pod's launcher answers, for probes",
-        ("Check that the launcher of this pod answers. It answers from its start to its end, also while it waits.",),
-        ((0, "it answers"), _USAGE, (int(Exit.TIMED_OUT), "no launcher answers")),
+        ("Check that this pod's launcher answers. A launcher answers from its start to its end, even while it waits.",),
+        ((0, "the launcher answers"), _USAGE, (int(Exit.TIMED_OUT), "no launcher answers")),
         ("kubectl exec POD -- paddle-launcher alive",),
     ),
     Command(
@@ -109,9 +109,9 @@ COMMANDS: tuple[Command, ...] = (
         MACHINE,
         "Run a whole job on this machine, one launcher per node",
         (
-            "Run a whole job on this machine: N launchers, each in a network of its own, with the same code as in "
-            "pods. Each line of output begins with the rank of its node. It needs root or user namespaces.",
-            "It takes all flags and arguments of `run`: see `paddle-launcher run --help`.",
+            "Run a whole job on this machine: N launchers, each in its own network, with the same code as in pods. "
+            "Each line of output begins with the rank of its node. This command needs root or user namespaces.",
+            "This command accepts all flags and arguments of `run`: see `paddle-launcher run --help`.",
         ),
         (
             (0, "the job is complete"),
@@ -133,13 +133,13 @@ COMMANDS: tuple[Command, ...] = (
         "Split a data set into one folder per trainer",
         (
             "Split a data set for N trainers, into OUT/0/data, OUT/1/data and so on. Each trainer gets a share of the "
-            "lines; no line is cut. Running it again changes nothing.",
+            "lines; no line is cut. If you run the same command again, nothing changes.",
         ),
         (
-            (0, "all shards are there"),
+            (0, "all shards exist"),
             _USAGE,
             (int(Exit.NO_INPUT), "the data set is missing or empty, or has fewer lines than trainers"),
-            (int(Exit.CANNOT_WRITE), "OUT cannot be written, or another `shard` writes there"),
+            (int(Exit.CANNOT_WRITE), "cannot write to OUT, or another `shard` command is writing to OUT"),
             (int(Exit.CONFIG), "OUT or the number of trainers is missing or wrong"),
         ),
         (
@@ -153,14 +153,14 @@ COMMANDS: tuple[Command, ...] = (
         MACHINE,
         "Print a PaddleJob as plain Kubernetes manifests",
         (
-            "Print a PaddleJob of paddle-operator as plain manifests for `kubectl apply -f -`. It needs no cluster. "
-            "Notes on standard error say which fields cannot be honoured. docs/paddlejob.md explains every field.",
+            "Print a PaddleJob of paddle-operator as plain manifests for `kubectl apply -f -`, without a cluster. "
+            "Notes on standard error name ignored and changed fields. docs/paddlejob.md explains every field.",
         ),
         (
             (0, "rendered, perhaps with notes"),
             _USAGE,
             (int(Exit.NO_INPUT), "FILE cannot be read"),
-            (int(Exit.CONFIG), "FILE has no PaddleJob or a wrong one; with --strict also: there are notes"),
+            (int(Exit.CONFIG), "FILE contains no valid PaddleJob; with --strict also: there are notes"),
         ),
         (
             "paddle-launcher render job.yaml | kubectl apply -f -",
@@ -173,8 +173,8 @@ COMMANDS: tuple[Command, ...] = (
         MACHINE,
         "Print the tab completion for bash, zsh or fish",
         (
-            "Print the tab completion for one shell: commands, flags and files. Each example loads it in all "
-            "new shells.",
+            "Print the tab completion for one shell: commands, flags and files. The examples load this completion in "
+            "all new shells.",
         ),
         ((0, "printed"), _USAGE),
         (
@@ -197,15 +197,18 @@ COMMANDS: tuple[Command, ...] = (
         CLUSTER,
         "Create a PaddleJob in the cluster",
         (
-            "Create in the cluster what `render` prints: all objects or none. A job of the same name is an error. With "
-            "--watch, Ctrl-C only ends the watching: the job continues.",
+            "Create all objects that `render` prints, or none. If a job of this name exists, this is an error. "
+            "With --watch, Ctrl-C only ends the watching: the job continues.",
         ),
         (
             (0, "created; with --watch: the job is complete"),
             _USAGE,
             (int(Exit.NO_INPUT), "FILE cannot be read"),
             *_API[:2],
-            (int(Exit.CONFIG), "FILE has no PaddleJob or a wrong one, its name is taken, or no cluster is known"),
+            (
+                int(Exit.CONFIG),
+                "FILE contains no valid PaddleJob, the job's name is in use, or no cluster is configured",
+            ),
             (_INTERRUPTED, "interrupted with Ctrl-C"),
             ("other", "with --watch: the exit code of the job"),
         ),
@@ -220,8 +223,8 @@ COMMANDS: tuple[Command, ...] = (
         CLUSTER,
         "Show the members of a job, one per line",
         (
-            "Show the members of a job, one per line. For a folder on the volume it also shows the last pass, and how "
-            "often the job has started. A folder needs no cluster.",
+            "Show the members of a job, one per line. For a folder on the volume, also show the last pass, and how "
+            "often the job has started; this needs no cluster.",
         ),
         ((0, "printed"), _USAGE, (int(Exit.NO_INPUT), "there is no such folder or job"), *_API),
         ("paddle-launcher status /volume/quick-start", "paddle-launcher status -n research wide-and-deep"),
@@ -239,8 +242,8 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "delete",
         CLUSTER,
-        "Delete a job and all that belongs to it; data on volumes stays",
-        ("Delete a job and all that belongs to it, and wait until its pods are gone. Data on volumes stays.",),
+        "Delete a job with all its objects; data on volumes stays",
+        ("Delete a job with all its objects, and wait until its pods are gone. Data on volumes stays.",),
         ((0, "deleted"), _USAGE, _NO_JOB, *_API),
         ("paddle-launcher delete wide-and-deep", "paddle-launcher delete -n research wide-and-deep"),
         flags.delete,

@@ -16,7 +16,7 @@ _ZSH = (
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script that the shell must load. If the metavar of a value stands for a file, files are offered."""
+    """Return the script that the shell must load. It completes file names for values whose metavar is a file."""
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar in _FILES:
             vars(action)["complete"] = _FILES[action.metavar]

@@ -15,7 +15,7 @@ Parser = argparse.ArgumentParser
 
 def run(parser: Parser, but: frozenset[str] = frozenset()) -> None:
     """Add a flag for each LAUNCHER_ variable except those in `but`, and add the user's command."""
-    group = parser.add_argument_group("flags that stand for variables")
+    group = parser.add_argument_group("flags in place of environment variables")
     for flag in config.flags():
         for variable in VARIABLES:
             if variable.name == config.variable_of_flag(flag) and variable.name not in but:
@@ -34,13 +34,13 @@ def _explained(variable: Variable) -> str:
 
 def plan(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--discover", action="store_true", help="look for the other pods and show them, too")
+    parser.add_argument("--discover", action="store_true", help="find the other pods, and show them, too")
 
 
 def local(parser: Parser) -> None:
     from launcher.run.local import MOST_NODES
 
-    parser.add_argument("--nodes", required=True, metavar="N", help=f"how many nodes, 1 to {MOST_NODES}")
+    parser.add_argument("--nodes", required=True, metavar="N", help=f"the number of nodes, 1 to {MOST_NODES}")
 
 
 def local_hidden(parser: Parser) -> None:
@@ -55,14 +55,16 @@ def shard(parser: Parser) -> None:
     parser.add_argument(
         "--out", metavar="OUT", help="the job's folder on the volume, JOB_PATH/JOB_NAME (default: $OUT_DIR)"
     )
-    parser.add_argument("--count", metavar="N", help="how many trainers (default: $SPLIT_COUNT)")
+    parser.add_argument("--count", metavar="N", help="the number of trainers (default: $SPLIT_COUNT)")
     parser.add_argument(
         "--lines",
         action="append",
         metavar="NAME",
-        help="a file to split, or a pattern (default: train.txt); may be repeated. All other files go to each trainer",
+        help="a file to split, or a pattern (default: train.txt); may be repeated. Each trainer gets all other files",
     )
-    parser.add_argument("--anywhere", action="store_true", help="write even to a place that is lost with the container")
+    parser.add_argument(
+        "--anywhere", action="store_true", help="write even to a folder that is lost with the container"
+    )
 
 
 def status(parser: Parser) -> None:
@@ -79,16 +81,18 @@ def status(parser: Parser) -> None:
 def render(parser: Parser) -> None:
     from launcher.job.spec import INJECT_IMAGE
 
-    parser.add_argument("--strict", action="store_true", help="fail if a field of FILE cannot be honoured")
+    parser.add_argument("--strict", action="store_true", help="fail if a field of FILE is ignored or changed")
     parser.add_argument(
         "--no-inject",
         action="store_true",
         help="add no launcher to the pods: the image has paddle-launcher in its PATH",
     )
     parser.add_argument(
-        "--launcher-image", metavar="IMAGE", help=f"the image that brings the launcher (default: {INJECT_IMAGE})"
+        "--launcher-image",
+        metavar="IMAGE",
+        help=f"the image from which pods copy the launcher (default: {INJECT_IMAGE})",
     )
-    parser.add_argument("--entrypoint", metavar="COMMAND", help="the command for templates that have none")
+    parser.add_argument("--entrypoint", metavar="COMMAND", help="the command for pod templates that have no command")
     parser.add_argument("file", metavar="FILE", help="YAML with a PaddleJob; - is standard input")
 
 

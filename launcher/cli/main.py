@@ -45,7 +45,7 @@ def _local(arguments: Sequence[str], received: list[int]) -> int:
     if not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
         raise Failure(Exit.USAGE, f"--nodes: {nodes!r}: expected a number of nodes, 1 to {local.MOST_NODES}")
     if given := sorted(local.NOT_THE_USERS & set(request.own)):
-        raise Failure(Exit.USAGE, f"{', '.join(given)}: `local` sets these for each node: leave them out")
+        raise Failure(Exit.USAGE, f"{', '.join(given)}: `local` sets these variables for each node: remove them")
     return local.run(int(nodes), request.own, request.flags, request.command, config.environment(), received)
 
 
@@ -130,7 +130,7 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "delete": _delete,
     "completion": _completion,
 }
-# Probes call `alive` all the time: argparse would be a tenth of its cost.
+# Probes call `alive` all the time, and loading argparse would be a tenth of the cost of a call.
 _WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "version": _version}
 _HELP = ("help", "--help", "-h")
 _NAMES = frozenset({*_WITH_FLAGS_OF_PADDLE, *_COMMANDS, *_WITHOUT_ARGUMENTS, *_HELP})

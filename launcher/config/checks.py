@@ -1,4 +1,4 @@
-"""Check values that are valid by themselves: do they contradict each other, and do they fit this pod?"""
+"""Check whether values that are valid by themselves contradict each other, and whether they fit this pod."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
     peers = [peer for of_role in (values["LAUNCHER_PEERS"] or {}).values() for peer in of_role]
     if repeated := sorted({peer for peer in peers if peers.count(peer) > 1}):
         problems.append(
-            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected each address once: {', '.join(repeated)}"
+            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected each address only once: {', '.join(repeated)}"
         )
     rank, count_variable = values["LAUNCHER_RANK"], COUNT_VARIABLE[role or BOTH]
     count = values[count_variable]
@@ -70,14 +70,16 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
         )
     last = last_port(values)
     if last > 65535:
-        problems.append(f"CONF_PADDLE_PORT: {values['CONF_PADDLE_PORT']}: expected room for all ports up to 65535")
+        problems.append(
+            f"CONF_PADDLE_PORT: {values['CONF_PADDLE_PORT']}: expected all ports of the pserver below 65536"
+        )
     elif values["CONF_PADDLE_PORT"] <= values["LAUNCHER_GANG_PORT"] <= last:
         problems.append(
-            f"LAUNCHER_GANG_PORT: {values['LAUNCHER_GANG_PORT']}: expected a port outside the pserver's own, "
-            f"{values['CONF_PADDLE_PORT']} to {last}"
+            f"LAUNCHER_GANG_PORT: {values['LAUNCHER_GANG_PORT']}: expected a port that is not one of the pserver's "
+            f"ports, {values['CONF_PADDLE_PORT']} to {last}"
         )
     elif values["LAUNCHER_GANG_PORT"] > 65535:
-        problems.append("LAUNCHER_GANG_PORT: unset: expected a port, since there is none after the pserver's last")
+        problems.append("LAUNCHER_GANG_PORT: unset: expected a port, since no port is left after the pserver's ports")
     return problems
 
 
@@ -88,19 +90,19 @@ def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
     if role and not values["LAUNCHER_PSERVERS"]:
         given_count = "unset" if values["LAUNCHER_PSERVERS"] is None else "0"
         problems.append(
-            f"LAUNCHER_PSERVERS: {given_count}: expected how many pods serve, since LAUNCHER_ROLE is {role}"
+            f"LAUNCHER_PSERVERS: {given_count}: expected the number of pservers, since LAUNCHER_ROLE is {role}"
         )
     if role and values["LAUNCHER_MODE"] not in (None, "ps"):
         problems.append(f"LAUNCHER_MODE: {values['LAUNCHER_MODE']!r}: expected ps, since LAUNCHER_ROLE is {role}")
     if peers and bool(role) == (BOTH in peers):
         problems.append(
-            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected trainer=ADDRESSES;pserver=ADDRESSES where "
-            "LAUNCHER_ROLE is set, and addresses alone where it is not"
+            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected trainer=ADDRESSES;pserver=ADDRESSES if "
+            "LAUNCHER_ROLE is set, and only ADDRESSES if it is not set"
         )
     if service and bool(role) != service.startswith(BY_ROLE):
         problems.append(
-            f"LAUNCHER_SERVICE: {service!r}: expected {BY_ROLE}NAME.SERVICE where LAUNCHER_ROLE is set, with the NAME "
-            "of the trainers' Job or StatefulSet, and the Service alone where it is not"
+            f"LAUNCHER_SERVICE: {service!r}: expected {BY_ROLE}NAME.SERVICE if LAUNCHER_ROLE is set (NAME is the "
+            "trainers' Job or StatefulSet), and only SERVICE if LAUNCHER_ROLE is not set"
         )
     return problems
 
@@ -125,14 +127,14 @@ def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
     elif values["JOB_PATH"] and not os.access(workdir, os.W_OK | os.X_OK):
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that uid {os.getuid()} can write to")
     if not values["LAUNCHER_TRAINERS_PER_NODE"] and values["LAUNCHER_ROLE"] != PSERVER:
-        problems.append("LAUNCHER_TRAINERS_PER_NODE: 'gpus': expected GPUs here, but none is visible")
+        problems.append("LAUNCHER_TRAINERS_PER_NODE: 'gpus': expected GPUs in this pod, but no GPU is visible")
     nic = values["CONF_PADDLE_NIC"]
     if values["CONF_PADDLE_GRADIENT_NUM"] == 1 and not values["LAUNCHER_ROLE"]:
         return values["POD_IP"] or "127.0.0.1"
     address = device_address(nic)
     if address is None:
         problems.append(
-            f"CONF_PADDLE_NIC: {nic!r}: expected a network device with an address; here are {', '.join(device_names())}"
+            f"CONF_PADDLE_NIC: {nic!r}: expected a device with an address; devices here: {', '.join(device_names())}"
         )
     return address or ""
 
@@ -143,4 +145,4 @@ def has_program(name: str, environment: Mapping[str, str]) -> bool:
 
 def missing_program(name: str, environment: Mapping[str, str]) -> str:
     path = environment.get("PATH", os.defpath)
-    return f"PATH: {path!r}: expected a folder with the program {name!r}: is it in this image?"
+    return f"PATH: {path!r}: expected a folder with the program {name!r}: is {name} installed in this image?"

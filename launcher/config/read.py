@@ -1,4 +1,4 @@
-"""Read the variables and check them together. No other file reads os.environ."""
+"""Read the variables, and check that they fit each other. No other file reads os.environ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RoleMember:
     output: str
     job_id: str
     role: str
-    number: int | None  # within the role, counted from 0
+    number: int | None  # within the role, 0 for the first
     pod: str
 
 
@@ -224,5 +224,5 @@ def _misspelt(given: Mapping[str, str]) -> list[str]:
     warnings = []
     for name in sorted(set(given) - known):
         if near := difflib.get_close_matches(name, unset, n=1, cutoff=_SIMILAR):
-            warnings.append(f"{name} is no variable of the launcher and is ignored: is {near[0]} meant?")
+            warnings.append(f"{name} is ignored, because the launcher has no such variable: did you mean {near[0]}?")
     return warnings

@@ -33,7 +33,7 @@ COUNT = integer(1, 100_000)
 
 @dataclass(frozen=True)
 class Variable:
-    """One environment variable. `expected` describes the valid texts. For all others `parse` raises ValueError."""
+    """One environment variable. `expected` describes the valid texts. For other texts `parse` raises ValueError."""
 
     name: str
     parse: Callable[[str], Any]
@@ -100,8 +100,8 @@ class DiscoveryConfig:
         integer(0, 99_999),
         None,
         "a number from 0 to N-1",
-        "this member's rank, with LAUNCHER_ROLE within its role; default: Job index, StatefulSet ordinal or order"
-        " of addresses",
+        "this member's rank; with LAUNCHER_ROLE: its rank within its role; default: the Job index, the StatefulSet"
+        " ordinal, or the order of addresses",
     )
     job_id: str | None = variable(
         "LAUNCHER_JOB_ID",
@@ -115,7 +115,7 @@ class DiscoveryConfig:
         seconds,
         900.0,
         "seconds, above 0",
-        "how long to wait for peers, or for the end of another gang in the same folder, before exit 75",
+        "how long to wait for peers, or for the end of another gang in the same folder, before exit code 75",
     )
 
 
@@ -128,30 +128,30 @@ class GangConfig:
         integer(1, 65535),
         None,
         PORT,
-        "where launchers talk to each other; default: the first port after the pserver's (7168)",
+        "the port for messages between launchers; default: the first port after the pserver's ports (7168)",
     )
     secret_file: str | None = variable(
         "LAUNCHER_SECRET_FILE",
         absolute,
         None,
         "an absolute path",
-        "a file with the job's secret (a mounted Secret); default: the launcher makes one on the volume",
+        "a file with the job's secret (a mounted Secret); default: the launcher creates a secret on the volume",
     )
     silence: float = variable(
         "LAUNCHER_SILENCE",
         silence,
         120.0,
         "seconds, 15 or more",
-        "how long a peer may be silent before it counts as lost, for example in a cut of the network; also for the "
-        "volume while training; the same on all members",
+        "how long a peer may be silent, for example if the network is cut, before it counts as lost; also how long "
+        "the volume may not answer during the training; the value must be the same on all members",
     )
     stall_timeout: float = variable(
         "LAUNCHER_STALL_TIMEOUT",
         stall,
         0.0,
         "seconds, 5 or more, or 0",
-        "how long all trainers may print nothing before the job counts as stalled and evidence is written down; the"
-        " same on all members; 0: for ever",
+        "how long all trainers may print nothing before the job counts as stalled and evidence is written; the value"
+        " must be the same on all members; 0: no limit",
     )
 
 
@@ -164,28 +164,28 @@ class RestartConfig:
         integer(0, 1_000_000),
         0,
         "a number, 0 or more",
-        "how often the job restarts in the same pods when a trainer or a pserver fails; the hub's value counts",
+        "how often the job restarts in the same pods if a trainer or a pserver fails; only the hub's value is used",
     )
     rejoin_timeout: float = variable(
         "LAUNCHER_REJOIN_TIMEOUT",
         seconds_or_none,
         300.0,
         "seconds, 0 or more",
-        "with LAUNCHER_MAX_RESTARTS: how long to wait for the pod that replaces a lost one; 0: a lost pod ends the job",
+        "with LAUNCHER_MAX_RESTARTS: how long to wait for the replacement of a lost pod; 0: a lost pod ends the job",
     )
     backoff_limit: int | None = variable(
         "LAUNCHER_BACKOFF_LIMIT",
         integer(0, 1_000_000),
         None,
         "a number, 0 or more",
-        "the Job's backoffLimit; the launcher then says how many failed attempts the Job can take",
+        "the Job's backoffLimit; if set, the launcher logs how many failed attempts the Job allows",
     )
     failure_policy: bool = variable(
         "LAUNCHER_FAILURE_POLICY",
         switch,
         False,
         "1 or 0",
-        "1: the Job has a podFailurePolicy, so that a failed attempt counts as one pod, not N",
+        "1: the Job has a podFailurePolicy, so a failed attempt counts as one failed pod, not as N failed pods",
     )
 
 
@@ -229,22 +229,22 @@ class JobConfig:
         None,
         "v0, ps, collective or single",
         "how Paddle trains; default: v0 without a command after --, else ps with LAUNCHER_PSERVERS above 0, "
-        "single for a job of one, else collective",
+        "else single for a job with one trainer, else collective",
     )
     role: str = variable(
         "LAUNCHER_ROLE",
         matching("trainer|pserver"),
         None,
         "trainer or pserver",
-        "mode ps: this pod has one role; N pods train, LAUNCHER_PSERVERS others serve; default: each pod does both",
+        "mode ps: the only role of this pod, in a job of N trainers and LAUNCHER_PSERVERS pservers; default: both",
     )
     pservers: int | None = variable(
         "LAUNCHER_PSERVERS",
         integer(0, 100_000),
         None,
         "a number, 0 to N; with roles 1 or more",
-        "mode ps: how many nodes run a parameter server beside their trainer; default: all. With LAUNCHER_ROLE: how"
-        " many pods are parameter servers, besides the N that train",
+        "mode ps: how many nodes run a parameter server beside their trainer; default: all nodes. With LAUNCHER_ROLE:"
+        " how many pods are parameter servers, in addition to the N trainers",
     )
     trainers_per_node: int = variable(
         "LAUNCHER_TRAINERS_PER_NODE",
@@ -254,44 +254,44 @@ class JobConfig:
         "with a command after --: how many trainers each node runs; gpus: one per visible GPU",
     )
     pod_name: str | None = variable(
-        "POD_NAME", text, None, "the pod's name", "by fieldRef metadata.name; default: the host name"
+        "POD_NAME", text, None, "the pod's name", "set by fieldRef metadata.name; default: the host name"
     )
-    pod_ip: str | None = variable("POD_IP", text, None, "the pod's address", "by fieldRef status.podIP")
-    pod_uid: str | None = variable("POD_UID", text, None, "the pod's uid", "by fieldRef metadata.uid")
+    pod_ip: str | None = variable("POD_IP", text, None, "the pod's address", "set by fieldRef status.podIP")
+    pod_uid: str | None = variable("POD_UID", text, None, "the pod's uid", "set by fieldRef metadata.uid")
     workdir: str = variable(
         "LAUNCHER_WORKDIR",
         absolute,
         None,
         "an absolute path",
-        "where configuration and data are copied to and Paddle runs; default: the current directory",
+        "the folder for copies of configuration and data, in which Paddle runs; default: the current directory",
     )
     volume_timeout: float = variable(
         "LAUNCHER_VOLUME_TIMEOUT",
         seconds,
         30.0,
         "seconds, above 0",
-        "how long the volume may take to answer at the start before exit 74",
+        "how long the volume may take to answer at the start before exit code 74",
     )
     stop_grace: float = variable(
         "LAUNCHER_STOP_GRACE",
         seconds,
         20.0,
         "seconds, above 0",
-        "how long processes may take to end when the pod is told to stop; keep it below terminationGracePeriodSeconds",
+        "how long processes may take to end after the pod gets SIGTERM; keep it below terminationGracePeriodSeconds",
     )
     termination_log: str = variable(
         "LAUNCHER_TERMINATION_LOG",
         absolute,
         TERMINATION_LOG,
         "an absolute path",
-        "where Kubernetes expects the termination message; written only if it exists",
+        "where Kubernetes expects the termination message; written only if this file exists",
     )
     stay: bool = variable(
         "LAUNCHER_STAY",
         switch,
         False,
         "1 or 0",
-        "1: when the job is complete, wait until told to stop; for pods that Kubernetes starts again whenever they end",
+        "1: after the job is complete, wait for SIGTERM; for pods that Kubernetes always starts again after they end",
     )
     discovery: DiscoveryConfig
     gang: GangConfig
@@ -330,7 +330,7 @@ class JobConfig:
         return os.path.join(self.job_folder or self.scratch or self.workdir, "output")
 
     def data_folder(self, trainer: int = 0) -> str:
-        """Return the folder for the shard of the pod's trainer with this number, counted from 0."""
+        """Return the folder for the shard of the pod's trainer with this number, 0 for the first."""
         return os.path.join(self.workdir, "data" if self.trainers_per_node == 1 else f"data_{trainer}")
 
     @property
@@ -342,7 +342,7 @@ class JobConfig:
 # Variables that have no field of their own: other fields are computed from them.
 DERIVED = (
     Variable("CONF_PADDLE_GRADIENT_NUM", COUNT, None, "the number of nodes, 1 or more", "N: how many pods train"),
-    Variable("POD_NAMESPACE", text, None, "the pod's namespace", "by fieldRef metadata.namespace"),
+    Variable("POD_NAMESPACE", text, None, "the pod's namespace", "set by fieldRef metadata.namespace"),
     Variable(
         "JOB_COMPLETION_INDEX",
         integer(0, 99_999),

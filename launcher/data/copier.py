@@ -1,9 +1,9 @@
 """Copy folders of the volume to their destinations. Runs in the child `stage_child`.
 
-If a destination does not exist, its source is copied to a temporary folder, which is renamed. If it exists (the work
-directory, a mount, or a data folder of the image), each file is copied to a temporary file, which is renamed. Files
-that an earlier start has copied are removed if the source no longer has them, and reused if their size and time have
-not changed. All other files are kept, unless the source has a file with the same path.
+If a destination does not exist, its source is copied to a temporary folder, which is then renamed. A destination may
+exist: the work directory, a mount, or a data folder of the image. Then each file is copied to a temporary file, which
+is renamed. Files that an earlier start has copied are removed if the source no longer has these files. They are reused
+if their size and time have not changed. All other files are kept, unless the source has a file with the same path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _PlannedCopy:
         self.job = job
         self.trainers = trainers
         self.tree = Tree(os.fsencode(source))
-        self.path = b""  # the destination with all links resolved, once the source was checked
+        self.path = b""  # the destination with all links resolved; set after the check of the source
         self.is_new = False  # whether the destination does not exist yet
         self.files: list[File] = []
         self.links: list[Link] = []
@@ -79,7 +79,7 @@ class Copier:
         kind = self._pool.call(inspection.kind_of, source)
         if kind != "folder":
             raise self._missing(copy, "is not a folder" if kind else "does not exist", source)
-        self._progress.begin(f"{copy.what}: looking through {printable(source)}")
+        self._progress.begin(f"{copy.what}: scanning {printable(source)}")
         self._pool.on_tick = lambda: self._progress.update(len(copy.tree.files))
         tree.scan(self._pool, copy.tree)
         if not copy.tree.files and not copy.tree.links:
@@ -91,14 +91,14 @@ class Copier:
 
     def _missing(self, copy: _PlannedCopy, problem: str, path: bytes) -> Failure:
         above, found = self._pool.call(inspection.nearest_folder, path)
-        holds = f"{printable(above)} holds: {format_names(found) or 'nothing'}"
+        content = f"{printable(above)} contains: {format_names(found) or 'nothing'}"
         advice = _advice(copy, os.fsdecode(above), found)
-        return Failure(Exit.NO_INPUT, f"{copy.what}: {printable(copy.source)} {problem}; {holds}: {advice}")
+        return Failure(Exit.NO_INPUT, f"{copy.what}: {printable(copy.source)} {problem}; {content}: {advice}")
 
     def _log_special_entries(self, copy: _PlannedCopy) -> None:
         for paths, text in (
-            (copy.tree.special, "not copied, since they are no files, folders or links"),
-            (copy.tree.dangling, "copied as links that lead nowhere"),
+            (copy.tree.special, "not copied, because they are not files, folders or links"),
+            (copy.tree.dangling, "copied as links, but their targets do not exist"),
             (copy.tree.outside, "copied as links to folders outside of the source"),
         ):
             if paths:
@@ -109,8 +109,8 @@ class Copier:
         unused = os.path.join(copy.job, str(copy.trainers), "data")
         if copy.trainers is not None and self._pool.call(inspection.kind_of, os.fsencode(unused)):
             log.warning(
-                f"{printable(unused)} is a shard that no trainer of this job reads: the data set was split for "
-                f"more than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
+                f"{printable(unused)} is a shard that no trainer of this job reads: the data set was split for more "
+                f"trainers than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
             )
 
     def _refuse_nested(self, copy: _PlannedCopy) -> None:
@@ -147,7 +147,7 @@ class Copier:
         wanted, ours = copy.tree.names(), record.names(copy.destination)
         if copy.has_nothing_to_copy() and wanted == ours and record.is_complete(copy.destination):
             total = f"{format_files(len(copy.tree.files))}, {format_size(copy.tree.size())}"
-            log.info(f"{copy.what}: {total}: all are already in the destination, nothing to copy")
+            log.info(f"{copy.what}: {total}: all files are already in the destination; nothing to copy")
             return
         record.write(copy.destination, copy.source, ours | wanted, complete=False)
         tree.remove_names(self._pool, copy.path, ours - wanted)
@@ -167,7 +167,7 @@ class Copier:
         seconds = self._progress.seconds()
         text = f"{copy.what}: {format_files(len(copy.files))}, {format_size(total)} copied in {seconds:.1f} s"
         kept = len(copy.tree.files) - len(copy.files)
-        rest = f"; {format_files(kept)} more there already" if kept else ""
+        rest = f"; not copied, because already in the destination: {format_files(kept)}" if kept else ""
         log.info(f"{text}, {format_size(total / max(seconds, 0.001))}/s{rest}")
 
     def _clean(self, copy: _PlannedCopy) -> None:
@@ -183,7 +183,7 @@ def _advice(copy: _PlannedCopy, above: str, found: list[bytes]) -> str:
     """
     job = os.path.normpath(copy.job)
     if os.path.commonpath([job, above]) != job:
-        return "check JOB_PATH and JOB_NAME, and that the volume is mounted there"
+        return "check JOB_PATH and JOB_NAME, and check that the volume is mounted at JOB_PATH"
     if copy.trainers is None:
         return "check TRAIN_CONFIG_DIR"
     shards = sum(name.isdigit() for name in found) if os.path.normpath(above) == job else 0

@@ -33,7 +33,7 @@ def make_with_parents(path: bytes) -> None:
 
 
 def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
-    """Make those of the folders that do not exist yet. Return their paths."""
+    """Make the folders that do not exist yet. Return the paths of the new folders."""
     made = []
     for path in paths:
         absolute = _below(root, path)
@@ -128,8 +128,9 @@ def finish_file(source: bytes, root: bytes, number: int, file: File, new_root: b
 def copy_bytes(source: int, target: int, start: int, length: int, at: int) -> int:
     """Copy `length` bytes at offset `start` of one open file to offset `at` of another. Return how many were copied.
 
-    The kernel copies the bytes where both file systems allow this. If they do not, there are many different errors,
-    or 0 bytes are copied. So after any problem the next method is tried. Only the last method raises OSError.
+    The kernel copies the bytes if both file systems allow this. If they do not, the kernel returns one of many
+    different errors, or copies 0 bytes. So after any problem the next method is tried. Only the last method raises
+    OSError.
     """
     done = 0
     if length > _SMALL:
@@ -216,7 +217,7 @@ def _copy_failed(origin: bytes, target: bytes, error: OSError) -> Failure:
 def _changed(origin: bytes) -> Failure:
     return Failure(
         Exit.IO_FAILED,
-        f"{printable(origin)} changed while it was copied: start again when nothing writes to it any more",
+        f"{printable(origin)} changed while it was copied: start again after all writes to this file have ended",
     )
 
 

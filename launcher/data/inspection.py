@@ -25,7 +25,7 @@ def resolve(path: bytes) -> bytes:
 
 
 def kind_of(path: bytes) -> str:
-    """Return "folder" or "something else", or "" if nothing is there. Follows links."""
+    """Return "folder" or "something else", or "" if the path does not exist. Follows links."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -86,8 +86,8 @@ def scan_folder(root: bytes, path: bytes) -> Folder:
 def examine(root: bytes, paths: list[bytes]) -> list[Entry]:
     """Return how to copy each path.
 
-    Copy a link to a path inside of `root` as a link, a link to a file outside of `root` as that file, and a link to a
-    folder outside of `root` as a link to the folder's absolute path.
+    Copy a link to a path inside of `root` as a link. Copy a link to a file outside of `root` as that file. Copy a link
+    to a folder outside of `root` as a link to the folder's absolute path.
     """
     return [_examine(root, path) for path in paths]
 

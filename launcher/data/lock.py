@@ -45,14 +45,14 @@ class Lock:
         if time.monotonic() < self._next_touch:
             return
         if read_file(self._path) != self._token:
-            raise self._busy("has taken over")
+            raise self._busy("has taken the lock of this command")
         _touch(self._path)
         self._next_touch = time.monotonic() + HEARTBEAT
 
     def _take_over(self, holder: bytes, touched: int) -> None:
-        """Wait until the lock is stale, then take it. Raises Failure if its holder is alive."""
+        """Wait until the lock is stale, then take the lock. Raises Failure if its holder is alive."""
         name = _name(holder)
-        waiting = f"waiting {STALE_AFTER:.0f} s to check whether {name} still runs"
+        waiting = f"waiting {STALE_AFTER:.0f} s to find out whether {name} still runs"
         log.info(f"{printable(self._path)} is locked by {name}: {waiting}")
         deadline = time.monotonic() + STALE_AFTER
         while time.monotonic() < deadline:
@@ -61,14 +61,17 @@ class Lock:
             if now[0] == self._token:
                 return
             if now != (holder, touched):
-                raise self._busy("is at work there", now[0])
+                raise self._busy("is working in this folder", now[0])
         if not _remove_stale(self._path, holder) or _claim(self._path, self._token)[0] != self._token:
-            raise self._busy("has taken the lock first")
+            raise self._busy("was faster and has the lock")
 
     def _busy(self, does: str, holder: bytes = b"") -> Failure:
         who = f" ({_name(holder)})" if holder else ""
         where = printable(os.path.dirname(self._path))
-        return Failure(Exit.CANNOT_WRITE, f"another `paddle-launcher shard`{who} {does}: {where}: wait until it ends")
+        return Failure(
+            Exit.CANNOT_WRITE,
+            f"another `paddle-launcher shard`{who} {does}: {where}: wait until the other command ends",
+        )
 
 
 def _name(token: bytes) -> str:

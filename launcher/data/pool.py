@@ -103,7 +103,7 @@ class Pool:
         self._idle.clear()
 
     def _free_worker(self) -> _Worker | None:
-        """Return an idle worker, or start one. Return None if all are busy and there are enough."""
+        """Return an idle worker, or start one. Return None if all workers are busy and no further worker is useful."""
         if self._idle:
             return self._idle.pop()
         count = len(self._workers)
@@ -140,7 +140,7 @@ class Pool:
         self._poll.unregister(worker.results)
         _, status = os.waitpid(worker.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         hint = ": is the container's memory limit too small?" if code == -signal.SIGKILL else ""
         return Failure(Exit.IO_FAILED, f"a process that was copying {how}{hint}")
 

@@ -92,7 +92,7 @@ class Progress:
         total = self._total
         so_far = f"{format_size(done)} of {format_size(total)}" if total else f"{format_files(done)} found so far"
         if done == self._logged and now - self._changed_at >= _INTERVAL:
-            return f"{so_far}, nothing for {now - self._changed_at:.0f} s: is a volume stalled?"
+            return f"{so_far}, no progress for {now - self._changed_at:.0f} s: is a volume stalled?"
         if not total or not done:
             return so_far
         rate = (done - self._logged) / (now - self._logged_at)

@@ -42,11 +42,11 @@ def command(
 
 
 def shard(data: str, config: str | None, out: str, count: int, *, line_files: Sequence[str] | None) -> None:
-    """Split a data set for `count` trainers, and copy the configuration. The same call again changes nothing."""
+    """Split a data set for `count` trainers, and copy the configuration. An identical second call changes nothing."""
     data, out = os.path.realpath(data), os.path.realpath(out)
     if (out + "/").startswith(data + "/"):
         raise Failure(
-            Exit.CONFIG, f"OUT_DIR={printable(out)} is inside of the data set {printable(data)}: choose another"
+            Exit.CONFIG, f"OUT_DIR={printable(out)} is inside of the data set {printable(data)}: choose another OUT_DIR"
         )
     with Pool() as pool, Lock(os.path.join(out, _LOCK)) as lock:
         Splitter(pool, out, lock.renew).run(data, config, count, line_files or _LINE_FILES)
@@ -63,7 +63,9 @@ def refuse_ephemeral_storage(out: str, in_kubernetes: bool) -> None:
         text = (
             f"OUT_DIR={printable(out)} is on {storage}: the shards would be lost with the pod. Mounted here: {volumes}"
         )
-        raise Failure(Exit.CONFIG, f"{text}. Choose a folder on a volume; --anywhere writes to {printable(out)} anyway")
+        raise Failure(
+            Exit.CONFIG, f"{text}. Choose a folder on a volume, or use --anywhere to write to {printable(out)} anyway"
+        )
 
 
 def _print(text: str) -> None:

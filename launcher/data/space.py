@@ -27,7 +27,7 @@ class Need:
 
 
 def check(pool: Pool, needs: Iterable[Need]) -> None:
-    """Raise Failure (CANNOT_WRITE) if a file system has too few bytes or inodes for all copies to it together."""
+    """Raise Failure (CANNOT_WRITE) if a file system has too few free bytes or inodes for the sum of its copies."""
     by_device: dict[int, list[Need]] = {}
     spaces: dict[int, tuple[int, int, int, bytes]] = {}
     for need in needs:
@@ -42,13 +42,13 @@ def _check(needs: list[Need], block: int, free: int, free_inodes: int, folder: b
     what = " and ".join(need.what for need in needs)
     needed = sum(_bytes(need, block) for need in needs)
     if needed > free:
-        sizes = f"{format_size(needed)} are needed, {format_size(free)} are free"
-        text = f"no room for {what} below {printable(folder)}: {sizes}"
-        raise Failure(Exit.CANNOT_WRITE, f"{text}: free some space there, or use a larger volume")
+        sizes = f"{format_size(needed)} needed, {format_size(free)} free"
+        text = f"not enough space for {what} below {printable(folder)}: {sizes}"
+        raise Failure(Exit.CANNOT_WRITE, f"{text}: free some space on this volume, or use a larger volume")
     inodes = sum(need.inodes for need in needs)
     if 0 <= free_inodes < inodes:
-        text = f"no room for {what} below {printable(folder)}: {inodes:,} inodes are needed, {free_inodes:,} are free"
-        raise Failure(Exit.CANNOT_WRITE, f"{text}: it holds too many files; remove some, or use another file system")
+        text = f"not enough inodes for {what} below {printable(folder)}: {inodes:,} needed, {free_inodes:,} free"
+        raise Failure(Exit.CANNOT_WRITE, f"{text}: remove files from this file system, or use another file system")
 
 
 def _bytes(need: Need, block: int) -> int:

@@ -82,16 +82,16 @@ class Splitter:
         if kind != "folder":
             above, found = self._pool.call(inspection.nearest_folder, root)
             problem = "is not a folder" if kind else "does not exist"
-            holds = f"{printable(above)} holds: {format_names(found) or 'nothing'}"
-            raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} {problem}; {holds}")
+            content = f"{printable(above)} contains: {format_names(found) or 'nothing'}"
+            raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} {problem}; {content}")
         scanned = Tree(root)
-        self._progress.begin(f"{what}: looking through {printable(root)}")
+        self._progress.begin(f"{what}: scanning {printable(root)}")
         self._pool.on_tick = lambda: self._tick(len(scanned.files))
         tree.scan(self._pool, scanned)
         if not scanned.files:
-            raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} has no files in it")
+            raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} contains no files")
         for path in scanned.special:
-            log.info(f"{what}: not copied, since it is no file, folder or link: {printable(path)}")
+            log.info(f"{what}: not copied, because it is not a file, folder or link: {printable(path)}")
         return scanned
 
     def _shards(self, data: Tree, count: int, patterns: Sequence[str]) -> list[_Target]:
@@ -108,7 +108,7 @@ class Splitter:
         bounds = self._pool.call(line_bounds.find_line_bounds, path, count)
         if len(bounds) <= count or bounds[-1] != file[2]:
             problem = f"{printable(path)} has fewer lines than SPLIT_COUNT={count}"
-            raise Failure(Exit.NO_INPUT, f"{problem}: a trainer would get none; split for fewer trainers")
+            raise Failure(Exit.NO_INPUT, f"{problem}: some trainers would get no lines; split for fewer trainers")
         return bounds
 
     def _configuration(self, config: str) -> list[_Target]:
@@ -130,8 +130,8 @@ class Splitter:
     def _refuse_foreign(self, paths: Iterable[str]) -> None:
         foreign = [path for path in paths if self._is_foreign(path)]
         if foreign:
-            text = f"not made by this command, and in its way: {', '.join(map(printable, foreign))}"
-            raise Failure(Exit.CONFIG, f"{text}: remove or rename them, or choose another OUT_DIR")
+            text = f"exists, but was not made by `paddle-launcher shard`: {', '.join(map(printable, foreign))}"
+            raise Failure(Exit.CONFIG, f"{text}: remove or rename it, or choose another OUT_DIR")
 
     def _is_foreign(self, path: str) -> bool:
         kind = self._pool.call(inspection.kind_of, os.fsencode(path))
@@ -185,11 +185,11 @@ class Splitter:
         self._pool.call(files.rename, os.fsencode(path), target.temporary_path("old"))
         tree.remove_folder(self._pool, target.temporary_path("old"))
         tree.remove_names(self._pool, os.fsencode(os.path.dirname(path)), [b"/"])
-        log.info(f"removed {printable(path)}: it is from an earlier split for more trainers")
+        log.info(f"removed {printable(path)}, a shard of an earlier split for more trainers")
 
     def _log_results(self, targets: list[_Target], made: list[_Target]) -> None:
         for target in targets:
-            result = "made" if target in made else "there already"
+            result = "made" if target in made else "exists already"
             total = format_size(sum(file[2] for file in target.files))
             log.info(f"{target.what}: {format_files(len(target.files))}, {total}, {result}: {printable(target.path)}")
 
@@ -204,9 +204,10 @@ def _matching(data: Tree, patterns: Sequence[str]) -> list[File]:
     for pattern in patterns:
         of_pattern = [file for file in data.files if fnmatchcase(os.fsdecode(file[0]), pattern)]
         if not of_pattern:
-            holds = f"{printable(data.root)} holds: {format_names(file[0] for file in data.files)}"
+            content = f"{printable(data.root)} contains: {format_names(file[0] for file in data.files)}"
             raise Failure(
-                Exit.NO_INPUT, f"no {pattern} to split into lines; {holds}: name the right files with --lines"
+                Exit.NO_INPUT,
+                f"no file to split by lines matches {pattern}; {content}: name the right files with --lines",
             )
         matching.update((file[0], file) for file in of_pattern)
     return list(matching.values())

@@ -1,8 +1,8 @@
 """The child process of staging. It reads a request as one line of JSON, and answers in lines of JSON.
 
 Answers: {"say": text} any number of times, then {"complete": true} or {"failure": [exit code, message]}.
-Only the workers of this process wait for volumes. So it can always end when the launcher closes the pipe. It must have
-one thread only, since it forks.
+Only the workers of this process wait for volumes. So this process can always end when the launcher closes the pipe. It
+must have only one thread, since it forks.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class StageRecord:
 
 
 def _parse(data: bytes) -> dict[str, Any]:
-    """Return the destinations. If the record is damaged or of another version, return {}: all is copied again."""
+    """Return the destinations. If the record is damaged or of another version, return {}: all files are copied."""
     try:
         content = json.loads(data)
         destinations = content["destinations"] if content["version"] == _VERSION else {}

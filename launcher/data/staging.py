@@ -48,8 +48,12 @@ class Staging:
         if failure is not None:
             raise failure
         if not complete:
-            hint = "was it out of memory?" if self._helper.exit_code == 137 else self._helper.last_error_line()
-            how = f"ended with code {self._helper.exit_code} before all was copied: {hint}"
+            hint = (
+                "did the container run out of memory?"
+                if self._helper.exit_code == 137
+                else self._helper.last_error_line()
+            )
+            how = f"exited with code {self._helper.exit_code} before all files were copied: {hint}"
             raise Failure(Exit.IO_FAILED, f"the process that copies from the volume {how}")
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ _PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds between look-ups: many clusters cache 
 class DnsFinder(Finder):
     """Look up only the name `<name>-0.<service>`.
 
-    Look-ups are rare, since failed look-ups are cached. They use the full name where it is known, since the resolver's
+    Look-ups are rare, since failed look-ups are cached. Look-ups use the full name if it is known, since the resolver's
     search list makes look-ups slow.
     """
 
@@ -36,7 +36,7 @@ class DnsFinder(Finder):
         self._deadline = Deadline(settings.timeout, settings.timeout_variable)
         self._started: float | None = None
         self._found = 0
-        self._state = "the hub's name was not looked up yet"
+        self._state = "the hub's name has not been looked up yet"
 
     async def start(self) -> None:
         """Note when this process was created. From then on, the pod's name takes about a second to appear in DNS."""
@@ -50,7 +50,7 @@ class DnsFinder(Finder):
         rank = self._rank()
         me = self._own_member(rank)
         if not rank:
-            self._state = "`kubectl get pods -o wide` tells how the others' pods are"
+            self._state = "`kubectl get pods -o wide` shows the state of the other pods"
         hub = await self._hub(rank) if rank else None
         return Peers(me, hub, self._settings.job_id, rank)
 
@@ -66,8 +66,8 @@ class DnsFinder(Finder):
             found = "no number is known" if number is None else f"{number} is not a number from 0 to {count - 1}"
             raise Failure(
                 Exit.CONFIG,
-                f"this member's number: {found}. Names need one: use an Indexed Job or a StatefulSet of "
-                f"{count} pods, set LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=kubernetes",
+                f"this member's number: {found}. Discovery by DNS needs a number: use an Indexed Job or a StatefulSet "
+                f"of {count} pods, set LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=kubernetes",
             )
         return shape.rank(settings.role, number)
 
@@ -101,8 +101,8 @@ class DnsFinder(Finder):
     def _advice(self) -> str:
         _, service = _workload(self._settings, 0)
         return (
-            f"Look whether pod 0 runs, whether the pods have `subdomain: {service}`, and whether a Service {service} "
-            "with `clusterIP: None` and `publishNotReadyAddresses: true` selects them"
+            f"Check whether pod 0 runs, whether the pods have `subdomain: {service}`, and whether a Service {service} "
+            "with `clusterIP: None` and `publishNotReadyAddresses: true` selects the pods"
         )
 
 

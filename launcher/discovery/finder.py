@@ -72,7 +72,7 @@ class Finder(ABC):
 
     @abstractmethod
     async def find(self) -> Peers:
-        """Return the peers once enough is known to join. Each call looks again. Raises Failure: 75, 77 or 78.
+        """Return the peers as soon as enough is known to join. Each call looks again. Raises Failure: 75, 77 or 78.
 
         All calls together have one deadline. The caller may cancel a call, and must pause between two calls.
         """
@@ -86,7 +86,7 @@ class Finder(ABC):
         """Return which members are missing and why. `joined`: pod names or uids of the members that have joined."""
 
     def other_role(self) -> tuple[str | None, str]:
-        """Return the identity of the other role's pods or None, and why the other role has failed for good or ""."""
+        """Return the identity of the other role's pods (or None), and why that role has failed for good (or "")."""
         return None, ""
 
     async def describe_peer(self, pod: str) -> str:
@@ -104,7 +104,7 @@ class Finder(ABC):
         known = address or settings.pod_ip or settings.training_address or own_address()
         if not known:
             raise Failure(
-                Exit.CONFIG, "this pod has no network address but loopback: set POD_IP (fieldRef status.podIP)"
+                Exit.CONFIG, "this pod has no network address except loopback: set POD_IP (fieldRef status.podIP)"
             )
         name = settings.pod_name or settings.host_name
         return Member(name, settings.pod_uid or "", known, settings.training_address or known, rank, settings.role)

@@ -56,7 +56,7 @@ class KubernetesFinder(Finder):
         return self._view.pods[self._view.own or ""].job
 
     async def find(self) -> Peers:
-        """Return once the hub's pod has an address. Without pod numbers, wait until exactly N live pods have one."""
+        """Wait until the hub's pod has an address. Without numbers, wait until exactly N live pods have addresses."""
         self._deadline.start()
         # After the deadline, check first: the last view says more than a new view, which is empty at first.
         self._deadline.check(describe_missing(self._view, self._settings), self._advice())
@@ -138,7 +138,9 @@ class KubernetesFinder(Finder):
             if self._failure is not None:
                 return
             why = child.last_error_line() or "without a message"
-            trouble = f"the process that asks the API server ended with {child.exit_code} ({why}) and is started again"
+            trouble = (
+                f"the process that uses the API server exited with code {child.exit_code} ({why}), and starts again"
+            )
             self._view.trouble = trouble
             self._changed.set()
             await asyncio.sleep(pause + random.uniform(0, 0.5))

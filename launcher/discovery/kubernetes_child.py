@@ -33,7 +33,7 @@ Json = dict[str, Any]
 _RECORDED = 3.0  # seconds after which the API server has recorded the death of a pod
 _SHORTEST_WATCH = 1.0  # seconds; a watch that ends sooner without an event has failed
 _NO_ACCOUNT = (
-    "let the pod have its service account's token (automountServiceAccountToken), or find peers without the API "
+    "mount the service account's token into the pod (automountServiceAccountToken), or find peers without the API "
     "server: LAUNCHER_DISCOVERY=dns or static"
 )
 
@@ -109,7 +109,7 @@ class PodWatcher:
                 raise
         else:
             if not had_events and time.monotonic() - started < _SHORTEST_WATCH:
-                raise Transient("the API server ended the watch at once")
+                raise Transient("the API server ended the watch immediately")
         # An API server that restarts ends the watches of all members at once. They must not all reconnect at once.
         time.sleep(random.uniform(0, 0.5))
 
@@ -148,7 +148,7 @@ class PodWatcher:
         raise Failure(
             Exit.CONFIG,
             f"{len(found) or 'no'} pods match {self._asked['selector']} in namespace {self._client.namespace}, "
-            f"and this pod, {own['metadata']['name']}, is not one of them: its labels are {has}. "
+            f"but this pod, {own['metadata']['name']}, does not match: its labels are {has}. "
             "Set JOB_NAME to the Job's name, or LAUNCHER_SELECTOR to labels that all pods of the job have",
         )
 

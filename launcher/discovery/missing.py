@@ -33,7 +33,7 @@ def describe_missing(view: View, settings: FinderSettings, joined: Collection[st
         else:
             said = _by_count(pods, settings, is_here)
         if not view.has_all and not said:
-            said = [f"the hub's pod {pod.name} ({pod.address}) is there" for pod in pods if pod.number == 0]
+            said = [f"the hub's pod {pod.name} ({pod.address}) exists" for pod in pods if pod.number == 0]
         if view.has_all and joined is None:
             said.insert(0, f"{sum(map(runs, newest_per_number(pods)))} of {settings.size}")
     return "; ".join(part for part in [*_shortened(said), view.trouble] if part)
@@ -44,9 +44,9 @@ def _without_own_pod(view: View, settings: FinderSettings) -> str:
     if not view.is_listed:
         return "" if view.trouble else "the API server has not answered yet"
     if not view.pods:
-        return f"no pod matches {where}: JOB_NAME or LAUNCHER_SELECTOR, and JOB_NAMESPACE, must fit the pods' labels"
+        return f"no pod matches {where}: check JOB_NAME or LAUNCHER_SELECTOR (the pods' labels), and JOB_NAMESPACE"
     return (
-        f"none of the {len(view.pods)} pods that match {where} is known to be this one "
+        f"none of the {len(view.pods)} pods that match {where} can be identified as this pod "
         f"(POD_UID {settings.pod_uid or 'unset'}, POD_NAME {settings.pod_name or 'unset'}, "
         f"host name {settings.host_name}): set POD_NAME (fieldRef metadata.name)"
     )
@@ -59,7 +59,7 @@ def _by_number(
     mine = newest[me.number]
     if mine.uid != me.uid:
         own = _number(me.number or 0, settings)
-        return [f"pod {mine.name} is newer and has this pod's {own}: this one is being replaced"]
+        return [f"pod {mine.name} is newer and has this pod's {own}: this pod is being replaced"]
     older = [pod for pod in pods if pod.state == LIVE and pod != newest[pod.number]]
     said = [
         f"{newest[pod.number].name} replaces {pod.name}, which still runs as {_number(pod.number or 0, settings)}"
@@ -80,11 +80,12 @@ def _by_count(pods: list[Pod], settings: FinderSettings, is_here: Callable[[Pod]
         if len(found) > count:
             names = ", ".join(sorted(pod.name for pod in found)[: count + _SHOWN])
             expected = f"pods for N={count}" if role == BOTH else f"pods for {count} {role}s"
-            return [f"{len(found)} live {expected}, one may be about to be replaced: {names}"]
+            return [f"{len(found)} live {expected}; one of the pods may be about to be replaced: {names}"]
     said = [_reason(pod) for pod in sorted(pods, key=lambda pod: (pod.state != LIVE, pod.name)) if not is_here(pod)]
     for role, (found, count) in live.items():
-        if len(found) < count:
-            said.append(f"{count - len(found)} more{'' if role == BOTH else f' {role}s'} must still be created")
+        if more := max(count - len(found), 0):
+            pods_of_role = f"{'pod' if role == BOTH else role}{'s' if more > 1 else ''}"
+            said.append(f"{more} more {pods_of_role} must still be created")
     return said
 
 

@@ -1,4 +1,4 @@
-"""Assign ranks to members: the numbers of their pods, or if they have none, the numeric order of their addresses."""
+"""Assign ranks to members: the numbers of their pods, or without numbers the numeric order of their addresses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def are_numbered(members: Collection[Member]) -> bool:
     if without and len(without) != len(members):
         raise Failure(
             Exit.CONFIG,
-            f"some pods of this job have a number and others have none ({_some(without)}): "
-            "run all of them from Indexed Jobs or StatefulSets, or all from plain Jobs",
+            f"some pods of this job have a number, other pods have no number ({_some(without)}): "
+            "create all pods by Indexed Jobs or StatefulSets, or all pods by plain Jobs",
         )
     return not without
 

@@ -1,4 +1,4 @@
-"""Retry calls of the API server, with growing, random pauses and without an end."""
+"""Retry calls of the API server, with growing, random pauses and without a limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Retries:
 
     def __init__(self, client: KubeClient, report: Callable[[str], None]) -> None:
         client.on_answer = self._answered
-        self.has_all_rights = False  # if a call is denied later, the server has restarted and not read the Roles yet
+        self.has_all_rights = (
+            False  # if a call is denied later, the API server has restarted and has not read the Roles yet
+        )
         self._client = client
         self._report = report
         self._in_trouble = False

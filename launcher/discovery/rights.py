@@ -35,7 +35,7 @@ def describe_denial(said: str, namespace: str) -> str:
         subject = f"{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {user or '...'!r}}}"
     return (
         f"the API server does not let {who} {verb} {resource} in namespace {namespace} (HTTP 403: {said}). "
-        "Allow it as below, or use LAUNCHER_DISCOVERY=dns, which needs no rights:\n"
+        "Create the Role and the RoleBinding below, or use LAUNCHER_DISCOVERY=dns, which needs no RBAC permissions:\n"
         + _ROLE.format(namespace=namespace, subject=subject)
     )
 

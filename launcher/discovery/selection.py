@@ -44,7 +44,7 @@ def all_run(view: View, settings: FinderSettings) -> bool:
 
 
 def other_role_job(view: View, settings: FinderSettings) -> str | None:
-    """Return the identity of the other role's pods, or None. Of several, prefer one with live pods, then the newest."""
+    """Return the identity of the other role's pods, or None. Prefer an identity with live pods, then the newest."""
     if settings.role == BOTH:
         return None
     jobs: dict[str, list[Pod]] = {}
@@ -59,7 +59,7 @@ def other_role_job(view: View, settings: FinderSettings) -> str | None:
 
 
 def other_role_failure(view: View, settings: FinderSettings) -> str:
-    """Return which pod of the other role has failed for good and how, or "" if none has or all were replaced."""
+    """Return which pod of the other role has failed for good, and how. Return "" if no such pod is left."""
     me = own_pod(view, settings)
     pods = pods_of_job(view, settings, me) if me and view.is_listed else []
     others = [pod for pod in pods if pod.role != settings.role]
@@ -73,7 +73,7 @@ def other_role_failure(view: View, settings: FinderSettings) -> str:
 def own_pod(view: View, settings: FinderSettings) -> Pod | None:
     """Return this pod, or None if it is not known yet.
 
-    It counts as live even if the API server does not show this yet. Its address is POD_IP if that is set.
+    This pod counts as live even if the API server does not show this yet. Its address is POD_IP if POD_IP is set.
     """
     me = view.pods.get(view.own or "")
     if me is None:
@@ -145,15 +145,15 @@ def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None
         variable = "LAUNCHER_PSERVERS" if settings.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
         raise Failure(
             Exit.CONFIG,
-            f"pod {me.name} has number {number} (counted from 0), but the job has only {count} {members}: "
-            f"make {variable} equal to the number of pods",
+            f"pod {me.name} has number {number}, but the job has only {count} {members}, numbered from 0: "
+            f"set {variable} to the number of pods",
         )
     if settings.rank is not None and settings.rank != me.number:
         has = "no number" if number is None else f"number {number}"
         raise Failure(
             Exit.CONFIG,
             f"LAUNCHER_RANK is {settings.shape.number(settings.rank)}, but for Kubernetes pod {me.name} has {has}, "
-            "which all others go by: leave LAUNCHER_RANK out, or use LAUNCHER_DISCOVERY=dns or static",
+            "which all other members use: unset LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=dns or static",
         )
 
 

@@ -11,7 +11,7 @@ from launcher.model import BOTH, Member, Peers
 
 
 class StaticFinder(Finder):
-    """Find the peers in a list. This member's rank is LAUNCHER_RANK, or that of the peer with this host's address."""
+    """Find the peers in a list. This member's rank is LAUNCHER_RANK, or the place of its own address in the list."""
 
     async def find(self) -> Peers:
         settings = self._settings
@@ -25,7 +25,7 @@ class StaticFinder(Finder):
         return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank)
 
     def members(self) -> list[Member]:
-        """Return all members. The peer addresses of the others replace their training addresses, which are unknown."""
+        """Return all members. The training addresses of other members are unknown: use their peer addresses instead."""
         own = self._rank()
         shape = self._settings.shape
         others = [
@@ -55,11 +55,12 @@ class StaticFinder(Finder):
         found = found or [number for number, peer in enumerate(peers) if self._is_own(peer)]
         if len(found) == 1:
             return first + found[0]
-        which = "none" if not found else f"{len(found)} (numbers {', '.join(map(str, found))})"
+        which = f"{len(found)} (numbers {', '.join(map(str, found))})" if found else "none"
+        are = "are addresses" if found else "is an address"
         who = "peers" if settings.role == BOTH else f"{settings.role}s"
         raise Failure(
             Exit.CONFIG,
-            f"{which} of the {who} in LAUNCHER_PEERS ({', '.join(peers)}) is held by this host: "
+            f"{which} of the {who} in LAUNCHER_PEERS ({', '.join(peers)}) {are} of this host: "
             f"set LAUNCHER_RANK to this member's place in the list, 0 to {len(peers) - 1}",
         )
 

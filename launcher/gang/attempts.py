@@ -202,7 +202,7 @@ class Attempts:
         await asyncio.wait([marking], timeout=self._settings.complete_within)
         if not marking.done():
             within = f"{self._settings.complete_within:g} s"
-            log.info(f"the mark of completion is not written after {within}: the job finishes without it")
+            log.info(f"the mark of completion is not written after {within}: the job finishes without this mark")
         self._ending.finish()
 
     def _after_marking(self, marking: asyncio.Future[None]) -> None:
@@ -289,5 +289,5 @@ class Attempts:
         try:
             return self._judge(cause)
         except Exception as error:
-            log.info(f"judging the first cause failed, so it is not changed: {error!r}")
+            log.info(f"judging the first cause failed, so this cause is not changed: {error!r}")
             return cause, Verdict.STOP

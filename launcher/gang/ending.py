@@ -51,7 +51,7 @@ class Ending:
         culprit = self._culprit()
         if culprit is None or culprit.ended_at is not None or culprit.stopped:
             self.finish()
-        elif cause.kind is not CauseKind.STOPPED:  # a member that was told to stop may use its whole grace period
+        elif cause.kind is not CauseKind.STOPPED:  # a member that got SIGTERM may use its whole grace period
             asyncio.get_running_loop().call_later(self._settings.leave_within, self.finish)
 
     def finish(self, after: float = 0.0) -> None:

@@ -106,7 +106,7 @@ class Stop:
     """The job has failed or was stopped. `cause` is the first cause, and the same for all members.
 
     With `rejoin` only this gang is over: its members end their processes and join a new gang. Two kinds of members do
-    not join again: a member that a signal told to stop, and the member at fault if no restart can help.
+    not join again: a member that got SIGTERM, and the member at fault if no restart can help.
     """
 
     cause: Cause

@@ -108,10 +108,10 @@ class Hub:
         roles = self._settings.pservers or hello.shape.pservers
         if hello.job != self._credentials.job:
             raise Refusal(
-                "another job", f"the hub is of job {self._credentials.job!r}, this member of job {hello.job!r}"
+                "another job", f"the hub belongs to job {self._credentials.job!r}, this member to job {hello.job!r}"
             )
         if not handshake.verify_hello(hello, self._credentials.secret, hub_nonce):
-            raise Refusal("wrong proof", "the secret of this member is not the one of the hub")
+            raise Refusal("wrong proof", "the secret of this member differs from the hub's secret")
         if hello.shape != self._settings.shape:
             raise Refusal(
                 "another size",
@@ -188,7 +188,7 @@ class Hub:
             self._lose(seat, seat.ended_at, connection.reason, silent=connection.timed_out)
             return
         within = self._settings.reconnect_within
-        reason = f"its connection ended and it did not return within {within:g} s"
+        reason = f"its connection ended, and it did not reconnect within {within:g} s"
         asyncio.get_running_loop().call_later(within, self._lose, seat, seat.ended_at, reason)
 
     def _reconnect(self, connection: Connection, hub_nonce: str, hello: Hello) -> None:

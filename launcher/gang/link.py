@@ -234,7 +234,7 @@ class Link:
 
     async def _reconnect(self, ended_at: float, opening_second: asyncio.Task[None] | None) -> None:
         within = self._settings.reconnect_within
-        reason = f"its connection ended and it could not be reached again within {within:g} s"
+        reason = f"its connection ended, and it could not be reached again within {within:g} s"
         until = time.monotonic() + within
         if opening_second is not None:  # the hub may have replaced the first connection by the second one
             await _finish_within(within / 2, opening_second, self._dialler)

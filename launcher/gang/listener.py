@@ -107,7 +107,7 @@ class Listener:
                 raise Failure(
                     Exit.CONFIG,
                     f"LAUNCHER_GANG_PORT: cannot listen on port {self.port} of {address}: {error.strerror}: "
-                    "end what uses the port, or choose another one, the same for all members",
+                    "end the program that uses this port, or set another port, the same on all members",
                 ) from None
         for listening in self._sockets:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)

@@ -10,8 +10,8 @@ def lost_member(shape: Shape, rank: int, pod: str, reason: str, *, silent: bool)
     """Return the cause. `silent`: nothing was heard of the member, so it may still run behind a network cut."""
     name = f"{shape.name(rank)} (pod {pod})" if rank else f"the hub, {shape.name(0)} (pod {pod}),"
     what = (
-        f"{name} was lost without a word: {reason}; was its pod deleted, out of memory, or is its node gone? "
-        f"`kubectl describe pod {pod}` may tell"
+        f"{name} was lost without a message: {reason}; was its pod deleted, out of memory, or is its node gone? "
+        f"Check `kubectl describe pod {pod}`"
     )
     return Cause(CauseKind.LOST, rank, pod, what, Exit.PEER_LOST, silent=silent)
 

@@ -85,7 +85,7 @@ At work, from the hub
     restart     turn, cause. The attempt before `turn` has failed. End all processes, then send ended.
     stop        cause, again. The job has failed or was stopped by `cause`, which never changes. End all processes, then
                 send stopped. With `again` true only this gang is over, and its members join a new gang after finish.
-                Two kinds of members do not join again: a member that a signal told to stop, and the member at fault if
+                Two kinds of members do not join again: a member that got SIGTERM, and the member at fault if
                 no restart can help.
     finish      after. Without a stop: the job is complete. After a stop: the member at fault has left, so the other
                 members may leave. After a stop with `again` true: no process of this gang runs any more after `after`
@@ -113,7 +113,7 @@ At work, from a member
     them.
 
 Attempts
-    A gang starts the processes of the job in attempts, which are counted from 0. Each restart begins the next attempt.
+    A gang starts the processes of the job in attempts, which are numbered from 0. Each restart begins the next attempt.
     `turn` is the number of the attempt. Both sides ignore a message about another
     attempt than the current one, except a restart, which has the number of the next attempt.
 

@@ -104,7 +104,9 @@ class RollCall:
         holder = self._held.get(key)
         if holder and holder.incarnation != hello.incarnation and not _same_pod(holder.member, member):
             place = f"address {key}" if member.rank is None else self._settings.shape.name(member.rank)
-            raise Refusal("a place that is held", f"{place} is held by pod {holder.member.pod}, not by {member.pod}")
+            raise Refusal(
+                "a place that is held", f"{place} belongs to pod {holder.member.pod}, not to pod {member.pod}"
+            )
         seat = self._held[key] = Seat(member, hello.incarnation)
         self._missing.pop(member.rank or 0, None)
         if holder and holder.connection:
@@ -133,9 +135,9 @@ class RollCall:
         shape = self._settings.shape
         self._refuse_other_controllers(member)
         if (member.rank is not None) != self._numbered:
-            these, those = ("a number", "none") if self._numbered else ("no number", "one")
+            these, those = ("a number", "no number") if self._numbered else ("no number", "a number")
             raise Refusal(
-                "numbers", f"the hub's pod has {these}, pod {member.pod} has {those}: let one object create all pods"
+                "numbers", f"the hub's pod has {these}, pod {member.pod} has {those}: create all pods in the same way"
             )
         if member.rank is not None:
             if member.rank >= self._settings.size:

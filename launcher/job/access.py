@@ -8,7 +8,7 @@ from launcher.base.kube import KubeClient
 from launcher.base.kube_credentials import Credentials, Kubeconfig, ServiceAccount
 
 _KUBECONFIG = "~/.kube/config"
-_EXPECTED = f"expected KUBECONFIG or {_KUBECONFIG}, as kubectl has it, or a pod with the token of a service account"
+_EXPECTED = f"expected KUBECONFIG or {_KUBECONFIG}, as for kubectl, or a pod with the token of a service account"
 
 
 def connect(namespace: str | None = None) -> KubeClient:
@@ -25,7 +25,7 @@ def _credentials() -> Credentials:
 
 def _denied(said: str, namespace: str) -> str:
     if "persistentvolumes" in said:
-        advice = "Only an admin may create volumes: ask for a claim, and name it in ClaimVolume"
+        advice = "Only an admin may create volumes: ask the admin for a claim, and use the claim's name in ClaimVolume"
     else:
         advice = f"To submit and manage jobs, you need the RBAC permissions of k8s/submitter, in namespace {namespace}"
-    return f"the API server does not allow it (HTTP 403: {said}). {advice}"
+    return f"the API server does not allow this (HTTP 403: {said}). {advice}"

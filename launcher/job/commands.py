@@ -37,7 +37,7 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     parts = rendering.read_file("submit", file, options, strict=strict)
     jobs = [job_spec for _, job_spec in parts if job_spec is not None]
     if len(jobs) != 1:
-        raise Failure(Exit.USAGE, f"{file}: has {len(jobs)} jobs: expected one: submit each from a file of its own")
+        raise Failure(Exit.USAGE, f"{file}: has {len(jobs)} jobs: expected one job: put each job into its own file")
     beside = [document.value for document, job_spec in parts if job_spec is None]
     from launcher.job.access import connect
     from launcher.job.submit import create
@@ -48,7 +48,7 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     try:
         create(client, _in_namespace(job, client.namespace), beside)
     except KeyboardInterrupt:
-        sys.stderr.write(f"submit: {job.name}: interrupted: what was created is deleted again\n")
+        sys.stderr.write(f"submit: {job.name}: interrupted: all created objects are deleted\n")
         return 128 + signal.SIGINT
     where = f"--namespace {client.namespace} {job.name}"
     print(f"submitted {job.name} to namespace {client.namespace}: {job.pod_count} pods", flush=True)
@@ -61,7 +61,7 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
         return wait(client, job.name, timeout=None, quiet=False)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"submit: {job.name} continues, but is not watched any more: "
+            f"submit: {job.name} continues, but is no longer watched: "
             f"paddle-launcher status {where}; paddle-launcher delete {where}\n"
         )
         return 128 + signal.SIGINT
@@ -92,7 +92,7 @@ def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool)
 
 
 def delete(job: str, namespace: str | None) -> str:
-    """Delete a job and everything that belongs to it."""
+    """Delete a job with all its objects."""
     from launcher.job.access import connect
     from launcher.job.submit import delete as delete_job
 
@@ -105,6 +105,6 @@ def _in_namespace(job: JobSpec, namespace: str | None) -> JobSpec:
     if namespace and job.namespace and namespace != job.namespace:
         raise Failure(
             Exit.USAGE,
-            f"--namespace: {namespace!r}: the file has namespace {job.namespace!r}: leave one of them out",
+            f"--namespace: {namespace!r}: the file has namespace {job.namespace!r}: remove one of the two",
         )
     return job if job.namespace else replace(job, namespace=namespace)

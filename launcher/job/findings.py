@@ -1,4 +1,4 @@
-"""Read what a user wrote, field by field, and collect everything that is wrong or cannot be kept."""
+"""Read what a user wrote, field by field, and collect all fields that are wrong or cannot be kept."""
 
 from __future__ import annotations
 

@@ -157,12 +157,12 @@ def _gloo(spec: Fields, roles: Sequence[RoleSpec], findings: Findings) -> int:
     if gloo is not None and gloo not in (0, 1, 2):
         findings.add_problem("spec.withGloo", f"{gloo}: expected 0 (no gloo), 1 (workers) or 2 (workers and servers)")
     if gloo and roles and mode(roles) != PS:
-        findings.add_note("spec.withGloo", f"{gloo}: ignored: without ps no server can host gloo: leave it out")
+        findings.add_note("spec.withGloo", f"{gloo}: ignored: without ps no server can host gloo: remove this field")
     return gloo or 0
 
 
 def _host_network(spec: Fields, findings: Findings) -> bool:
-    """Return whether intranet is Host. All other values mean the same, since launchers exchange their addresses."""
+    """Return whether intranet is Host. All other values have the same effect, since launchers exchange addresses."""
     intranet = spec.text("intranet")
     if intranet is not None and intranet not in _INTRANETS:
         expected = f"expected one of {', '.join(_INTRANETS)}{meant(intranet, _INTRANETS)}"
@@ -173,7 +173,7 @@ def _host_network(spec: Fields, findings: Findings) -> bool:
 def _ttl_seconds(spec: Fields, findings: Findings) -> int | None:
     policy, field = spec.text("cleanPodPolicy"), "spec.cleanPodPolicy"
     if spec.has("cleanPolicy"):
-        effect = "cleanPodPolicy is used, which is set, too" if policy else "used as cleanPodPolicy"
+        effect = "the launcher uses cleanPodPolicy" if policy else "the launcher uses its value as cleanPodPolicy"
         findings.add_note("spec.cleanPolicy", f"the operator has no such field and ignores it: {effect}")
         if policy is None:
             policy, field = spec.text("cleanPolicy"), "spec.cleanPolicy"
@@ -204,7 +204,7 @@ def _note_unsupported(spec: Fields, findings: Findings) -> None:
         findings.add_note(
             "spec.sampleSetRef",
             f"{reference.values.get('name')}: ignored: only the operator can mount a SampleSet: mount the claim that "
-            "holds the data in worker.template",
+            "contains the data in worker.template",
         )
 
 

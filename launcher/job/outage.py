@@ -1,4 +1,4 @@
-"""How long an API server may fail to answer before a command gives up."""
+"""How long the API server may fail to answer before a command gives up."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class OutageLimit:
     def bear(self, failure: Failure) -> None:
         """Raise the failure if it is permanent, or if the last answer was too long ago.
 
-        An API server that has just started answers 403 until it has read the roles. So 403 counts as temporary if the
-        server has answered before.
+        An API server that has just started answers 403 until it has read the Roles. So 403 counts as temporary if the
+        API server has answered before.
         """
         may_pass = isinstance(failure, Transient) or (self._has_answered and failure.code == Exit.DENIED)
         if not may_pass or time.monotonic() - self._last_answer > self._seconds:

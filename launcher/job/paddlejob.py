@@ -106,14 +106,17 @@ class PaddleJob:
 
         namespace: used if the job has no namespace of its own
 
-        Raises ConfigProblems with everything that the launcher in the pods would refuse.
+        Raises ConfigProblems with all problems that the launcher in the pods would report.
         """
         from launcher.job.preflight import check_pods
 
         job_spec = from_python.to_job_spec(self, self.namespace or namespace)
         findings = Findings()
         if self.cephfs_volume and not job_spec.namespace:
-            findings.add_problem("namespace", "missing: the volume for cephfs_volume needs it for its name")
+            findings.add_problem(
+                "namespace",
+                "missing: expected the namespace, since the volume for cephfs_volume has the namespace in its name",
+            )
         check_pods(job_spec, findings, lambda role_spec: "")
         _raise_problems(findings)
         for note in findings.notes:
@@ -158,7 +161,7 @@ class PaddleJob:
         return read_log(self._client(), self.job_name, rank, role=role, follow=follow)
 
     def delete(self) -> None:
-        """Delete the job and everything that belongs to it, and wait until its pods are gone. Data on volumes stays."""
+        """Delete the job with all its objects, and wait until its pods are gone. Data on volumes stays."""
         from launcher.job.submit import delete
 
         delete(self._client(), self.job_name)

@@ -34,7 +34,7 @@ def check(job: PaddleJob, findings: Findings) -> None:
     _check_types(job, given, findings)
     for name in _TEXTS:
         if given.text(name) == "":
-            findings.add_problem(name, "empty: expected a value, or leave it out")
+            findings.add_problem(name, "empty: expected a value, or remove the parameter")
     for name, minimum in _MINIMUM.items():
         if (number := given.integer(name)) is not None and number < minimum:
             findings.add_problem(name, f"{number}: expected {minimum} or more")
@@ -131,12 +131,12 @@ def _check_sizes(job: PaddleJob, findings: Findings) -> None:
     for name, alias in (("cpu_nums", "cpu_num"), ("gpu_nums", "gpu_num")):
         value, other = getattr(job, name), getattr(job, alias)
         if None not in (value, other) and value != other:
-            findings.add_problem(alias, f"{other}: {name} is {value}, and both mean the same: leave one of them out")
+            findings.add_problem(alias, f"{other}: {name} is {value}, and both mean the same: remove one of the two")
     number: object = cpus(job)
     if not isinstance(number, (int, float)) or isinstance(number, bool) or not number > 0:
         findings.add_problem("cpu_nums", f"{number!r}: expected a number above 0")
     if job.use_gpu is not None and job.use_gpu != bool(gpus(job)):
-        findings.add_problem("use_gpu", f"{job.use_gpu}, but gpu_nums is {gpus(job)}: leave one of them out")
+        findings.add_problem("use_gpu", f"{job.use_gpu}, but gpu_nums is {gpus(job)}: remove one of the two")
 
 
 def _check_mappings(job: PaddleJob, findings: Findings) -> None:
@@ -144,7 +144,7 @@ def _check_mappings(job: PaddleJob, findings: Findings) -> None:
         if not isinstance(name, str) or not name or "=" in name:
             findings.add_problem("env", f"{name!r}: expected the name of a variable")
         elif value is None:
-            findings.add_problem(f"env[{name!r}]", "None: expected a value, or leave it out")
+            findings.add_problem(f"env[{name!r}]", "None: expected a value, or remove the variable")
     for parameter in ("labels", "node_selector"):
         for name, value in (getattr(job, parameter) or {}).items():
             if not isinstance(name, str) or not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Check before a job has pods what the launcher in those pods would refuse at its start."""
+"""Find, before the pods of a job exist, the problems that the launchers in these pods would report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.job.spec import JobSpec, RoleSpec
 
 
 def check_pods(job_spec: JobSpec, findings: Findings, container_path: Callable[[RoleSpec], str]) -> None:
-    """Add a problem for everything that a role's launcher would refuse, and a note for everything it would warn about.
+    """Add a problem for each problem that a role's launcher would report, and a note for each of its warnings.
 
     container_path: returns the path of a role's main container, or an empty text if fields have no path
     """

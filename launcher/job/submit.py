@@ -148,7 +148,9 @@ def _undo(client: KubeClient, created: Sequence[Json]) -> None:
         try:
             client.delete(kind, metadata["name"], metadata["uid"])
         except Failure as failure:
-            print(f"submit: {kind} {metadata['name']} could not be deleted again: {failure}", file=sys.stderr)
+            print(
+                f"submit: {kind} {metadata['name']} was created, and could not be deleted: {failure}", file=sys.stderr
+            )
 
 
 def _delete_objects(client: KubeClient, name: str) -> None:
@@ -200,7 +202,7 @@ def _wait_for_pods(client: KubeClient, name: str, seconds: float) -> None:
         if time.monotonic() > deadline:
             raise Failure(
                 Exit.TIMED_OUT,
-                f"{name}: its Jobs are deleted, but some of its pods are still there after {seconds:.0f} s: "
-                f"`kubectl -n {client.namespace} get pods -l {JOB_LABEL}={name}`: does their node still answer?",
+                f"{name}: the Jobs are deleted, but some pods of this job still exist after {seconds:.0f} s: "
+                f"`kubectl -n {client.namespace} get pods -l {JOB_LABEL}={name}`: do the nodes of these pods answer?",
             )
         time.sleep(_POLL_SECONDS)

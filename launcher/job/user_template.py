@@ -56,7 +56,7 @@ def _name(container: Fields, findings: Findings) -> str:
 
 
 def _check_types(containers: list[Fields], pod: Fields, metadata: Fields | None, findings: Findings) -> None:
-    """Check the types of the fields that are used later; the API server checks all others."""
+    """Check the types of the fields that are used later; the API server checks all other fields."""
     pod.integer("terminationGracePeriodSeconds")
     pod.mapping("securityContext")
     for name in ("restartPolicy", "hostname", "subdomain", "schedulerName", "dnsPolicy"):
@@ -128,7 +128,7 @@ def _note_changes(pod: Fields, findings: Findings) -> None:
     if dns_policy == "Default" or (dns_policy == "ClusterFirst" and pod.values.get("hostNetwork")):
         findings.add_note(
             pod.path("dnsPolicy"),
-            f"{dns_policy}: kept, but the pods find each other by cluster DNS, which they cannot use with this policy: "
+            f"{dns_policy}: kept, but the pods need cluster DNS to find each other, and this policy does not use it: "
             "use ClusterFirst, or ClusterFirstWithHostNet with hostNetwork",
         )
 
@@ -138,8 +138,8 @@ def _note_other_containers(containers: list[Fields], main: Fields, findings: Fin
         if other is not main:
             findings.add_note(
                 other.path("name"),
-                f"{other.values['name']}: kept, but the Job ends only when this container has ended, too: move a "
-                "container that never ends to initContainers, with restartPolicy: Always",
+                f"{other.values['name']}: kept, but the Job ends only after this container has ended, too: if this "
+                "container never ends, move it to initContainers, with restartPolicy: Always",
             )
 
 

@@ -50,7 +50,7 @@ def wait(client: KubeClient, job: str, *, timeout: float | None, quiet: bool) ->
 
 
 class _Watch:
-    """Polls a job until all of its Jobs have ended, or the time is up."""
+    """Polls a job until all of its Jobs have ended, or the timeout has passed."""
 
     def __init__(self, client: KubeClient, job: str, timeout: float | None) -> None:
         self.state: JobState | None = None
@@ -86,7 +86,7 @@ class _Watch:
         return self.state
 
     def pause(self) -> None:
-        """Sleep until the next poll. Raises Failure when the time is up."""
+        """Sleep until the next poll. Raises Failure if the timeout has passed."""
         if self.is_over:
             return
         left = float("inf") if self._timeout is None else self._began + self._timeout - time.monotonic()

@@ -26,8 +26,8 @@ __all__ = [
 def mode(config: JobConfig, command: Sequence[str]) -> str:
     """Return the mode: v0, ps, collective or single.
 
-    It is LAUNCHER_MODE if set, else it follows from the command, LAUNCHER_PSERVERS and the number of trainers.
-    Raises Failure if they contradict each other.
+    The mode is LAUNCHER_MODE if set. Otherwise the mode follows from the command, LAUNCHER_PSERVERS and the number of
+    trainers. Raises Failure if these settings contradict each other.
     """
     requested = config.mode
     if not command and config.role != BOTH:
@@ -44,7 +44,9 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
             )
         return "v0"
     if requested == "v0":
-        raise Failure(Exit.USAGE, f"-- {command[0]}: v0 runs `paddle train`: leave the command or LAUNCHER_MODE=v0 out")
+        raise Failure(
+            Exit.USAGE, f"-- {command[0]}: mode v0 always runs `paddle train`: remove this command or LAUNCHER_MODE=v0"
+        )
     if requested == "single" and config.members > 1:
         raise Failure(
             Exit.USAGE,
@@ -59,7 +61,7 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
         )
     if requested == "ps" and config.pservers == 0:
         raise Failure(
-            Exit.USAGE, "LAUNCHER_PSERVERS: 0: expected 1 or more in mode ps: leave it out for one beside each trainer"
+            Exit.USAGE, "LAUNCHER_PSERVERS: 0: expected 1 or more in mode ps; if unset, each node runs one pserver"
         )
     if requested:
         return requested

@@ -38,11 +38,11 @@ _KNOWN = (
     # -- installed packages
     KnownFailure(
         _lines(r"^ModuleNotFoundError: No module named 'paddle'"),
-        "this Python has no Paddle: install paddlepaddle for it, or name the Python that has it after --",
+        "this Python has no Paddle: install paddlepaddle for this Python, or name another Python after --",
     ),
     KnownFailure(
         _lines(r"libgomp\.so\.1: cannot open shared object file"),
-        "Paddle needs a library that this image lacks: install the package libgomp1 in it",
+        "this image has no libgomp1, a library that Paddle needs: install the package libgomp1 in the image",
     ),
     KnownFailure(
         _lines(r"has no attribute 'DistFleetWrapper'|cannot import name 'CommContext' from 'paddle\.base"),
@@ -51,8 +51,8 @@ _KNOWN = (
     ),
     KnownFailure(
         _lines(r"^TypeError: clone\(\): incompatible function arguments(?s:.{0,400})pir\.Program"),
-        "fleet cannot train with parameter servers through PIR: use LAUNCHER_MODE=ps or FLAGS_enable_pir_api=0, and "
-        "paddlepaddle 2.6.2 or 3.0.0",
+        "fleet cannot train with parameter servers through PIR: set LAUNCHER_MODE=ps or FLAGS_enable_pir_api=0, and "
+        "install paddlepaddle 2.6.2 or 3.0.0",
     ),
     KnownFailure(
         _lines(r"^TypeError: \w+_configs is not a attribute of DistributedStrategy"),
@@ -67,54 +67,54 @@ _KNOWN = (
             r"^AttributeError: (?:`np\.\w+` was removed in the NumPy 2|module 'numpy' has no attribute "
             r"'(?:product|cumproduct|alltrue|sometrue|in1d|row_stack|trapz)')"
         ),
-        "this was written for NumPy 1, as Paddle 2.6 was: pip install 'numpy<2'",
+        "this code was written for NumPy 1, as Paddle 2.6 was: pip install 'numpy<2'",
     ),
     KnownFailure(
         _lines(r"^`np\.(?P<name>\w+)` was a deprecated alias for the builtin"),
-        "this was written for an older NumPy: write {name} for np.{name}, or pip install 'numpy<1.24'",
+        "this code was written for an older NumPy: replace np.{name} with {name}, or pip install 'numpy<1.24'",
     ),
     # -- network
     KnownFailure(
         _lines(r"Unable to find address for: (?P<device>\S+)"),
-        "there is no network device {device} here, or it has no address: set CONF_PADDLE_NIC (or GLOO_SOCKET_IFNAME, "
-        "where that is set) to the device that holds the pod's address",
+        "this pod has no network device {device}, or this device has no address: set CONF_PADDLE_NIC (or "
+        "GLOO_SOCKET_IFNAME, if the job sets it) to the device that has the pod's address",
     ),
     KnownFailure(
         _lines(r"gloo/transport/tcp/pair\.cc:\d+\] connect \[127\.\S+ Connection refused"),
-        "gloo of a peer listens on loopback, where no other node reaches it: set CONF_PADDLE_NIC (or "
-        "GLOO_SOCKET_IFNAME, where that is set) to the device that holds the pod's address",
+        "gloo of a peer listens on loopback, which other nodes cannot reach: set CONF_PADDLE_NIC (or "
+        "GLOO_SOCKET_IFNAME, if the job sets it) to the device that has the pod's address",
     ),
     KnownFailure(
         _lines(r"gloo/transport/tcp/unbound_buffer\.cc:\d+\] TIMEOUT"),
-        "gloo waits 30 s for the other ranks and no longer, whatever is set: give all ranks the same number of "
-        "batches and keep slow work of one rank (saving, evaluation) shorter than that",
+        "gloo waits only 30 s for the other ranks, and no setting changes this: give all ranks the same number of "
+        "batches, and keep slow work of one rank (saving, evaluation) shorter than 30 s",
     ),
     KnownFailure(
         _lines(r'master_addr, master_port = endpoints\.split\(":"\)(?s:.{0,200})too many values to unpack'),
-        "Paddle takes no IPv6 addresses for collective training: let POD_IP be the pod's IPv4 address",
+        "Paddle does not support IPv6 in collective training: set POD_IP to the pod's IPv4 address",
     ),
     KnownFailure(
         _lines(r"Bind network on IP_ANY:(?P<port>\d+) failed"),
-        "port {port} is taken on this node: set LAUNCHER_GANG_PORT to one with free ports above it",
+        "port {port} is in use on this node: set LAUNCHER_GANG_PORT to a port below a range of free ports",
     ),
     KnownFailure(
         _lines(r"create libuv server at port: (?P<port>\d+)\n(?s:.{0,400})uv__finish_close: Assertion"),
-        "port {port} is taken on this node: set LAUNCHER_GANG_PORT to one with free ports above it",
+        "port {port} is in use on this node: set LAUNCHER_GANG_PORT to a port below a range of free ports",
     ),
     KnownFailure(
         _lines(r"Fail to listen \S+:(?P<port>\d+)"),
-        "port {port} is taken on this node: set another CONF_PADDLE_PORT",
+        "port {port} is in use on this node: set CONF_PADDLE_PORT to another port",
         role="pserver",
     ),
     # -- the program
     KnownFailure(
         _lines(r"^RuntimeError: The global group is not initialized"),
-        "Paddle has no group before init_parallel_env(), and none for one rank: call init_parallel_env() first, and "
-        "skip collective operations where paddle.distributed.get_world_size() is 1",
+        "Paddle has no process group before init_parallel_env(), or in a job of one rank: call init_parallel_env() "
+        "first, and skip collective operations if paddle.distributed.get_world_size() is 1",
     ),
     KnownFailure(
         re.compile(r"BrpcPsClient::flush begin(?!.*BrpcPsClient::flush done)", re.DOTALL),
-        "a trainer must call fleet.stop_worker() when it has trained",
+        "a trainer must call fleet.stop_worker() after its training",
         mode="ps",
         role="trainer",
         code=_SEGFAULT,
@@ -127,22 +127,22 @@ _KNOWN = (
     ),
     KnownFailure(
         _lines(r"BUS error encountered in DataLoader worker"),
-        "/dev/shm is too small for the DataLoader: mount an emptyDir with medium Memory there, or give "
+        "/dev/shm is too small for the DataLoader: mount an emptyDir with medium Memory at /dev/shm, or use "
         "DataLoader(use_shared_memory=False)",
     ),
     # -- disks
     KnownFailure(
         _lines(r"No space left on device|Disk quota exceeded"),
-        "the volume that it writes to is full: free some space there, or give it a larger one",
+        "the volume to which this process writes is full: free some space, or use a larger volume",
     ),
     KnownFailure(
         _lines(r"Read-only file system"),
-        "what it writes to is mounted read-only: mount it writable, or write below LAUNCHER_SAVE_DIR",
+        "the volume to which this process writes is mounted read-only: write below LAUNCHER_SAVE_DIR instead",
     ),
     # -- paddle.distributed.launch
     KnownFailure(
         _lines(r"^(?:FileNotFound|Permission)Error: .*/workerlog\.\d+'$"),
-        "paddle.distributed.launch cannot write there: give it a folder that it can write to with --log_dir",
+        "paddle.distributed.launch cannot write its log files: set its --log_dir to a writable folder",
     ),
 )
 

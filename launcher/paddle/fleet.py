@@ -38,7 +38,7 @@ class Layout:
     trainers: tuple[str, ...]
     trainer_hosts: tuple[str, ...]
     all_hosts: tuple[str, ...]
-    number: int | None  # this member's number within its role, counted from 0
+    number: int | None  # this member's number within its role, 0 for the first
     own_host: str
 
     @property
@@ -55,7 +55,7 @@ def plan(
     rank: int | None,
     start: Start = FIRST,
 ) -> Plan:
-    """Return the plan of one member. No process starts before the gang is complete, since all need the roster."""
+    """Return the plan of one member. No process starts before the gang is complete: all processes need the roster."""
     _refuse_two_launchers(config, command, mode)
     layout = _layout(config, mode, roster, rank)
     common = {**_common(config, layout), **_resume(config, start)}
@@ -91,7 +91,7 @@ def _serves(config: JobConfig, layout: Layout) -> bool:
 
 
 def program_exit_code(code: int, tail: Sequence[str]) -> int:
-    """Return the failed worker's exit code from the log of `paddle.distributed.launch`, which exits with another."""
+    """Return a failed worker's exit code from the log of `paddle.distributed.launch`, which exits with another code."""
     for line in reversed(tail):
         if match := _WORKER_FAILED.search(line):
             of_worker = int(match.group(1))
@@ -113,21 +113,21 @@ def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) 
     if mode == "ps" or _WITH_SERVERS.search(" ".join(its_arguments)):
         raise Failure(
             Exit.USAGE,
-            f"-- {' '.join(command[: at + 1])}: with parameter servers it never ends: expected the program itself and "
-            "LAUNCHER_MODE=ps, as in `-- python train.py`",
+            f"-- {' '.join(command[: at + 1])}: never ends if it starts parameter servers: expected only the training "
+            "program and LAUNCHER_MODE=ps, as in `-- python train.py`",
         )
     wrong = [name for name in _ASK_FOR_SERVERS if config.environment.get(name, "collective") not in ("", "collective")]
     if wrong:
         raise Failure(
             Exit.USAGE,
-            f"{', '.join(wrong)}: {command[at]} starts parameter servers by this, and never ends then: unset it, or "
-            "run the program itself with LAUNCHER_MODE=ps",
+            f"{', '.join(wrong)}: makes {command[at]} start parameter servers, and then {command[at]} never ends: "
+            f"unset {', '.join(wrong)}, or run only the training program, with LAUNCHER_MODE=ps",
         )
     if (count := config.trainers_per_node) > 1:
         raise Failure(
             Exit.USAGE,
-            f"LAUNCHER_TRAINERS_PER_NODE: {count}: {command[at]} starts the trainers of a node itself: leave it out, "
-            f"and give --nproc_per_node={count} to that",
+            f"LAUNCHER_TRAINERS_PER_NODE: {count}: {command[at]} starts the trainers of a node itself: unset the "
+            f"variable, and use {command[at]} --nproc_per_node={count}",
         )
 
 
@@ -164,13 +164,13 @@ def _check_trainers_per_node(config: JobConfig, members: Sequence[Member]) -> No
             raise Failure(
                 Exit.CONFIG,
                 f"LAUNCHER_TRAINERS_PER_NODE: {member_name(member.role, member.rank)} (pod {member.pod}) runs "
-                f"{member.trainers} trainers, this member {config.trainers_per_node}: expected the same number on all "
-                "nodes",
+                f"{member.trainers} trainers, but this member runs {config.trainers_per_node}: expected the same "
+                "number on all nodes",
             )
 
 
 def _port_of(config: JobConfig, trainer: int) -> int:
-    """Return the port of the member's trainer with this number, counted from 0. The ports follow the gang's port."""
+    """Return the port of the member's trainer with this number, 0 for the first. The ports follow the gang's port."""
     return config.gang.port + 1 + trainer
 
 
@@ -266,7 +266,7 @@ def _trainer(
     number: int,
     leads: bool,
 ) -> Process:
-    """Return the member's trainer with this number, counted from 0. If it `leads`, peers connect to its port."""
+    """Return the member's trainer with this number, 0 for the first. If this trainer `leads`, peers connect to it."""
     rank = None if layout.number is None else layout.number * config.trainers_per_node + number
     port = _port_of(config, number)
     own = {

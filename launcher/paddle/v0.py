@@ -81,7 +81,7 @@ def _integer(value: str | None, default: int) -> int:
 
 
 def _resume_flags(config: JobConfig, flags: Sequence[str], resume: int | None) -> list[str] | None:
-    """Return the flags that resume after the pass `resume`, or None if no pass is left.
+    """Return the flags that resume after the pass `resume`, or None if no pass is left to train.
 
     In these flags, num_passes is the number of passes that are left.
     """
@@ -176,12 +176,12 @@ def _check_owned_flags(config: JobConfig, flags: Sequence[str], owned: Mapping[s
     for name, value in _flag_values(flags):
         if name in _OWNED and not owned[name].startswith("<") and value != owned[name]:
             problems.append(
-                f"--{name}: {value!r}: the launcher gives this flag the value {owned[name]!r}: leave it out, "
+                f"--{name}: {value!r}: the launcher sets this flag to {owned[name]!r}: remove the flag, "
                 f"or set {_OWNED[name]}"
             )
         if name == "local" and config.members > 1 and value.lower() in _TRUE:
             problems.append(
-                f"--local: {value!r}: each of the {config.members} trainers would train by itself: leave it out, "
+                f"--local: {value!r}: each of the {config.members} trainers would train by itself: remove the flag, "
                 "or set CONF_PADDLE_GRADIENT_NUM to 1"
             )
     if problems:
@@ -197,7 +197,7 @@ def _last(flags: Sequence[str], wanted: str) -> str | None:
 def _flag_values(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield names and values as gflags does, for the flags that the launcher knows.
 
-    The forms are --name=value, --name value, --name and --noname, with one dash or two. Names may contain - for _.
+    The forms are --name=value, --name value, --name and --noname, with one dash or two. In names, - may replace _.
     Other flags are skipped: the launcher cannot know whether the next word is the value of such a flag.
     """
     switches = {"local", "small_messages"}

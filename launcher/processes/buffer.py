@@ -106,13 +106,13 @@ class Buffer:
             self._free_chunks()
 
     def close(self, cursor: Cursor) -> None:
-        """Let this reader take no more bytes."""
+        """Close a cursor: its reader takes no more bytes, and the writer no longer waits for this reader."""
         with self._changed:
             cursor.closed = True
             self._free_chunks()
 
     def pause(self, cursor: Cursor, seconds: float) -> None:
-        """Wait for so many seconds, or until the cursor is closed."""
+        """Wait for this number of seconds, or until the cursor is closed."""
         with self._changed:
             self._changed.wait_for(lambda: cursor.closed, seconds)
 

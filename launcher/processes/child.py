@@ -174,6 +174,6 @@ class Child:
             return StartFailed(_CANNOT_RUN, f"the {role} cannot start: its work directory {cwd}: {reason}")
         if isinstance(error, FileNotFoundError):
             where = "" if "/" in program else f" on the PATH {self._env.get('PATH', os.defpath)}"
-            hint = " (or the interpreter that its first line names)" if "/" in program else ""
-            return StartFailed(_NOT_FOUND, f"the {role} cannot start: there is no {program}{hint}{where}")
+            hint = " (or the interpreter in its first line)" if "/" in program else ""
+            return StartFailed(_NOT_FOUND, f"the {role} cannot start: {program}{hint} was not found{where}")
         return StartFailed(_CANNOT_RUN, f"the {role} cannot start: {program}: {reason}")

@@ -36,7 +36,7 @@ _ENTRY = (
 _STATES = {
     "R": "runs",
     "S": "sleeps",
-    "D": "is held by the kernel (D), as by a stalled volume",
+    "D": "is blocked in the kernel (D), for example by a stalled volume",
     "T": "is stopped by a signal (T)",
     "t": "is stopped by a debugger (t)",
     "Z": "has ended (Z)",
@@ -87,7 +87,7 @@ async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: 
     ]
     if len(pids) > _MAX_PROCESSES:
         parts.append(f"{len(pids) - _MAX_PROCESSES} more processes are not shown")
-    return Evidence("\n\n\n".join(parts) or "no process of the job runs here", len(pids))
+    return Evidence("\n\n\n".join(parts) or "no process of the job runs in this pod", len(pids))
 
 
 async def _answer(future: asyncio.Future[T], deadline: float) -> T | None:
@@ -107,13 +107,13 @@ def _dump_all(pids: Sequence[int], dumps: dict[int, str], deadline: float) -> No
 
 def _head(subject: Subject) -> str:
     lines = subject.lines[-_LINES:]
-    title = f"its last lines ({subject.log}):" if lines else f"it has printed nothing ({subject.log})"
+    title = f"its last lines ({subject.log}):" if lines else f"no output so far ({subject.log})"
     return "\n".join([f"======== {subject.role}, process {subject.pid}", title, *(f"    {line}" for line in lines)])
 
 
 def _process(pid: int, facts: str | None, dump: str | None) -> str:
-    head, *known = (facts or f"process {pid}: it has ended, or the kernel did not answer in time").splitlines()
-    stack = _indented(dump or "none: there was no time left to ask for them")
+    head, *known = (facts or f"process {pid}: has ended, or is blocked in the kernel").splitlines()
+    stack = _indented(dump or "none: no time was left to get the stacks")
     return "\n".join([f"-------- {head}", f"  Python stacks:{stack}", *known])
 
 
@@ -148,7 +148,7 @@ def _memory(status: Mapping[str, str]) -> str:
 
 
 def _threads(pid: int) -> list[str]:
-    """Describe the threads. Threads that do the same share a line, since Paddle has dozens that wait for work."""
+    """Describe the threads. Threads in the same state share a line, since dozens of Paddle's threads wait for work."""
     counts: Counter[str] = Counter()
     for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
         try:

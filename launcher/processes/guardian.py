@@ -49,7 +49,7 @@ class Guardian:
         self._send(b"-%d\n" % group)
 
     def dismiss(self) -> None:
-        """End the guardian process. It kills nothing: the launcher is about to end normally."""
+        """End the guardian process without killing anything: the launcher is about to end normally."""
         self._send(b"bye\n")
         os.close(self._pipe)
 

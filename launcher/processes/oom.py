@@ -29,11 +29,11 @@ def watch(cgroups: str = _CGROUPS) -> Callable[[], str]:
 def _describe(cgroups: str) -> str:
     limit = _limit(cgroups)
     why = (
-        f"the container's limit is {limit >> 20} MiB"
+        f"the container's memory limit is {limit >> 20} MiB"
         if limit
-        else "the container has no limit, its node ran out of memory"
+        else "the container has no memory limit, so its node ran out of memory"
     )
-    return f"out of memory, the kernel killed a process of this container: {why}"
+    return f"out of memory: the kernel killed a process of this container; {why}"
 
 
 def _kills(cgroups: str) -> int:

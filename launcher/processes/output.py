@@ -75,12 +75,12 @@ class Output:
         return writing
 
     async def read_rest(self, timeout: float) -> None:
-        """Wait until all output of a dead process was read, so that the tail is complete."""
+        """Wait until all output of a dead process has been read, so that the tail is complete."""
         if self._reader is not None:
             await self._reader.read_rest(timeout)
 
     async def detach(self, timeout: float) -> None:
-        """Wait until all writers have closed the pipe or the time is over, then close it. Later output is lost."""
+        """Wait until all writers have closed the pipe or the time is over, then close it. Later output is dropped."""
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close(timeout)
@@ -105,7 +105,7 @@ class Output:
         lost = 0
         for sink in sinks:
             if pending := sink.pending():
-                log.info(f"{pending} bytes of output are lost, they could not be written: {sink.name}")
+                log.info(f"{pending} bytes of output are lost, because they could not be written to {sink.name}")
             lost += pending
             sink.give_up()
         return lost
@@ -241,7 +241,7 @@ class PassFinder:
         self._last: int | None = None
 
     def last_in(self, data: bytearray, begin: int, end: int) -> int | None:
-        """Return the last pass number in these bytes, or None if there is none or it is the same as before."""
+        """Return the last pass number in these bytes. Return None if there is no number, or no new number."""
         if not self._mark:
             return None
         reach = len(self._mark) + _DIGITS

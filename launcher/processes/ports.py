@@ -76,7 +76,7 @@ def _sockets_of(pid: int) -> set[bytes]:
         try:
             target = os.readlink(f"{folder}/{name}")
         except FileNotFoundError:
-            continue  # it was closed in between
+            continue  # the file was closed meanwhile
         if target.startswith("socket:["):
             inodes.add(target[len("socket:[") : -1].encode())
     return inodes

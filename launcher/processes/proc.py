@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 _SHORT_FLAG = re.compile("-[A-Za-z]{1,3}")
 
-TAG = "LAUNCHER_TAG"  # set for all children of a launcher, which kills the processes that inherited it at its end
+TAG = "LAUNCHER_TAG"  # set for all children. When the launcher ends, it kills each process that has the variable
 
 
 class ProcEntry(NamedTuple):

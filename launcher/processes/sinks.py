@@ -43,7 +43,7 @@ class Sink:
         self._cursor = buffer.cursor()
         self._limits = limits
         self._in_write_since: float | None = None
-        self._stall_logged_at = 0.0  # 0: the present stall was not logged yet
+        self._stall_logged_at = 0.0  # 0: the present stall has not been logged yet
         self._error_logged_at = 0.0
         self._is_failing = False
 
@@ -60,7 +60,7 @@ class Sink:
         return self._buffer.pending(self._cursor)
 
     def give_up(self) -> None:
-        """Write no more, and drop all pending output."""
+        """Stop writing, and drop all pending output."""
         self._buffer.close(self._cursor)
 
     def check_stall(self) -> None:
@@ -69,10 +69,10 @@ class Sink:
         if since is None or now - since < self._limits.stall:
             if self._stall_logged_at:
                 self._stall_logged_at = 0.0
-                log.info(f"{self.name} takes writes again")
+                log.info(f"writes to {self.name} succeed again, after a stall")
         elif not self._stall_logged_at or now - self._stall_logged_at >= self._limits.repeat:
             self._stall_logged_at = now
-            log.info(f"{self.name} has not taken a write for {now - since:.0f} s; {self.pending()} bytes wait")
+            log.info(f"a write to {self.name} has been blocked for {now - since:.0f} s; {self.pending()} bytes wait")
 
     def _try_to_write(self, data: memoryview) -> int:
         """Write once, and pause after an error. Return how many bytes were written."""
@@ -90,7 +90,7 @@ class Sink:
         self._in_write_since = None
         if self._is_failing and count:
             self._is_failing, self._error_logged_at = False, 0.0
-            log.info(f"{self.name} is written again")
+            log.info(f"writes to {self.name} succeed again, after an error")
         return count
 
     def _handle_error(self, error: OSError) -> None:
@@ -99,7 +99,7 @@ class Sink:
         if not self._error_logged_at or now - self._error_logged_at >= self._limits.repeat:
             self._error_logged_at = now
             reason = os.strerror(error.errno or 0)
-            log.info(f"{self.name} cannot be written: {reason}; {self.pending()} bytes wait, retrying every second")
+            log.info(f"cannot write to {self.name}: {reason}; {self.pending()} bytes wait; retrying every second")
         self._close()
         self._buffer.pause(self._cursor, self._limits.retry)
 

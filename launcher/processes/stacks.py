@@ -28,10 +28,10 @@ def dump(pid: int) -> str:
     try:
         registration = _registration(pid)
         if registration is None:
-            return "none: this is no Python that could be asked (docs/faults.md)"
+            return "none: this process has not registered for stack dumps (docs/faults.md)"
         memory, number = registration
         if is_stopped(pid):
-            return "none: the process is stopped, so that it cannot answer"
+            return "none: a signal or a debugger has stopped this process"
         with open(memory, "rb", buffering=0) as file:
             return _dump(pid, number, file.fileno())
     except OSError as error:
@@ -45,13 +45,13 @@ def is_stopped(pid: int) -> bool:
 
 
 def _registration(pid: int) -> tuple[str, int] | None:
-    """Return the memory file and the signal, or None if the process has no handler: the signal would kill it."""
+    """Return the memory file and the signal, or None if the signal would kill the process, which has no handler."""
     folder = f"/proc/{pid}/fd"
     for fd in os.listdir(folder):
         try:
             match = _MEMORY.fullmatch(os.readlink(f"{folder}/{fd}"))
         except OSError:
-            continue  # the file was closed in between
+            continue  # the file was closed meanwhile
         if match and _catches(pid, int(match.group(1))):
             return f"{folder}/{fd}", int(match.group(1))
     return None
@@ -78,5 +78,5 @@ def _dump(pid: int, number: int, memory: int) -> str:
         if now != size:
             size, changed = now, time.monotonic()
     if size == before:
-        return f"none: no answer within {_ANSWER_WITHIN:g} s, as when the kernel holds the process"
+        return f"none: no answer within {_ANSWER_WITHIN:g} s: this process may be blocked in the kernel"
     return os.pread(memory, min(size - before, _MAX_BYTES), before).decode(errors="replace").strip()

@@ -45,9 +45,9 @@ class Died:
 
     at: the monotonic time of the death
     tail: the last lines of its output
-    start_error: why it could not be started, or ""
+    start_error: why the process could not be started, or ""
     out_of_memory: a sentence, if the kernel killed a process of the container because memory ran out, or ""
-    recent_lines: more of its last lines; the reason of the death may be far above the end
+    recent_lines: more of its last lines; the line with the reason may be far above the last line
     """
 
     process: Process
@@ -154,8 +154,8 @@ class Supervisor:
         held = [run for run, has_ended in zip(runs, ended, strict=True) if not has_ended]
         for run in held:
             log.info(
-                f"the {run.process.role} (process group {run.child and run.child.pid}) does not end even by SIGKILL: "
-                "the kernel holds it, as on a stalled volume; it is left behind"
+                f"the {run.process.role} (process group {run.child and run.child.pid}) did not end after SIGKILL: it "
+                "is blocked in the kernel, for example by a stalled volume; the launcher continues without it"
             )
         return [run.process for run in held]
 
@@ -202,8 +202,8 @@ class Supervisor:
                 self._report_death(run, death, out_of_memory=describe_kill())
                 return
             log.info(
-                f"the {process.role} ended with {death.code} before it served (try {try_number} of {process.tries}), "
-                f"it is started again; its last line: {' / '.join(run.output.tail()[-1:]) or 'none'}"
+                f"the {process.role} exited with code {death.code} before it listened on its ports (try {try_number} "
+                f"of {process.tries}); starting it again; last line: {' / '.join(run.output.tail()[-1:]) or 'none'}"
             )
 
     def _environment(self, process: Process) -> Mapping[str, str]:
@@ -290,7 +290,7 @@ def _kill_strays(tag: str) -> set[int]:
 
 
 def _kill(pid: int) -> bool:
-    """Kill a process, and return whether it was alive. It was seen a moment ago, so its pid is not reused yet."""
+    """Kill a process, and return whether it was alive. The caller has just seen it, so its pid is not reused yet."""
     entry = read_entry(pid)
     if entry is None or entry.is_dead:
         return False

@@ -21,7 +21,7 @@ def describe(config: JobConfig) -> str | None:
         return f"a failed attempt {counts_pod} of the Job's backoffLimit: {advice}"
     taken = limit // pods
     times = "no failed attempt" if not taken else f"up to {taken} failed attempt{'s' if taken > 1 else ''}"
-    return f"the Job can take {times}: its backoffLimit is {limit}, and each {counts_pod}"
+    return f"the Job allows {times}: its backoffLimit is {limit}, and each {counts_pod}"
 
 
 def counts_pod(config: JobConfig, code: int) -> bool:

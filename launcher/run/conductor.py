@@ -198,7 +198,7 @@ class Conductor:
             self._session.events(StepFailed(CauseKind.PLAN, failure))
 
     def _train(self, stall: float) -> None:
-        log.info("all servers listen and everything is copied: training starts")
+        log.info("all servers listen, and all files are copied: training starts")
         self._attempt.watchdog.train(stall)
         self._node.enter("training" if self._node.first_plan.trainers else "serving")
         self._advance(self._attempt.order.train)
@@ -207,7 +207,7 @@ class Conductor:
         if not (self._session.begun and self._node.journal and self._node.roster and self._session.joined):
             return  # only servers that need no roster run: the volume does not answer yet
         log.info(
-            "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting what all processes do"
+            "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting evidence of the stall"
         )
         generation = self._session.begun.start.generation
         name = self._config.shape.name(self._node.rank or 0)
@@ -252,7 +252,7 @@ class Conductor:
 
     def _request_stop(self) -> Cause | None:
         self._attempt.order.close()
-        cause = self._node.cause(CauseKind.STOPPED, "was told to stop (SIGTERM)", Exit.STOPPED)
+        cause = self._node.cause(CauseKind.STOPPED, "got SIGTERM", Exit.STOPPED)
         self._session.gang.report_failed(cause, time.monotonic())
         if self._session.joined:
             return None
@@ -268,7 +268,7 @@ class Conductor:
             self._session.gang.report_failed(cause, died_at, self._attempt.number if cause.kind.restartable else None)
             return
         if not self._held:
-            log.info(f"waiting up to {_HOLD:g} s for the gang, to report it")
+            log.info(f"waiting up to {_HOLD:g} s for the gang, to report this failure")
             self._events.later(_HOLD, HoldExpired())
         self._held.append((cause, died_at))
 
@@ -277,7 +277,7 @@ class Conductor:
     def _restart(self, attempt: int, cause: Cause) -> None:
         """End the processes of this attempt. The hub begins the next attempt when no process runs on any member."""
         self._last_cause = cause
-        log.info(f"{describe_cause(cause, self._config.shape)}: all processes of the job end and start again")
+        log.info(f"{describe_cause(cause, self._config.shape)}: all processes of the job are restarted")
         self._node.enter("restarting")
         self._session.restart(attempt, _FAILURE_GRACE)
 
@@ -290,8 +290,8 @@ class Conductor:
     def _held_by_the_kernel(self, left: Sequence[Process]) -> Cause:
         roles_left = ", ".join(process.role for process in left)
         what = (
-            f"processes did not end after SIGKILL ({roles_left}): they are blocked in the kernel; nothing can be "
-            "started again here"
+            f"processes did not end after SIGKILL ({roles_left}): they are blocked in the kernel; this pod cannot "
+            "start processes again"
         )
         return self._node.cause(CauseKind.LAUNCHER, what, Exit.IO_FAILED)
 

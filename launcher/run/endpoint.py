@@ -42,7 +42,7 @@ def _refusal(path: str, deadline: float) -> str:
         asking.settimeout(max(deadline - time.monotonic(), _RETRY_AFTER))
         try:
             asking.connect(path)
-            return "" if asking.recv(len(_ANSWER)) == _ANSWER else "it closed the connection"
+            return "" if asking.recv(len(_ANSWER)) == _ANSWER else "the launcher closed the connection"
         except OSError as error:
             return error.strerror or f"no answer within {_PATIENCE:g} s"
 

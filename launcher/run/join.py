@@ -193,9 +193,9 @@ class Joining:
         if failed >= MAX_ATTEMPTS:
             raise Failure(
                 Exit.GIVEN_UP,
-                f"given up: {failed} attempts in a row ended before their first pass was done: mend the cause (see "
-                f"{self._config.output}/job.json), then start a new job, or this one again after removing "
-                f"{record.attempts_file}",
+                f"given up: {failed} attempts in a row ended before their first pass was done: fix the cause (see "
+                f"{self._config.output}/job.json); then start a new job, or remove {record.attempts_file} and start "
+                "this job again",
             )
 
     async def _secret(self, record: Record) -> bytes | None:
@@ -205,7 +205,7 @@ class Joining:
             return await from_volume(self._config, partial(_read_secret, self._config.gang.secret_file))
         if self._config.job_folder:
             return await from_volume(self._config, record.secret)
-        log.warning("no secret: any process that reaches the gang port can join: set LAUNCHER_SECRET_FILE")
+        log.warning("no secret: any process that can reach the gang port can join: set LAUNCHER_SECRET_FILE")
         return None
 
     async def _join(self, found: Peers, record: Record, secret: bytes | None) -> tuple[Roster, int]:
@@ -276,7 +276,7 @@ async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
         raise Failure(
             Exit.IO_FAILED,
             f"{config.output}: the volume has not answered for {config.volume_timeout:g} s "
-            "(LAUNCHER_VOLUME_TIMEOUT): is its server up?",
+            "(LAUNCHER_VOLUME_TIMEOUT): is the volume's server running?",
         ) from None
 
 
@@ -340,7 +340,7 @@ def _check_volume(path: str) -> None:
     if not os.path.isdir(path):
         raise Failure(
             Exit.NO_INPUT,
-            f"JOB_PATH: {path!r} is no folder here: expected the place where the shared volume is mounted",
+            f"JOB_PATH: {path!r} is not a folder in this container: expected the mount point of the shared volume",
         )
 
 

@@ -67,6 +67,6 @@ async def _conduct(
     result = await conductor.conduct()
     await conductor.leave(result)
     if config.stay and result.code == Exit.COMPLETE:
-        log.info("staying until told to stop (LAUNCHER_STAY)")
+        log.info("waiting for SIGTERM (LAUNCHER_STAY)")
         await conductor.stop_requested
     return result

@@ -37,9 +37,9 @@ def enter(nodes: int) -> list[tuple[str, str]]:
     except OSError as error:  # in some systems a new user namespace has no capabilities
         raise Failure(
             Exit.CONFIG,
-            f"cannot make a network for the nodes: {error.strerror}: Paddle v0 needs an address and a device per node, "
-            "which takes a network namespace: run it as root with CAP_SYS_ADMIN, or where users may make user "
-            "namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, "
+            f"cannot create a network for the nodes: {error.strerror}: Paddle v0 needs an address and a device per "
+            "node, and so a network namespace: run this as root with CAP_SYS_ADMIN, or allow user namespaces "
+            "(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, "
             "user.max_user_namespaces)",
         ) from None
 

@@ -153,7 +153,7 @@ class Node:
         config = self._config
         saves = paddle.saves(config, self._flags, self._command)
         if saves is None and config.restarts.max_restarts:
-            log.info("no saved pass can be resumed from: each start begins at the beginning (docs/resume.md)")
+            log.info("this job cannot resume from a saved pass: each start trains from the beginning (docs/resume.md)")
         sees_passes = self.first_plan.shows_passes
         policy = RestartPolicy(
             config.restarts.max_restarts,

@@ -77,7 +77,7 @@ class OtherRole:
             return
         if count > limit:
             await self.mark(
-                f"{count} pods that its Job counts have ended, and its backoffLimit is {limit}; the last: {why}"
+                f"{count} pods that count for its Job's backoffLimit ({limit}) have failed; the last failure: {why}"
             )
 
     async def _watch(self) -> NoReturn:

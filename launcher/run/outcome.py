@@ -8,7 +8,7 @@ from launcher.errors import Exit
 from launcher.model import Cause, CauseKind, Outcome, Shape, describe_cause
 
 _OWN_CODES = frozenset(int(code) for code in Exit)
-_STOPPED = "told to stop (SIGTERM) and stopped in order"
+_STOPPED = "got SIGTERM, and stopped in order"
 _TERMINATION_LIMIT = 4096  # bytes: Kubernetes cuts longer messages
 
 
@@ -79,7 +79,7 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
         return f"ended because of a peer: {first}"
     if code == Exit.MASKED and cause.kind.is_child:
         return (
-            f"{first}; its exit code {cause.code} is shown as {code}, since {cause.code} is one of the launcher's own"
+            f"{first}; exit code {cause.code} is shown as {code}, since {cause.code} is one of the launcher's own codes"
         )
     return first
 
@@ -94,7 +94,7 @@ def termination_message(result: Outcome) -> bytes:
 
 
 def write_termination_message(path: str, message: bytes) -> None:
-    """Write the message to the file that Kubernetes has made for it, if there is one. Blocks: call it off the loop."""
+    """Write the message to the file that Kubernetes has made for it, if there is one. Blocks: call it in a thread."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
     except OSError:

@@ -97,10 +97,10 @@ class Watchdog:
             await wait_within(run_in_thread(partial(_write, path, text.encode(errors="replace"))), _WRITE_WITHIN)
             problem = ""
         except asyncio.TimeoutError:
-            problem = f"{path} is not written after {_WRITE_WITHIN:g} s"
+            problem = f"cannot write {path}: the volume has not answered for {_WRITE_WITHIN:g} s"
         except Failure as failure:
             problem = failure.message
-        log.info(problem or f"what the processes are doing is written to {path}")
+        log.info(problem or f"evidence of the stall is written to {path}")
         self._gang.report_collected(self._attempt, found.processes, not problem)
 
 

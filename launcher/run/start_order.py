@@ -81,7 +81,7 @@ class StartOrder:
     def trainer_done(self) -> None:
         """Record that a trainer has ended with exit code 0."""
         if self._leads:
-            self._stop_leading("has ended without having listened")
+            self._stop_leading("has ended before it listened")
         self._training -= 1
         if not self._training:
             self._gang.report_trained(self._attempt)
@@ -118,7 +118,7 @@ class StartOrder:
 
     def _lead(self, plan: Plan) -> None:
         """Start the first trainer alone. Until it listens, other trainers fail to connect, and retry every 3 s."""
-        log.info("everything is copied: the first trainer starts now, all other trainers once it listens")
+        log.info("all files are copied: the first trainer starts now; the other trainers start as soon as it listens")
         self._leads = True
         self._start(plan.trainers[0])
         self._later(LED_WITHIN, lambda: self._stop_leading(f"does not listen within {LED_WITHIN:g} s"))
@@ -126,7 +126,7 @@ class StartOrder:
     def _stop_leading(self, why: str) -> None:
         """Report serving although the first trainer does not listen: some training programs never listen."""
         if self._not_listening:
-            log.info(f"the first trainer {why}: all other trainers start now")
+            log.info(f"the first trainer {why}: the other trainers start now")
             self._not_listening = 0
             self._gang.report_serving(self._attempt)
 

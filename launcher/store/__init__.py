@@ -1,1 +1,1 @@
-"""What the volume holds: lease, record, journal, passes, marks. Everything here blocks as long as the volume does."""
+"""The files on the volume: lease, record, journal, passes, marks. These functions block while the volume blocks."""

@@ -1,7 +1,7 @@
 """The passes that a job has saved: folders `pass-00000`, `pass-00001`, ... A pass is complete once `done` is in it.
 
-Paddle v0 saves passes in this way. A program for Paddle 2.x or 3.x does so if it follows docs/resume.md. Everything
-here blocks as long as the volume does: call it off the loop.
+Paddle v0 saves passes in this way. A program for Paddle 2.x or 3.x does so if it follows docs/resume.md. All functions
+block while the volume blocks: do not call them on the event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_complete(save_dir: str, number: int) -> bool:
 
 
 def incomplete(save_dir: str, first: int = 0) -> list[int]:
-    """Return the numbers, from `first` on, of the passes that were saved only in part."""
+    """Return the numbers of the incomplete passes, from `first` on."""
     return [number for number in all_from(save_dir, first) if not is_complete(save_dir, number)]
 
 
@@ -53,7 +53,7 @@ def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
             files.sync_folder(target)
             files.sync_folder(source)
         except FileNotFoundError:
-            continue  # a user has cleaned up
+            continue  # a user has removed the folder meanwhile
         except OSError as error:
             raise files.cannot_write(source, error) from None
 

@@ -1,7 +1,7 @@
-"""Marks on the volume which say that a member of one role has failed for good, so the other role must not wait for it.
+"""Marks on the volume that a member of one role has failed for good, so that the other role does not wait for it.
 
 The marks are in output/.launcher/failed/<identity of the role's pods>/, one file per member. A member that starts again
-removes its own mark. Everything here blocks as long as the volume does: call it off the loop.
+removes its own mark. All functions block while the volume blocks: do not call them on the event loop.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FailureMarks:
                 _remove(path)
 
     def mark(self, why: str) -> None:
-        """Mark this member as failed for good: starting it again would not help."""
+        """Mark this member as failed for good: a new start would fail again."""
         path = os.path.join(self._folder, self._identity, self._me)
         files.write_atomically(path, why.encode(errors="backslashreplace"))
 
@@ -72,8 +72,8 @@ class FailureMarks:
     def of(self, identity: str | None, role: str) -> FailureMark | None:
         """Return a mark which says that this role has failed for good, or None if there is no such mark.
 
-        identity: the identity of the role's pods. If it is None, look for marks of the newest pods of that role, and
-            ignore marks that are much older than the pods of this member's role.
+        identity: the identity of the role's pods. If this is None, look for marks of the newest pods of that role.
+            In this case, ignore marks that are much older than the pods of this member's role.
         """
         try:
             for path in self._marks(identity or self._newest(role), f"{role}-"):

@@ -104,9 +104,9 @@ class Journal:
         )
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version of each file is written. Blocks: call it off the loop.
+        """Wait until the newest version of each file is written. Blocks: run it in a thread.
 
-        Return False if a file is not written within so many seconds.
+        Return False if a file is not written within this number of seconds.
         """
         written = [self._status]
         if self._history is not None:
@@ -133,8 +133,8 @@ class Journal:
 class LatestFile:
     """A small file that a thread writes. If the volume is slow, only the newest version is written.
 
-    If a later launcher has written the file, this launcher does not write it any more: it may belong to a deleted job
-    and end late.
+    If a later launcher has written the file, this launcher no longer writes the file: this launcher may belong to a
+    deleted job, and end late.
     """
 
     def __init__(self, path: str) -> None:
@@ -143,7 +143,7 @@ class LatestFile:
         self._newest: bytes | None = None
         self._writing = False
         self._reported = False
-        self._written: set[bytes] = set()  # versions of this launcher that the file may hold
+        self._written: set[bytes] = set()  # versions of this launcher that the file may contain
 
     def put(self, content: Mapping[str, Any]) -> None:
         with self._changed:
@@ -153,7 +153,7 @@ class LatestFile:
                 threading.Thread(target=self._write, daemon=True, name=f"write {self._path}").start()
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version is written. Return False if it is not in time. Blocks: call it off the loop."""
+        """Wait until the newest version is written. Return False if this takes too long. Blocks: run it in a thread."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._writing, within)
 
@@ -176,7 +176,7 @@ class LatestFile:
     def _replace(self, data: bytes) -> None:
         if self._written and self._content() not in (None, *self._written):
             raise Failure(
-                Exit.CANNOT_WRITE, f"{self._path} is not written any more: a later run of this job has written it"
+                Exit.CANNOT_WRITE, f"{self._path} is no longer written: a later run of this job has written this file"
             )
         files.make_folder(os.path.dirname(self._path))
         self._written.add(data)

@@ -69,7 +69,7 @@ class Lease:
 
 
 class LeaseFiles:
-    """The leases of one output folder. Every method blocks as long as the volume does: call it off the loop."""
+    """The leases of one output folder. All methods block while the volume blocks: call them off the event loop."""
 
     def __init__(self, output: str) -> None:
         self._folder = os.path.join(output, ".launcher", ".leases")
@@ -98,11 +98,11 @@ class LeaseFiles:
         return files.create_once(self._path(number), mine) == mine
 
     def renew(self, number: int, me: LeaseOwner) -> bool:
-        """Renew a lease. Return False if the lease was released, or if another gang has taken a later one."""
+        """Renew a lease. Return False if the lease was released, or if another gang has taken a later lease."""
         path = self._path(number)
         try:
             _touch(path)
-        except FileNotFoundError:  # a user has deleted it
+        except FileNotFoundError:  # a user has deleted the lease
             self.take(number, me)
         except OSError as error:
             if error.errno not in _REFUSALS:
@@ -140,7 +140,7 @@ class LeaseFiles:
 
 
 def _read(path: str) -> tuple[str, int]:
-    """Return content and modification time. Opening the file makes a network volume ask its server for both."""
+    """Return content and modification time. Opening the file makes a network volume get both from its server."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns
 
@@ -182,7 +182,7 @@ class LeaseHolder:
     If the hub cannot renew the lease in time, it has lost the lease. Another gang may then assume that all processes of
     this hub's gang have ended.
 
-    me: the gang that this hub belongs to. The caller sets it before `acquire`. A hub that joins again has a new one.
+    me: the gang that this hub belongs to. The caller sets it before `acquire`. A hub that joins again has a new gang.
     patience: how many seconds `acquire` waits while another gang holds the lease
     lost: called with the cause if the lease is lost, at most once per `acquire`
     """
@@ -210,7 +210,7 @@ class LeaseHolder:
     async def acquire(self) -> bool:
         """Wait until no other gang trains into the folder, then take the lease. Return whether it was taken.
 
-        Return False at once if this hub holds the lease already. Raises Failure if another gang holds the lease for
+        Return False immediately if this hub already holds the lease. Raises Failure if another gang holds the lease for
         longer than `patience`.
         """
         if self._renewing is not None and not self._renewing.done():
@@ -247,7 +247,7 @@ class LeaseHolder:
             await asyncio.wait([self._taking])
 
     def _may_take(self, lease: Lease, watched: float) -> bool:
-        """Return whether this gang may take the lease: it has the lease already, or the holder's processes have ended.
+        """Return whether this gang may take the lease: this gang has it already, or the holder's processes have ended.
 
         watched: how many seconds the lease has not changed, by this machine's clock
         """
@@ -278,7 +278,7 @@ class LeaseHolder:
             if time.monotonic() - answered_at >= self._silence:
                 what = (
                     f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang may "
-                    "take over the folder, so this gang ends: is the volume's server up?"
+                    "take over the folder, so this gang ends: is the volume's server running?"
                 )
                 self._lost(self._cause(CauseKind.VOLUME, what))
                 return
@@ -289,11 +289,14 @@ class LeaseHolder:
         except Failure:
             lease = None
         if lease is None or lease.holder.gang == self.me.gang:
-            return "a member has lost this hub and released its lease: this gang ends, since another one may begin"
+            return (
+                "a member has lost the connection to this hub, and has released the lease of this gang: this gang "
+                "ends, since another gang may begin"
+            )
         holder = lease.holder
         return (
-            f"the gang of pod {holder.pod}, job {holder.job}, has taken the folder, since this gang was silent too "
-            "long: this gang ends"
+            f"the gang of pod {holder.pod}, job {holder.job}, has taken over the folder, since this gang was silent "
+            "for too long: this gang ends"
         )
 
     def _cause(self, kind: CauseKind, what: str) -> Cause:
@@ -308,9 +311,9 @@ class LeaseHolder:
         if holder.job == self.me.job:
             advice = "Was this job submitted twice, or is that pod cut off from the network?"
         else:
-            advice = "If that is another job of this JOB_NAME, delete it, or give this job another name."
+            advice = "If that job also has this JOB_NAME, delete that job, or give this job another name."
         return (
             f"for the end of another gang that trains into this folder: its hub is pod {holder.pod} of job "
-            f"{holder.job}, last heard from {max(lease.age, 0):.0f} s ago. {advice} It counts as gone after "
+            f"{holder.job}, last heard from {max(lease.age, 0):.0f} s ago. {advice} That gang counts as gone after "
             f"{lease.ends_within:g} s of silence"
         )

@@ -2,8 +2,8 @@
 
 The files are in output/.launcher/<identity>/. The leases, which all jobs of the folder share, are beside that folder.
 If each role has its own controller, the identity of the job is `<trainers' controller>+<pservers' controller>`, and it
-is known only after the join. Before the join only the secret is used, and all such jobs of the folder share one.
-Everything here blocks as long as the volume does: call it off the loop.
+is known only after the join. Before the join only the secret is used, and all such jobs of the folder share one
+secret. All functions block while the volume blocks: do not call them on the event loop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Record:
         return Record(self._output, identity)
 
     def earlier(self) -> Record:
-        """Return the record that earlier gangs of this job have written, or this record if they have written none.
+        """Return the record that earlier gangs of this job have written, or this record if there is no earlier record.
 
         If the job's identity is not known before the join, the record is found by the controller of this role.
         """
@@ -88,7 +88,7 @@ class Record:
         return self._content(self.attempts_file)
 
     def explain(self, generation: int, cause: Cause, shape: Shape) -> None:
-        """Replace the recorded cause of a generation. Called if its hub could not write it or knew less about it."""
+        """Replace the recorded cause of a generation. Called if its hub could not write the cause, or knew less."""
         history = self.history(shape)
         if self.identity is not None and history.explain(generation, cause):
             files.write_atomically(self.attempts_file, as_bytes(history.content()))
@@ -175,7 +175,7 @@ class History:
         return latest["number"], latest.get("ended") is not None
 
     def begin(self, number: int, resume: int | None) -> None:
-        """Add a generation. The generation before has no end if its hub could not write one."""
+        """Add a generation. The generation before has no end if its hub could not write the end."""
         self._generations.append(
             {"number": number, "began": utc_now(), "after_pass": resume, "ended": None, "first_cause": None}
         )
@@ -189,7 +189,7 @@ class History:
             latest |= {"ended": latest.get("ended") or utc_now(), "first_cause": first_cause}
 
     def explain(self, number: int, cause: Cause) -> bool:
-        """Replace the recorded cause of the latest generation. Return False if it ended by another cause."""
+        """Replace the recorded cause of the latest generation. Return False if the recorded cause is another one."""
         latest = self._generations[-1] if self._generations else {}
         known = latest.get("first_cause") or {}
         is_open = latest.get("number") == number and latest.get("ended") is None

@@ -26,7 +26,7 @@ def describe(job_folder: str, *, as_json: bool) -> str:
     if as_json:
         return json.dumps({"job": job, "members": members}, indent=1)
     if not members:
-        return f"{output}: no member has joined yet: `kubectl get pods` and the pods' logs show what they wait for"
+        return f"{output}: no member has joined yet: `kubectl get pods` and the pods' logs show what the pods wait for"
     tables = [format_table([_COLUMNS, *(_row(member) for member in members)])]
     generations = [one for one in job.get("generations") or [] if isinstance(one, dict)]
     if len(generations) > 1:
@@ -35,7 +35,7 @@ def describe(job_folder: str, *, as_json: bool) -> str:
 
 
 def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the status of each member. If a member has written no status, return what the hub knows of it."""
+    """Return the status of each member. If a member has written no status, return what the hub knows about it."""
     try:
         names = os.listdir(output)
     except OSError as error:

@@ -56,7 +56,7 @@ def test_an_existing_folder_is_accepted_and_a_file_in_its_place_is_refused(tmp_p
     files.make_folder(str(tmp_path))
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(Failure, match=r"file.*no folder is in the way") as failed:
+        with pytest.raises(Failure, match=r"a file with this name exists") as failed:
             files.make_folder(str(path))
         assert failed.value.code == Exit.CANNOT_WRITE
 
@@ -116,7 +116,7 @@ def test_a_failed_read_is_an_input_output_failure_that_names_the_file() -> None:
     failure = files.cannot_read(b"/vol/a\xff\nb", PermissionError(errno.EACCES, "x"))
     assert failure.code == Exit.IO_FAILED
     assert r"/vol/a\xff\nb" in failure.message
-    assert "right to read" in failure.message
+    assert "permission to read" in failure.message
 
 
 def _raising(number: int) -> object:

@@ -99,6 +99,6 @@ def test_a_service_account_sets_the_namespace_and_is_read_again_on_connect(
 
 
 def test_without_a_service_account_the_message_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match=rf"no cluster is known here: .*{tmp_path}.*: mount one") as caught:
+    with pytest.raises(Failure, match=rf"no cluster is configured: .*{tmp_path}.*: mount one") as caught:
         KubeClient(ServiceAccount("mount one", str(tmp_path)), "ns", str.join)
     assert caught.value.code is Exit.CONFIG

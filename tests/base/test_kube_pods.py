@@ -84,7 +84,7 @@ def test_the_end_of_a_pod_is_described() -> None:
     assert kube_pods.describe_end(leaving(preempted)) == "PreemptionByScheduler: made room; it is being deleted"
     again = member_of_set("x-1", "10.0.0.2")
     again["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
-    assert kube_pods.describe_end(again) == "its container was started again, before: OOMKilled, exit code 137"
+    assert kube_pods.describe_end(again) == "its container was restarted; before the restart: OOMKilled, exit code 137"
     silent = pod("x-b", "10.0.0.2")
     silent["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     assert kube_pods.describe_silent_node(silent) == "its node node-1 does not answer"

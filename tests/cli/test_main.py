@@ -64,22 +64,23 @@ def test_an_environment_with_six_errors_causes_six_lines_and_exit_code_78(tmp_pa
     ("line", "told"),
     [
         ("fly", "fly: no such command; see paddle-launcher --help"),
-        ("sttaus", "sttaus: no such command: is status meant? See paddle-launcher --help"),
-        ("help sttaus", "sttaus: no such command: is status meant? See paddle-launcher --help"),
+        ("sttaus", "sttaus: no such command: did you mean status? See paddle-launcher --help"),
+        ("help sttaus", "sttaus: no such command: did you mean status? See paddle-launcher --help"),
         ("-n x status", "-n: expected a command before any flag; see paddle-launcher --help"),
         ("run --launcher-x=1", "--launcher-x: no such flag; see paddle-launcher run --help"),
         (
             "plan --launcher-per-timeout=1",
-            "--launcher-per-timeout: no such flag: is --launcher-peer-timeout meant? See paddle-launcher run --help",
+            "--launcher-per-timeout: no such flag: did you mean --launcher-peer-timeout? "
+            "See paddle-launcher run --help",
         ),
         ("local", "--nodes: missing: expected a number of nodes, 1 to 200"),
         ("local --nodes none", "--nodes: 'none': expected a number of nodes, 1 to 200"),
         ("local --nodes", "--nodes: expected a value"),
-        ("status --jsn x", "status: --jsn: no such flag: is --json meant? See paddle-launcher status --help"),
-        ("status --js", "status: --js: no such flag: is --json meant? See paddle-launcher status --help"),
+        ("status --jsn x", "status: --jsn: no such flag: did you mean --json? See paddle-launcher status --help"),
+        ("status --js", "status: --js: no such flag: did you mean --json? See paddle-launcher status --help"),
         ("status a b", "status: b: unexpected argument; see paddle-launcher status --help"),
         ("status -n", "status: -n/--namespace: expected a value; see paddle-launcher status --help"),
-        ("submit --watsh", "submit: --watsh: no such flag: is --watch meant? See paddle-launcher submit --help"),
+        ("submit --watsh", "submit: --watsh: no such flag: did you mean --watch? See paddle-launcher submit --help"),
         ("submit -n x", "submit: expected FILE; see paddle-launcher submit --help"),
         ("delete", "delete: expected JOB; see paddle-launcher delete --help"),
         ("logs", "logs: expected JOB; see paddle-launcher logs --help"),
@@ -172,7 +173,7 @@ def test_local_explains_that_the_machine_does_not_allow_network_namespaces(tmp_p
     command = ["unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", inside]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == Exit.CONFIG
-    assert ended.stderr.startswith("paddle-launcher: cannot make a network for the nodes: ")
+    assert ended.stderr.startswith("paddle-launcher: cannot create a network for the nodes: ")
     assert "Traceback" not in ended.stderr
 
 

@@ -99,8 +99,8 @@ def test_discovery_follows_from_the_other_variables(given: dict[str, str], disco
         ({"LAUNCHER_DISCOVERY": "static"}, "LAUNCHER_PEERS: unset"),
         ({"LAUNCHER_RANK": "3"}, "LAUNCHER_RANK: '3': expected 0 to 2"),
         ({"JOB_COMPLETION_INDEX": "7"}, "JOB_COMPLETION_INDEX: '7': expected 0 to 2"),
-        ({"LAUNCHER_GANG_PORT": "7166"}, "LAUNCHER_GANG_PORT: 7166: expected a port outside"),
-        ({"CONF_PADDLE_PORT": "65534"}, "CONF_PADDLE_PORT: 65534: expected room"),
+        ({"LAUNCHER_GANG_PORT": "7166"}, "LAUNCHER_GANG_PORT: 7166: expected a port that is not one of"),
+        ({"CONF_PADDLE_PORT": "65534"}, "CONF_PADDLE_PORT: 65534: expected all ports"),
         ({"TRAIN_CONFIG_DIR": "."}, "TRAIN_CONFIG_DIR: '.': expected a folder in"),
         ({"TRAIN_CONFIG_DIR": "../other"}, "TRAIN_CONFIG_DIR: '../other': expected a folder in"),
         ({"JOB_NAME": "a/b"}, "JOB_NAME: 'a/b': expected a name without /"),
@@ -125,8 +125,8 @@ def test_with_roles_the_servers_follow_the_trainers_and_numbers_are_within_a_rol
 @pytest.mark.parametrize(
     ("given", "begins"),
     [
-        ({"LAUNCHER_PSERVERS": ""}, "LAUNCHER_PSERVERS: unset: expected how many pods serve"),
-        ({"LAUNCHER_PSERVERS": "0"}, "LAUNCHER_PSERVERS: 0: expected how many pods serve"),
+        ({"LAUNCHER_PSERVERS": ""}, "LAUNCHER_PSERVERS: unset: expected the number of pservers"),
+        ({"LAUNCHER_PSERVERS": "0"}, "LAUNCHER_PSERVERS: 0: expected the number of pservers"),
         ({"LAUNCHER_MODE": "collective"}, "LAUNCHER_MODE: 'collective': expected ps"),
         ({"JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX: '2': expected 0 to 1, since LAUNCHER_PSERVERS is 2"),
         ({"LAUNCHER_PEERS": "a,b,c"}, "LAUNCHER_PEERS: 'a,b,c': expected trainer=ADDRESSES;pserver=ADDRESSES"),

@@ -91,7 +91,7 @@ def test_other_files_can_be_named_for_splitting(data: Path, out: Path) -> None:
     split(data, out, 2, line_files=["test.txt", "train.?xt"])
     assert shares(out, 2, "test.txt") == [b"1\n", b"2\n"]
     assert b"".join(shares(out, 2)) == (data / "train.txt").read_bytes()
-    with pytest.raises(Failure, match=r"no nothing\.txt to split.*train\.txt") as failed:
+    with pytest.raises(Failure, match=r"matches nothing\.txt; .*train\.txt") as failed:
         split(data, out, 2, line_files=["nothing.txt"])
     assert failed.value.code == Exit.NO_INPUT
 
@@ -147,7 +147,7 @@ def test_running_it_twice_changes_nothing(data: Path, config: Path, out: Path) -
     before = _inodes(out)
     messages = split(data, out, 2, config=config)
     assert _inodes(out) == before
-    assert all("there already" in line for line in messages)
+    assert all("exists already" in line for line in messages)
 
 
 def test_a_changed_data_set_or_a_damaged_share_is_made_again(data: Path, out: Path) -> None:
@@ -172,7 +172,7 @@ def test_shards_of_an_earlier_split_for_more_trainers_are_removed(data: Path, ou
 def test_folders_of_another_program_are_named_and_kept(data: Path, config: Path, out: Path, place: str) -> None:
     (out / place).mkdir(parents=True)
     (out / place / "precious").write_text("x")
-    with pytest.raises(Failure, match=f"in its way: {out}/{place}:") as failed:
+    with pytest.raises(Failure, match=f"was not made by `paddle-launcher shard`: {out}/{place}:") as failed:
         split(data, out, 2, config=config)
     assert failed.value.code == Exit.CONFIG
     assert (out / place / "precious").exists()
@@ -206,7 +206,9 @@ def test_a_second_run_at_the_same_time_is_refused(data: Path, out: Path, monkeyp
         renewing = threading.Thread(target=renew)
         renewing.start()
         try:
-            with pytest.raises(Failure, match=r"another `paddle-launcher shard` \(process \d+ on .*at work") as failed:
+            with pytest.raises(
+                Failure, match=r"another `paddle-launcher shard` \(process \d+ on .*is working in this folder"
+            ) as failed:
                 Lock(str(out / command._LOCK)).__enter__()
         finally:
             over.set()
@@ -220,7 +222,7 @@ def test_a_run_that_lost_its_lock_stops(out: Path) -> None:
         first.renew()
         (out / command._LOCK).write_text("process 7 on another pod, 0123")
         first._next_touch = 0
-        with pytest.raises(Failure, match="has taken over"):
+        with pytest.raises(Failure, match="has taken the lock"):
             first.renew()
     assert (out / command._LOCK).exists()  # another process holds it
 

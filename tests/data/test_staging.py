@@ -63,7 +63,7 @@ def test_links_still_have_a_target_after_the_copy(job: Path) -> None:
     assert (target / "outside").read_text() == "shared part"
     assert (target / "folder" / "part").read_text() == "shared part"
     assert os.readlink(target / "dangling") == "nowhere"
-    assert any("lead nowhere: dangling" in line for line in messages)
+    assert any("their targets do not exist: dangling" in line for line in messages)
     assert any("folders outside of the source: folder" in line for line in messages)
 
 
@@ -151,7 +151,7 @@ def test_a_missing_shard_is_reported_with_the_existing_shards_and_what_to_do(job
     failure = failing(job, configuration(job), shard(job, 2))
     assert failure.code == Exit.NO_INPUT
     assert failure.message == (
-        f"shard of rank 2: {job}/2/data does not exist; {job} holds: 0, 1, quick_start: "
+        f"shard of rank 2: {job}/2/data does not exist; {job} contains: 0, 1, quick_start: "
         "was the data set split for 2 trainers? Run `paddle-launcher shard` with SPLIT_COUNT=3"
     )
     assert os.listdir(work(job)) == []  # nothing was copied, not even the configuration
@@ -200,12 +200,12 @@ def test_a_second_start_copies_only_changed_files(job: Path) -> None:
     stage(job, configuration(job), shard(job, 0))
     first = (work(job) / "data" / "train.txt").stat().st_ino
     messages = stage(job, configuration(job), shard(job, 0))
-    assert all("all are already in the destination, nothing to copy" in line for line in messages)
+    assert all("all files are already in the destination; nothing to copy" in line for line in messages)
     assert (work(job) / "data" / "train.txt").stat().st_ino == first
     (job / "0" / "data" / "test.txt").write_text("new")
     (work(job) / "trainer_config.py").write_text("changed by hand, in the container")
     messages = stage(job, configuration(job), shard(job, 0))
-    assert "1 file more there already" in messages[1]
+    assert "not copied, because already in the destination: 1 file" in messages[1]
     assert (work(job) / "data" / "train.txt").stat().st_ino == first
     assert (work(job) / "data" / "test.txt").read_text() == "new"
     assert (work(job) / "trainer_config.py").read_text() == "settings()\n"
@@ -269,8 +269,8 @@ def test_progress_is_logged_after_two_seconds_and_then_every_ten(caplog: pytest.
     assert caplog.messages == [
         "shard of rank 1: 512.0 MiB of 10.0 GiB, 256.0 MiB/s, about 38 s left",
         "shard of rank 1: 3.0 GiB of 10.0 GiB, 256.0 MiB/s, about 28 s left",
-        "shard of rank 1: 3.0 GiB of 10.0 GiB, nothing for 10 s: is a volume stalled?",
-        "shard of rank 1: 3.0 GiB of 10.0 GiB, nothing for 20 s: is a volume stalled?",
+        "shard of rank 1: 3.0 GiB of 10.0 GiB, no progress for 10 s: is a volume stalled?",
+        "shard of rank 1: 3.0 GiB of 10.0 GiB, no progress for 20 s: is a volume stalled?",
     ]
 
 

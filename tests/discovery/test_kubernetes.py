@@ -258,7 +258,7 @@ def test_credentials_and_certificates_that_stay_wrong_end_with_a_clear_message(
         assert "x-a/token" in by_token.message
         assert "HTTP 401: Unauthorized" in by_token.message
         assert by_ca.code is Exit.CONFIG
-        assert "can't be trusted with the CA of" in by_ca.message
+        assert "cannot be trusted with the CA of" in by_ca.message
         assert "CERTIFICATE_VERIFY_FAILED" in by_ca.message
         assert by_nothing.code is Exit.CONFIG
         assert "token" in by_nothing.message
@@ -274,7 +274,7 @@ def test_a_selector_that_the_server_refuses_ends_at_once_and_names_the_variable(
     async def test() -> None:
         said = await failure(settings("x-a"))
         assert said.code is Exit.CONFIG
-        assert "job-name=x: the API server refuses it (HTTP 400" in said.message
+        assert "job-name=x: the API server refuses this request (HTTP 400" in said.message
         assert "LAUNCHER_SELECTOR" in said.message
 
     run(test())
@@ -502,7 +502,7 @@ def test_a_killed_child_is_started_again(api: FakeApi, settings: Make) -> None:
             await until(lambda: api.watching == 1)
             for child in children():
                 os.kill(child.pid, signal.SIGKILL)
-            await search.said_with("ended with 137")
+            await search.said_with("exited with code 137")
             api.put(pod("x-c", "10.0.0.3"))
             assert (await search.task).hub is None
 
@@ -542,14 +542,14 @@ def test_a_selector_that_does_not_match_the_own_pod_is_reported(api: FakeApi, se
     async def test() -> None:
         other, unknown, empty, bad = await asyncio.gather(
             failure(settings("y-a")),
-            timed_out(settings("somewhere"), "this one"),
+            timed_out(settings("somewhere"), "as this pod"),
             timed_out(settings("nobody", selector="job-name=z"), "no pod matches"),
             failure(settings("y-a", selector="job-name=y", rank=1)),
         )
         assert other.code is Exit.CONFIG
-        assert "1 pods match job-name=x in namespace ns, and this pod, y-a, is not one of them" in other.message
+        assert "1 pods match job-name=x in namespace ns, but this pod, y-a, does not match" in other.message
         assert "its labels are job-name=y" in other.message
-        assert "none of the 1 pods that match job-name=x in namespace ns is known to be this one" in unknown
+        assert "none of the 1 pods that match job-name=x in namespace ns can be identified as this pod" in unknown
         assert "no pod matches job-name=z in namespace ns" in empty
         assert bad.code is Exit.CONFIG
         assert "LAUNCHER_RANK is 1, but for Kubernetes pod y-a has no number" in bad.message

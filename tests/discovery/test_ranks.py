@@ -51,7 +51,7 @@ def test_with_roles_trainers_come_first_and_all_controllers_together_are_the_ide
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ([member("10.0.0.1", 0), member("10.0.0.2")], "some pods of this job have a number and others have none"),
+        ([member("10.0.0.1", 0), member("10.0.0.2")], "some pods of this job have a number, other pods have no number"),
         ([member("10.0.0.1", 1), member("10.0.0.2", 1)], "the same number: 1"),
         ([member("10.0.0.1"), member("10.0.0.1")], "the same address: 10.0.0.1"),
         ([member("10.0.0.1", 0), member("10.0.0.2", 2)], "expected 0 to 1"),

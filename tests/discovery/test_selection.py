@@ -144,7 +144,7 @@ def test_present_members_have_live_pods_with_addresses() -> None:
 @pytest.mark.parametrize(
     ("me", "others", "more", "said"),
     [
-        (pod("x-a", "10.0.0.1", index=3), (), {}, r"has number 3 \(counted from 0\), but the job has only 3 members"),
+        (pod("x-a", "10.0.0.1", index=3), (), {}, r"has number 3, but the job has only 3 members, numbered from 0"),
         (
             pod("x-a", "10.0.0.1", index=1),
             (),
@@ -178,7 +178,7 @@ def test_a_pod_that_cannot_run_is_missing_although_it_has_an_address() -> None:
 def test_a_member_that_lists_two_pods_describes_the_hub_alone() -> None:
     seen = view("x-1", pod("x-0", "10.0.0.1", index=0), pod("x-1", "10.0.0.2", index=1))
     seen.has_all = False
-    assert describe_missing(seen, settings()) == "the hub's pod x-0 (10.0.0.1) is there"
+    assert describe_missing(seen, settings()) == "the hub's pod x-0 (10.0.0.1) exists"
     seen = view("x-1", pod("x-0", index=0), pod("x-1", "10.0.0.2", index=1))
     seen.has_all = False
     assert describe_missing(seen, settings()) == "x-0 is Pending: container trainer: ContainerCreating"
@@ -228,7 +228,7 @@ def test_without_numbers_all_of_both_roles_must_be_there_and_a_trainer_leads() -
     assert peers is not None
     assert (peers.hub, peers.rank) == ("10.0.0.20", None)
     assert choose_peers(view("s-0", *trainers, servers[0]), of_role("pserver")) is None
-    assert "1 more pservers must still be created" in describe_missing(
+    assert "1 more pserver must still be created" in describe_missing(
         view("s-0", *trainers, servers[0]), of_role("pserver")
     )
     third = pod("s-2", "10.0.0.12", owner="s-uid", role="pserver")
@@ -263,6 +263,6 @@ def test_a_pod_of_the_other_role_that_failed_for_good_is_reported(code: int, fin
 
 def test_a_number_that_its_role_does_not_have_is_an_error() -> None:
     with pytest.raises(
-        Failure, match=r"has number 2 \(counted from 0\), but the job has only 2 pservers: make LAUNCHER_PSERVERS"
+        Failure, match=r"has number 2, but the job has only 2 pservers, numbered from 0: set LAUNCHER_PSERVERS"
     ):
         choose_peers(view("s-2", pod("s-2", "10.0.0.1", index=2, role="pserver")), of_role("pserver"))

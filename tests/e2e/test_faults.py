@@ -63,7 +63,7 @@ def test_a_deleted_pod_is_named_and_all_pods_are_replaced_if_this_failure_does_n
     for pod, end in ends.items():
         assert end["exitCode"] == 69
         for told in (end["message"], training.cluster.log(pod)):
-            assert f"ended because of a peer: rank 1 ({first[1]['pod']}): was told to stop (SIGTERM)" in told
+            assert f"ended because of a peer: rank 1 ({first[1]['pod']}): got SIGTERM" in told
 
 
 @pytest.mark.parametrize("folder", ["", "output"])
@@ -85,7 +85,7 @@ def test_a_volume_that_is_read_only_is_named_and_no_trainer_starts(training: Tra
         if end["exitCode"] == 73:
             for told in (end["message"], training.cluster.log(pod)):
                 assert f"cannot write {path}" in told
-                assert "Read-only file system: it is mounted read-only: mount it writable" in told
+                assert "Read-only file system: the file system is mounted read-only: make the mount writable" in told
     assert not list(training.output.iterdir())
 
 
@@ -96,7 +96,7 @@ def test_every_pod_names_a_trainer_that_is_out_of_memory(training: Training) -> 
 
     training.submit(change=limit, hold_before=1, STANDIN_TAKES_MEMORY_AT="1:1:512")
     assert training.exits() == [69, 137, 69]
-    what = "out of memory, the kernel killed a process of this container: the container's limit is 256 MiB"
+    what = "out of memory: the kernel killed a process of this container; the container's memory limit is 256 MiB"
     kill_is_named(training, f"rank 1 ({training.status()[1]['pod']}): trainer (", f"SIGKILL (exit code 137): {what}")
 
 

@@ -120,7 +120,7 @@ def assert_lost(job: Training, lost: Json, node: str) -> None:
     for rank in others:
         cause = job.status()[rank]["first_cause"]
         assert (cause["kind"], cause["rank"], cause["pod"]) == ("lost", lost["rank"], lost["pod"])
-        assert "was lost without a word" in cause["what"]
+        assert "was lost without a message" in cause["what"]
     asked = job.status()[others[0]]
     assert f"Kubernetes says: its node {node} does not answer" in asked["first_cause"]["what"]
     # The Job has failed. Kubernetes makes this final as soon as it knows that the lost pod has ended.

@@ -68,6 +68,6 @@ def test_an_out_of_memory_launcher_is_named_as_such_and_the_job_waits_for_it(
         rank != gone or policy == "OnFailure" for rank in range(SIZE)
     ]
     asked = 0 if gone else 1
-    for words in ("was lost without a word", "Kubernetes says: ", "OOMKilled, exit code 137"):
+    for words in ("was lost without a message", "Kubernetes says: ", "OOMKilled, exit code 137"):
         assert words in training.told(asked)
         assert words in describe(str(training.volume / training.name), as_json=False)

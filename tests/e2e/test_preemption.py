@@ -60,7 +60,7 @@ def test_a_preempted_pod_is_named_as_such_and_the_job_waits_until_it_fits_again(
     until(lambda: all(part in training.cluster.log(pod) for pod in pods for part in waits), training.logs)
     while_waiting = training.status()
     assert while_waiting[gone]["exit_code"] == 143
-    assert while_waiting[gone]["first_cause"]["what"] == "was told to stop (SIGTERM)"
+    assert while_waiting[gone]["first_cause"]["what"] == "got SIGTERM"
     assert {while_waiting[rank]["phase"] for rank in others} == {"gathering"}
     kubectl("-n", training.cluster.namespace, "delete", "pod", PREEMPTOR, "--wait=false")
 
@@ -72,6 +72,6 @@ def test_a_preempted_pod_is_named_as_such_and_the_job_waits_until_it_fits_again(
     after = training.status()
     assert [after[rank]["uid"] for rank in others] == [before[rank]["uid"] for rank in others]
     assert after[gone]["uid"] != before[gone]["uid"]
-    what = f"rank {gone} ({preempted}): was told to stop (SIGTERM)"
+    what = f"rank {gone} ({preempted}): got SIGTERM"
     assert f"{what}; {REASON}" in training.told(others[0]), "it has asked for all"
     assert f"{what}; {REASON}" in describe(str(training.volume / training.name), as_json=False)

@@ -56,4 +56,4 @@ def test_an_evicted_pod_is_named_as_evicted_and_replaced(training: Training, kep
     completes_after_one_failure(training, "stopped")
     cause = training.job_file()["generations"][0]["first_cause"]
     assert cause["rank"] == 1
-    assert "was told to stop (SIGTERM); Kubernetes says: EvictionByEvictionAPI" in cause["what"]
+    assert "got SIGTERM; Kubernetes says: EvictionByEvictionAPI" in cause["what"]

@@ -107,7 +107,7 @@ async def test_a_member_that_does_not_return_is_lost() -> None:
         relay.cut()
         cause = await nodes[0].told_to_stop()
         assert (cause.kind, cause.rank, cause.pod, cause.code) == ("lost", 1, "pod-1", Exit.PEER_LOST)
-        assert "did not return within 1 s" in cause.what
+        assert "did not reconnect within 1 s" in cause.what
         cause = await nodes[1].told_to_stop()
         assert (cause.kind, cause.rank, cause.pod, cause.code) == ("lost", 0, "pod-0", Exit.PEER_LOST)
         for node in nodes:

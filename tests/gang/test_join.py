@@ -173,7 +173,7 @@ async def test_a_rank_of_another_member_is_refused_until_this_member_leaves() ->
         await until(first.gang.missing)
         for rank, held_by in ((1, "pod-1"), (0, "pod-0")):
             second.me = replace(second.me, rank=rank)
-            with pytest.raises(JoinFailed, match=f"rank {rank} is held by pod {held_by}"):
+            with pytest.raises(JoinFailed, match=f"rank {rank} belongs to pod {held_by}"):
                 await second.join(hub.place)
         holding.cancel()
         await until(lambda: str(hub.gang.missing()) == "1 of 3; ranks 1, 2 have not joined")

@@ -279,7 +279,7 @@ async def test_a_member_with_another_secret_gets_the_reason_for_the_refusal(
         hub, member = [await scene.node(rank, settings(2)) for rank in range(2)]
         leading = asyncio.ensure_future(hub.join(None, secret=hub_secret))
         await asyncio.sleep(0)
-        with pytest.raises(JoinFailed, match="the secret of this member is not the one of the hub"):
+        with pytest.raises(JoinFailed, match="the secret of this member differs"):
             await member.join(hub.place, secret=own_secret)
         leading.cancel()
 

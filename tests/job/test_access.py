@@ -24,7 +24,7 @@ def test_a_missing_right_is_named_with_the_manifest_that_grants_it(cluster: Fake
 
 def test_without_a_cluster_the_message_says_what_is_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(Failure, match=r"KUBECONFIG: '.*/none': no cluster is known"):
+    with pytest.raises(Failure, match=r"KUBECONFIG: '.*/none': no cluster found"):
         JOB.submit()
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("HOME", str(tmp_path))

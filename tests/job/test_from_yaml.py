@@ -62,7 +62,7 @@ ENTRYPOINT = "--entrypoint=python3 train.py"
         (f"{{{WORKER}, withGloo: yes}}", "spec.withGloo: True: expected a whole number"),
         (
             f"{{{WORKER}, intranet: PodIp}}",
-            "spec.intranet: 'PodIp': expected one of PodIP, Service, Host: is PodIP meant?",
+            "spec.intranet: 'PodIp': expected one of PodIP, Service, Host: did you mean PodIP?",
         ),
         (f"{{{WORKER}, cleanPodPolicy: 1}}", "spec.cleanPodPolicy: 1: expected text"),
         (
@@ -71,7 +71,7 @@ ENTRYPOINT = "--entrypoint=python3 train.py"
         ),
         (
             f"{{{WORKER}, ps: {role(', args: [-m, paddle.distributed.launch, x.py]')}}}",
-            "spec.ps.template.spec.containers[0]: -- python3 train.py -m paddle.distributed.launch: with",
+            "spec.ps.template.spec.containers[0]: -- python3 train.py -m paddle.distributed.launch: never ends",
         ),
     ],
 )
@@ -120,12 +120,12 @@ def test_the_longest_name_that_leaves_room_for_the_names_of_pods_is_accepted() -
     [
         (
             f"{{{WORKER}, intrnet: Service}}",
-            "spec.intrnet: ignored: a PaddleJob has no such field: is intranet meant?",
+            "spec.intrnet: ignored: a PaddleJob has no such field: did you mean intranet?",
         ),
         (f"{{worker: {role(more=', minimum: 1')}}}", "spec.worker.minimum: ignored: a PaddleJob has no such field"),
         (
             f"{{{WORKER}, cleanPodPolicy: OnFailed}}",
-            "spec.cleanPodPolicy: 'OnFailed': pods and logs are kept: the operator has no such policy: is OnFailure",
+            "spec.cleanPodPolicy: 'OnFailed': pods and logs are kept: the operator has no such policy: did you mean",
         ),
         (f"{{{WORKER}, withGloo: 1}}", "spec.withGloo: 1: ignored: without ps"),
         (
@@ -145,7 +145,7 @@ def test_the_longest_name_that_leaves_room_for_the_names_of_pods_is_accepted() -
         ),
         (
             f"{{worker: {role(', env: [{name: LAUNCHER_REJOIN_TIMEOT, value: many}]')}}}",
-            "spec.worker.template.spec.containers[0].env: LAUNCHER_REJOIN_TIMEOT is no variable of the launcher",
+            "spec.worker.template.spec.containers[0].env: LAUNCHER_REJOIN_TIMEOT is ignored, because the launcher",
         ),
         (
             f"{{worker: {role()}, schedulingPolicy: {{minAvailable: 1}}}}",

@@ -20,7 +20,7 @@ NOTES = {
     "volcano.yaml": [],
     "volume.yaml": ["spec.cleanPolicy: the operator has no such field", "spec.cleanPolicy: OnCompletion"],
     "service-and-gloo.yaml": [
-        "spec.cleanPodPolicy: 'Nerver': pods and logs are kept: the operator has no such policy: is Never meant?"
+        "spec.cleanPodPolicy: 'Nerver': pods and logs are kept: the operator has no such policy: did you mean Never?"
     ],
     "elastic.yaml": ["spec.worker.requests: 2: ignored", "spec.worker.limits: 4: ignored", "spec.elastic: 1: ignored"],
     "sample-set.yaml": [

@@ -39,7 +39,7 @@ def test_the_newest_pod_of_a_rank_counts(cluster: FakeCluster) -> None:
 
 
 LOST = ended(76, "exit code 76: trainer 1 (x) was lost", 3)
-STOPPED = ended(143, "exit code 143: told to stop", 1)
+STOPPED = ended(143, "exit code 143: got SIGTERM", 1)
 CONSEQUENCE = ended(69, "exit code 69: ended because of a peer: trainer 1 (x): ended with 3", 2)
 CAUSE = ended(3, "exit code 3: trainer 1 (x): ended with 3", 3)
 CONDITION = "Container paddle for pod ns/x failed with exit code 66 matching FailJob rule"

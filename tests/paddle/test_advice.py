@@ -95,19 +95,19 @@ def advised(log: str, mode: str = "collective", role: str = "trainer", code: int
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
-        (NO_PADDLE, "install paddlepaddle for it"),
+        (NO_PADDLE, "install paddlepaddle for this Python"),
         (NO_LIBRARY, "install the package libgomp1"),
         (NEW_PROTOBUF, "'protobuf<7'"),
         (OLD_PROTOBUF, "'protobuf>=3.20.3"),
         (NEW_NUMPY, "'numpy<2'"),
         (NEWER_NUMPY, "'numpy<2'"),
-        (OLD_NAME, "write bool for np.bool"),
+        (OLD_NAME, "replace np.bool with bool"),
         (NO_DEVICE, "no network device nosuch0"),
         (LOOPBACK, "listens on loopback"),
-        (APART, "waits 30 s"),
-        (IPV6, "no IPv6"),
-        (PORT_TAKEN, "port 7169 is taken"),
-        (PORT_TAKEN_3, "port 7169 is taken"),
+        (APART, "waits only 30 s"),
+        (IPV6, "does not support IPv6"),
+        (PORT_TAKEN, "port 7169 is in use"),
+        (PORT_TAKEN_3, "port 7169 is in use"),
         (ALONE, "get_world_size() is 1"),
         (SHARED_MEMORY, "/dev/shm is too small"),
         (LOG_FOLDER, "--log_dir"),
@@ -131,7 +131,7 @@ def test_for_a_parameter_server_program_with_pir_the_flag_is_advised() -> None:
 
 
 def test_a_port_that_is_taken_is_named_even_if_the_server_ends_with_0() -> None:
-    assert "port 7164 is taken" in (advised(SERVER_PORT_TAKEN, "ps", "pserver", 0) or "")
+    assert "port 7164 is in use" in (advised(SERVER_PORT_TAKEN, "ps", "pserver", 0) or "")
 
 
 def test_a_missing_call_of_stop_worker_is_named() -> None:

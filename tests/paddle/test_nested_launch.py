@@ -54,7 +54,7 @@ def test_paddles_launcher_may_not_start_servers_because_of_variables(name: str) 
 
 
 def test_a_parameter_server_job_runs_the_program_itself() -> None:
-    assert "expected the program itself" in refused((*NESTED, "train.py"), LAUNCHER_MODE="ps")
+    assert "expected only the training program" in refused((*NESTED, "train.py"), LAUNCHER_MODE="ps")
 
 
 @pytest.mark.parametrize(("logged", "code"), [("3", 3), ("-9", 137), ("-6", 134)])

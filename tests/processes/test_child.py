@@ -248,7 +248,7 @@ def test_programs_that_cannot_be_run_are_named_with_the_code_of_a_shell(tmp_path
     async def test() -> None:
         code, message = await failure(program("nonesuch", env={"PATH": "/bin:/usr/bin"}))
         assert code == 127
-        assert message == "the trainer cannot start: there is no nonesuch on the PATH /bin:/usr/bin"
+        assert message == "the trainer cannot start: nonesuch was not found on the PATH /bin:/usr/bin"
         code, message = await failure(program(str(tmp_path / "nonesuch")))
         assert code == 127
         assert str(tmp_path / "nonesuch") in message

@@ -13,7 +13,7 @@ from launcher.processes.supervisor import Died, Event, Supervisor
 from tests.support.supervising import run, shell, until
 
 LIMIT = 128 << 20
-KILLED = "out of memory, the kernel killed a process of this container: the container's limit is 128 MiB"
+KILLED = "out of memory: the kernel killed a process of this container; the container's memory limit is 128 MiB"
 
 # V1 as in a pod on Linux 6.18, V2 as in the documentation of the kernel.
 V1 = {
@@ -49,7 +49,7 @@ def test_a_kill_since_the_watch_began_is_described_with_the_limit(tmp_path: Path
 def test_without_a_limit_the_node_is_named(tmp_path: Path, files: dict[str, str], unlimited: object) -> None:
     describe_kill = oom.watch(write(tmp_path, files, 0, unlimited))
     write(tmp_path, files, 1, unlimited)
-    assert describe_kill().endswith("the container has no limit, its node ran out of memory")
+    assert describe_kill().endswith("the container has no memory limit, so its node ran out of memory")
 
 
 @pytest.mark.parametrize("files", [{}, V1_BEFORE_4_13], ids=["no files", "v1 before Linux 4.13"])

@@ -26,9 +26,11 @@ def test_a_stalled_standard_output_does_not_delay_the_log_and_is_named(
             case.writer.write_in_thread(data)
             await until(lambda: log.exists() and log.read_bytes().endswith(data))
             await until(lambda: caplog.messages)
-            assert re.match(r"standard output has not taken a write for \d+ s; \d+ bytes wait$", caplog.messages[0])
+            assert re.match(
+                r"a write to standard output has been blocked for \d+ s; \d+ bytes wait$", caplog.messages[0]
+            )
             await until(lambda: read() == data)
-            await until(lambda: "standard output takes writes again" in caplog.messages)
+            await until(lambda: "writes to standard output succeed again, after a stall" in caplog.messages)
             assert await case.finish() == 0
 
     run(test())
@@ -85,7 +87,8 @@ def test_the_last_lines_of_a_dead_child_are_read_though_nothing_is_written(caplo
         await case.output.read_rest(5)
         assert case.output.tail()[-1] == data.splitlines()[-1].decode()
         assert await case.output.close(0) == len(data)
-        assert caplog.messages == [f"{len(data)} bytes of output are lost, they could not be written: train.log"]
+        lost = f"{len(data)} bytes of output are lost, because they could not be written to train.log"
+        assert caplog.messages == [lost]
         case.writer.close()
         await case.output.detach(1)
 
@@ -106,7 +109,7 @@ def test_a_full_volume_is_named_once_and_no_output_is_lost_or_repeated_after_it_
             log = case.set_folder(volume / "node_0")
             case.writer.write_in_thread(data)
             await until(lambda: caplog.messages)
-            assert caplog.messages[0].startswith(f"{log} cannot be written: No space left on device; ")
+            assert caplog.messages[0].startswith(f"cannot write to {log}: No space left on device; ")
             half = log.stat().st_size
             assert 0 < half < MEBIBYTE
             await asyncio.sleep(0.05)  # during several attempts
@@ -116,7 +119,7 @@ def test_a_full_volume_is_named_once_and_no_output_is_lost_or_repeated_after_it_
             grow(volume, "8m")
             assert await case.finish() == 0
             assert body(log) == data
-            assert f"{log} is written again" in caplog.messages
+            assert f"writes to {log} succeed again, after an error" in caplog.messages
 
     run(test())
 
@@ -136,7 +139,8 @@ def test_output_that_a_full_volume_has_not_taken_is_counted_at_the_end(
             await until(lambda: case.writer.written == len(data))
             lost = await case.finish(timeout=0.1)
             assert lost == len(data) - len(body(log))
-            assert caplog.messages[-1] == f"{lost} bytes of output are lost, they could not be written: {log}"
+            message = f"{lost} bytes of output are lost, because they could not be written to {log}"
+            assert caplog.messages[-1] == message
 
     run(test())
 
@@ -150,7 +154,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_retried(tmp_path: Path, caplo
         log = case.set_folder(blocking / "node_0")
         case.writer.write(b"kept\n")
         await until(lambda: caplog.messages)
-        assert caplog.messages[0].startswith(f"{log} cannot be written: Not a directory")
+        assert caplog.messages[0].startswith(f"cannot write to {log}: Not a directory")
         blocking.unlink()
         assert await case.finish() == 0
         assert body(log) == b"kept\n"
@@ -174,7 +178,8 @@ def test_a_frozen_volume_is_named_while_the_child_continues_and_has_all_output_a
                 case.writer.write_in_thread(data)
                 await until(lambda: read() == data)
                 await until(lambda: caplog.messages)
-                assert re.match(rf"{log} has not taken a write for \d+ s; {len(data)} bytes wait$", caplog.messages[0])
+                stalled = rf"a write to {log} has been blocked for \d+ s; {len(data)} bytes wait$"
+                assert re.match(stalled, caplog.messages[0])
                 volume.thaw()
                 assert await case.finish() == 0
                 assert body(log) == data

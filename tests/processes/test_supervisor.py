@@ -116,7 +116,8 @@ def test_a_process_that_crashes_before_it_serves_is_restarted_with_a_message(
         assert w.deaths() == []
         assert len(caplog.messages) == 2
         assert caplog.messages[0] == (
-            "the pserver ended with 134 before it served (try 1 of 3), it is started again; its last line: core dumped"
+            "the pserver exited with code 134 before it listened on its ports (try 1 of 3); starting it again; "
+            "last line: core dumped"
         )
 
     w = watch(tmp_path, test)

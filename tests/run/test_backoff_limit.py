@@ -23,11 +23,11 @@ def said(**variables: str) -> str | None:
 @pytest.mark.parametrize(
     ("limit", "policy", "expected"),
     [
-        ("0", "0", "can take no failed attempt: its backoffLimit is 0, and each counts 3 pods"),
-        ("2", "0", "can take no failed attempt: its backoffLimit is 2, and each counts 3 pods"),
-        ("3", "0", "can take up to 1 failed attempt: its backoffLimit is 3, and each counts 3 pods"),
-        ("6", "0", "can take up to 2 failed attempts: its backoffLimit is 6, and each counts 3 pods"),
-        ("4", "1", "can take up to 4 failed attempts: its backoffLimit is 4, and each counts 1 pod"),
+        ("0", "0", "allows no failed attempt: its backoffLimit is 0, and each counts 3 pods"),
+        ("2", "0", "allows no failed attempt: its backoffLimit is 2, and each counts 3 pods"),
+        ("3", "0", "allows up to 1 failed attempt: its backoffLimit is 3, and each counts 3 pods"),
+        ("6", "0", "allows up to 2 failed attempts: its backoffLimit is 6, and each counts 3 pods"),
+        ("4", "1", "allows up to 4 failed attempts: its backoffLimit is 4, and each counts 1 pod"),
     ],
 )
 def test_a_failed_attempt_counts_all_pods_without_a_policy(limit: str, policy: str, expected: str) -> None:

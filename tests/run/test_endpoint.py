@@ -61,7 +61,7 @@ def test_a_probe_waits_for_a_launcher_that_has_not_started_yet(tmp_path: Path, m
 def test_with_launcher_stay_a_complete_job_idles_and_answers_until_sigterm(job: Job) -> None:
     job.environment |= {"LAUNCHER_STAY": "1"}
     job.start()
-    until(lambda: all("staying" in job.stderr(rank) for rank in range(3)), what="all stay")
+    until(lambda: all("waiting for SIGTERM (LAUNCHER_STAY)" in job.stderr(rank) for rank in range(3)), what="all stay")
     assert job.status(1)["phase"] == "complete"
     assert answers(job.folder / "work-1")
     assert job.find(1, "paddle_pserver_main") is None

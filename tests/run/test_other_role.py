@@ -85,7 +85,7 @@ def test_one_failed_pod_above_the_limit_of_the_job_is_marked_for_the_other_role(
         for expected in (
             "",
             "",
-            "3 pods that its Job counts have ended, and its backoffLimit is 2; the last: exit code 1",
+            "3 pods that count for its Job's backoffLimit (2) have failed; the last failure: exit code 1",
         ):
             await made.count(2, "exit code 1")
             assert text(server.of("t-uid", "trainer")).startswith(expected)

@@ -11,8 +11,8 @@ from launcher.run.restarts import MAX_ATTEMPTS, RestartPolicy
 FAILED = Cause(CauseKind.TRAINER, 1, "pod-1", "ended with exit code 3", 3)
 OTHER = Cause(CauseKind.TRAINER, 2, "pod-2", "was killed by SIGKILL", 137)
 STALLED = Cause(CauseKind.STALLED, None, "", "the job is stalled", 72)
-LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a word", 76)
-STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "was told to stop (SIGTERM)", 143)
+LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a message", 76)
+STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "got SIGTERM", 143)
 
 CHILDREN = [CauseKind.TRAINER, CauseKind.PSERVER]
 NEVER_IN_PLACE = [kind for kind in CauseKind if not kind.restartable]

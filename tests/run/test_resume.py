@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 FAILED = Cause(CauseKind.TRAINER, 1, "pod-1", "ended with exit code 3", 3)
 OTHER = Cause(CauseKind.TRAINER, 2, "pod-2", "was killed by SIGKILL", 137)
-LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a word", 76)
-STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "was told to stop (SIGTERM)", 143)
+LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a message", 76)
+STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "got SIGTERM", 143)
 ROSTER = Roster(tuple(Member(f"pod-{rank}", "", f"10.0.0.{rank}", f"10.0.0.{rank}", rank) for rank in range(3)))
 
 

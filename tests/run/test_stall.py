@@ -100,7 +100,7 @@ def test_a_stopped_trainer_stalls_the_job_and_is_reported_as_stopped(watched: Jo
     job.kill(1, TRAINER, signal.SIGSTOP)
     assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
     own = found(job, 1).partition(f"-------- process {pid}:")[2].partition("-------- ")[0]
-    assert "Python stacks: none: the process is stopped" in own
+    assert "Python stacks: none: a signal or a debugger has stopped this process" in own
     assert "is stopped by a signal (T)" in own
     for rank in range(3):
         assert "======== pserver, process" in found(job, rank)
@@ -241,7 +241,7 @@ def test_a_volume_that_does_not_answer_does_not_delay_the_verdict(watched: Job) 
         job.output.symlink_to(job.folder / "silent")
         assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
     for rank in range(3):
-        assert "stalled-0.txt is not written after 3 s" in job.stderr(rank)
+        assert "stalled-0.txt: the volume has not answered for 3 s" in job.stderr(rank)
     assert "each member has 1 process and could not write the evidence to a file" in job.termination(0)
 
 
@@ -578,16 +578,19 @@ parent_waits()
 )
 def test_a_process_that_has_not_registered_gets_no_signal(argv: tuple[str, ...]) -> None:
     with started(*argv) as child:
-        assert "none: this is no Python that could be asked" in stacks.dump(child.pid)
+        assert "none: this process has not registered for stack dumps" in stacks.dump(child.pid)
         assert child.poll() is None
-        assert "none: this is no Python" in evidence_about(evidence.Subject("trainer", "log", child.pid, ())).text
+        assert (
+            "none: this process has not registered"
+            in evidence_about(evidence.Subject("trainer", "log", child.pid, ())).text
+        )
         assert child.poll() is None
 
 
 def test_a_program_that_has_reset_the_signal_gets_no_signal() -> None:
     gives_back = "import faulthandler, time; faulthandler.unregister(50); print('begins', flush=True); time.sleep(3600)"
     with started(sys.executable, "-c", gives_back) as child:
-        assert "none: this is no Python that could be asked" in stacks.dump(child.pid)
+        assert "none: this process has not registered for stack dumps" in stacks.dump(child.pid)
         assert child.poll() is None
 
 
@@ -598,7 +601,7 @@ def test_a_process_that_is_blocked_in_the_kernel_is_reported_in_time(tmp_path: P
         with started(sys.executable, "-c", reads) as child:
             eventually(lambda: "fuse" in Path(f"/proc/{child.pid}/wchan").read_text() or read_state(child.pid) == "D")
             text = evidence_about(evidence.Subject("trainer", "train.log", child.pid, ("a line",))).text
-            assert "Python stacks: none: no answer within 1 s, as when the kernel holds the process" in text
+            assert "Python stacks: none: no answer within 1 s: this process may be blocked in the kernel" in text
             assert "    a line" in text
 
 

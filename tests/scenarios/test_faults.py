@@ -150,7 +150,7 @@ def test_sigterm_to_one_member_stops_all_members_gracefully(job: Job, stopped: i
     job.launchers[stopped].terminate()
     assert job.codes() == [143 if rank == stopped else 69 for rank in range(3)], job.stderr()
     for rank in range(3):
-        assert "told to stop" in job.termination(rank)
+        assert "got SIGTERM" in job.termination(rank)
     assert job.nothing_left()
 
 

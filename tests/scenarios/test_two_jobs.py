@@ -62,7 +62,7 @@ def test_a_job_that_was_submitted_twice_trains_once(first: Job, second: Job) -> 
     assert first.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert re.findall(r"Pass=(\d+)", log(first, 0)) == [str(number) for number in range(PASSES)]
     assert len(history(first)) == 1
-    assert "is not written any more" not in first.stderr()
+    assert "is no longer written" not in first.stderr()
 
 
 def test_one_of_two_jobs_that_start_together_waits(first: Job, second: Job) -> None:
@@ -127,7 +127,7 @@ def test_a_frozen_gang_ends_after_another_gang_has_taken_its_place(first: Job, s
         process.send_signal(signal.SIGCONT)
     codes = first.codes(30)
     assert sorted(codes) == [69, 69, 74], first.stderr()
-    assert "has taken the folder" in first.stderr(0)
+    assert "has taken over the folder" in first.stderr(0)
     second.release()
     assert second.codes(60) == [0, 0, 0], second.stderr()
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]

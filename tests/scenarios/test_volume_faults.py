@@ -106,9 +106,9 @@ def test_a_stop_reaches_all_members_while_the_volume_is_stalled(disk_job: Job) -
         flags=MANY, LAUNCHER_STOP_GRACE="2"
     ).until_training()  # children that wait for the volume need the whole grace period
     run("fsfreeze", "--freeze", disk_job.volume)
-    until(lambda: "has not taken" in disk_job.stderr(1), 30, f"the stall is named\n{disk_job.stderr()}")
+    until(lambda: "has been blocked for" in disk_job.stderr(1), 30, f"the stall is named\n{disk_job.stderr()}")
     disk_job.launchers[1].terminate()
-    until(lambda: all("told to stop" in disk_job.termination(rank) for rank in range(3)), 10)
+    until(lambda: all("got SIGTERM" in disk_job.termination(rank) for rank in range(3)), 10)
     run("fsfreeze", "--unfreeze", disk_job.volume)  # only now, blocked writers can end
     assert disk_job.codes() == [69, 143, 69], disk_job.stderr()
     assert disk_job.nothing_left()

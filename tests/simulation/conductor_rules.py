@@ -136,7 +136,7 @@ def a_second_signal_ends_all_children_at_once(tale: Tale) -> None:
 
 # ---- before the join -------------------------------------------------------------------------------------------------
 
-HELD = "waiting up to 30 s for the gang, to report it"
+HELD = "waiting up to 30 s for the gang, to report this failure"
 
 
 def a_failure_before_the_join_is_held_and_reported(tale: Tale) -> None:

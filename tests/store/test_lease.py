@@ -163,7 +163,7 @@ async def test_a_gang_whose_lease_was_released_by_mistake_ends(leases: LeaseFile
     await first.acquire()
     leases.release(ONE.gang, 2)
     await until(lambda: first.lost, "that it is lost")
-    assert "a member has lost this hub" in first.lost[0].what
+    assert "a member has lost the connection to this hub" in first.lost[0].what
 
 
 @in_loop

@@ -102,7 +102,7 @@ def test_a_member_that_knows_the_cause_of_an_end_records_it_for_the_next_hub(tmp
     history.begin(0, None)
     history.begin(1, None)
     files.write_atomically(record.attempts_file, json.dumps(history.content()).encode())
-    lost = Cause(CauseKind.LOST, 0, "pod-0", "was lost without a word", 76)
+    lost = Cause(CauseKind.LOST, 0, "pod-0", "was lost without a message", 76)
 
     def causes() -> list[str | None]:
         known = (one["first_cause"] for one in record.history(Shape(3)).content()["generations"])
@@ -111,8 +111,8 @@ def test_a_member_that_knows_the_cause_of_an_end_records_it_for_the_next_hub(tmp
     record.explain(0, lost, Shape(3))
     assert causes() == [None, None], "another one has begun since"
     record.explain(1, lost, Shape(3))
-    assert causes() == [None, "was lost without a word"]
+    assert causes() == [None, "was lost without a message"]
     record.explain(1, replace(lost, what="OOMKilled"), Shape(3))
     assert causes() == [None, "OOMKilled"]
-    record.explain(1, replace(lost, kind=CauseKind.STOPPED, what="told to stop"), Shape(3))
+    record.explain(1, replace(lost, kind=CauseKind.STOPPED, what="got SIGTERM"), Shape(3))
     assert causes() == [None, "OOMKilled"], "it had ended before that"

@@ -52,7 +52,7 @@ def test_sigterm_to_one_launcher_ends_all_members(job: Job, paddle_3: str) -> No
     job.start(flags=("--", paddle_3, "collective.py", FOR_EVER)).until_training(WITHIN)
     job.launchers[1].terminate()
     assert job.codes(WITHIN) == [69, 143, 69], job.stderr()
-    assert "rank 1 (pod-1): was told to stop" in job.termination(0)
+    assert "rank 1 (pod-1): got SIGTERM" in job.termination(0)
     assert job.nothing_left()
 
 
