@@ -1,18 +1,39 @@
-"""One attempt: the processes of this member, from the start of the first process to the end of the last."""
+"""One attempt: the processes of this member, from the start of the first process to the end of the last.
+
+    serve     servers; a v0 pserver starts before the join, since it needs no roster
+    lead      on the hub, if other trainers must find the first trainer listening: that one alone
+    train     all other trainers
+
+Each step waits for the hub, which knows when all members are ready.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from launcher.gang import Gang
-from launcher.model import Process
+from launcher import paddle
+from launcher.base.clock import utc_now
+from launcher.config import JobConfig
+from launcher.errors import Failure
+from launcher.gang import Begin, Gang
+from launcher.model import Cause, CauseKind, Plan, Process
 from launcher.processes.guardian import Guardian
-from launcher.run.event_source import EventSource
+from launcher.processes.supervisor import Died, PassDone, Serving
+from launcher.run import deaths, stall
 from launcher.run.factories import Factories
+from launcher.run.node import Node
 from launcher.run.stall import Watchdog
-from launcher.run.start_order import StartOrder
+
+log = logging.getLogger(__name__)
+
+_LED_WITHIN = 15.0  # seconds for the first trainer to listen: it must import paddle and read its data before
+_FINISHED_EARLY = 5.0  # seconds from the end of a server until all members must have finished training
 
 
 @dataclass(frozen=True)
@@ -23,38 +44,215 @@ class TimerDue:
 
 
 class Attempt:
-    """One start of this member's processes. Events of a closed attempt are dropped."""
+    """One start of this member's processes.
+
+    fail: takes a cause and its time. The hub then decides what follows.
+    """
 
     def __init__(
         self,
         number: int,
-        events: EventSource,
+        config: JobConfig,
+        command: Sequence[str],
+        node: Node,
         gang: Gang,
+        fail: Callable[[Cause, float], None],
         guardian: Guardian | None,
         factories: Factories,
-        *,
-        watched: bool,
     ) -> None:
+        loop = asyncio.get_running_loop()
         self.number = number
-        self._events = events
-        self.watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line())
+        self.begun: asyncio.Future[Begin] = loop.create_future()  # the hub's decisions about this attempt
+        self.may_lead: asyncio.Future[None] = loop.create_future()
+        self.may_train: asyncio.Future[float] = loop.create_future()
+        self._config = config
+        self._command = command
+        self._node = node
+        self._gang = gang
+        self._fail = fail
+        self._events: asyncio.Queue[object] = asyncio.Queue()
+        self._watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line())
         self.supervisor = factories.supervisor(
-            events, secrets.token_hex(8), guardian, on_output=self.watchdog.printed, with_stacks=watched
+            self._events.put_nowait,
+            secrets.token_hex(8),
+            guardian,
+            on_output=self._watchdog.printed,
+            with_stacks=config.gang.stall_timeout > 0,
         )
-        self.order = StartOrder(gang, number, self.supervisor.start, self.later)
+        self._generation: int | None = None  # once it has begun, and this member has joined
+        self._serves = self._leads = self._trains = False  # which processes were started
+        self._not_listening = 0  # processes that do not listen yet
+        self._training = 0  # trainers that have not ended
+        self._starts_no_more = self._is_closed = False
 
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._events.later(seconds, TimerDue(call))
+    # ---- the order of starts -----------------------------------------------------------------------------------------
+
+    def serve_early(self, plan: Plan) -> None:
+        """Start the servers at once if they need no roster. `run` makes the final plan."""
+        if plan.early:
+            self._serve(plan)
+
+    async def run(self, joined: asyncio.Future[None]) -> None:
+        """Start the processes in their order, and handle what happens to them. The caller cancels this.
+
+        joined: is done once this member has joined the gang
+        """
+        await asyncio.gather(self._start_in_order(joined), self._handle_events())
+
+    async def _start_in_order(self, joined: asyncio.Future[None]) -> None:
+        begin = await asyncio.shield(self.begun)
+        await asyncio.shield(joined)
+        self._generation = begin.start.generation
+        self._node.begin(begin.start, self.supervisor)
+        try:
+            plan = self._node.plan(begin.start)
+            self._training = len(plan.trainers)
+            if self.number == 0:
+                for change in paddle.overridden_variables(self._config, plan):
+                    log.warning(change)
+            if not plan.early:
+                await self._node.staged.wait()
+            if not self._serves:
+                self._serve(plan)
+            if plan.leads:
+                await asyncio.shield(self.may_lead)
+                self._lead(plan)
+            stall_timeout = await asyncio.shield(self.may_train)
+            self._train(self._node.plan(begin.start), stall_timeout)  # v0 looks for the copied configuration
+        except Failure as failure:
+            self.start_no_more()
+            self._fail(self._node.cause(CauseKind.PLAN, failure.message, failure.code), time.monotonic())
+
+    def _serve(self, plan: Plan) -> None:
+        """Start the servers. This member serves once all its servers listen, and its leading trainer if it has one."""
+        self._serves = True
+        self._not_listening = sum(bool(process.ports) for process in (*plan.servers, *plan.trainers))
+        for server in plan.servers:
+            self._start(server)
+        if not self._not_listening:
+            self._gang.report_serving(self.number)
+
+    def _lead(self, plan: Plan) -> None:
+        """Start the first trainer alone. Until it listens, other trainers fail to connect, and retry every 3 s."""
+        log.info("all files are copied: the first trainer starts now; the other trainers start as soon as it listens")
+        self._leads = True
+        self._start(plan.trainers[0])
+        self._later(_LED_WITHIN, lambda: self._stop_leading(f"does not listen within {_LED_WITHIN:g} s"))
+
+    def _stop_leading(self, why: str) -> None:
+        """Report serving although the first trainer does not listen: some training programs never listen."""
+        if self._not_listening:
+            log.info(f"the first trainer {why}: the other trainers start now")
+            self._not_listening = 0
+            self._gang.report_serving(self.number)
+
+    def _train(self, plan: Plan, stall_timeout: float) -> None:
+        """Start all trainers that do not run yet."""
+        log.info("all servers listen, and all files are copied: training starts")
+        self._watchdog.train(stall_timeout)
+        self._node.enter("training" if self._node.first_plan.trainers else "serving")
+        self._trains = True
+        for trainer in plan.trainers[1 if self._leads else 0 :]:
+            self._start(trainer)
+        if not plan.trainers:
+            self._gang.report_trained(self.number)  # this member has nothing to train
+
+    def _start(self, process: Process) -> None:
+        if not self._starts_no_more:
+            self.supervisor.start(process)
+
+    # ---- what happens to the processes -------------------------------------------------------------------------------
+
+    async def _handle_events(self) -> None:
+        while True:
+            event = await self._events.get()
+            if self._is_closed:
+                return
+            match event:
+                case Serving():
+                    self._served()
+                case PassDone(number):
+                    self._node.passed(number)
+                case Died() as death:
+                    self._died(death)
+                case TimerDue(call):
+                    call()
+
+    def _served(self) -> None:
+        self._not_listening -= 1
+        if not self._not_listening:
+            self._gang.report_serving(self.number)
+
+    def _died(self, death: Died) -> None:
+        if death.process.role == "trainer" and death.code == 0:
+            self._trainer_done()
+        elif death.process.may_finish and death.code == 0:
+            self._later(_FINISHED_EARLY, lambda: self._fail_by(death))
+        else:
+            self._fail_by(death)
+
+    def _trainer_done(self) -> None:
+        if self._leads:
+            self._stop_leading("has ended before it listened")
+        self._training -= 1
+        if not self._training:
+            self._gang.report_trained(self.number)
+        if self._trains and not self._training:
+            self._node.enter("trained")
+
+    def _fail_by(self, death: Died) -> None:
+        if not death.process.echo:
+            for line in death.tail:  # otherwise only the files on the volume would show why it died
+                log.info(f"{death.process.role}: {line}")
+        mode = paddle.mode(self._config, self._command)
+        self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
+
+    def collect_evidence(self) -> None:
+        """Write down what all processes do, and report to the hub."""
+        node, config = self._node, self._config
+        if self._generation is None or node.journal is None or node.roster is None:
+            return  # only servers that need no roster run: the volume does not answer yet
+        log.info(
+            "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting evidence of the stall"
+        )
+        name = config.shape.name(node.rank or 0)
+        self._watchdog.collect(
+            self.supervisor.subjects(),
+            stall.names(node.roster, config.shape),
+            os.path.join(node.journal.folder, stall.file_name(self._generation)),
+            f"{name} (pod {node.name}), generation {self._generation}, {utc_now()}",
+            show=not config.job_folder,
+        )
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._events.put_nowait, TimerDue(call))
+
+    def place_early_logs(self) -> None:
+        """If no generation has begun, write the logs of servers that have started to the member's folder."""
+        if self._node.journal and not self.begun.done():
+            mark = f"pod {self._node.name}, before a generation began"
+            self.supervisor.set_log_folder(self._node.journal.folder, mark)
+
+    async def explain_end(self, cause: Cause) -> None:
+        """Replace the recorded cause of the generation that this cause has ended, if its hub could not write it."""
+        if self.begun.done():
+            await self._node.explain_end(self.begun.result().start.generation, cause)
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def start_no_more(self) -> None:
+        """Start no further process."""
+        self._starts_no_more = True
 
     def close(self) -> None:
         """Start no further process, and drop all further events."""
-        self.order.close()
-        self.watchdog.close()
-        self._events.close()
+        self.start_no_more()
+        self._is_closed = True
 
     async def end(self, grace: float, flush_within: float) -> Sequence[Process]:
         """End all processes. Return the processes that did not end after SIGKILL: they are blocked in the kernel."""
         self.close()
+        self._watchdog.close()
         left = await self.supervisor.end(grace)
         await self.supervisor.close(flush_within)
         return left

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 from launcher import paddle
+from launcher.errors import Exit
 from launcher.model import Cause, CauseKind, Process
 from launcher.processes.proc import program
 from launcher.processes.supervisor import Died
@@ -30,3 +32,13 @@ def _how(process: Process, code: int) -> str:
             pass
     ended = "ended by itself" if process.role == "pserver" else "ended"
     return f"{name} {ended} with exit code {code}"
+
+
+def blocked(left: Sequence[Process], rank: int | None, pod: str) -> Cause:
+    """Return the cause for processes that did not end after SIGKILL."""
+    roles_left = ", ".join(process.role for process in left)
+    what = (
+        f"processes did not end after SIGKILL ({roles_left}): they are blocked in the kernel; this pod cannot "
+        "start processes again"
+    )
+    return Cause(CauseKind.LAUNCHER, rank, pod, what, Exit.IO_FAILED)

@@ -5,7 +5,7 @@
     gang     join the hub, whose roster has the rank of this member
     staging  copy configuration and shard, as soon as the rank is known
 
-The results are events in a queue: `launcher.run.conductor` decides what follows.
+`launcher.run.session` decides what follows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import asyncio
 import logging
 import os
 import time
-import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
@@ -27,7 +26,7 @@ from launcher.discovery import ranks
 from launcher.discovery.finder import FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, JoinFailed
-from launcher.model import BOTH, PSERVER, CauseKind, Peers, Roster, member_name
+from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
 from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
 from launcher.run.restarts import MAX_ATTEMPTS
@@ -55,60 +54,56 @@ class Joined:
     history: History
 
 
-@dataclass(frozen=True)
-class Staged:
-    """Configuration and shard are copied."""
-
-
-@dataclass(frozen=True)
-class StepFailed:
-    step: CauseKind
-    failure: Failure
-
-
-@dataclass(frozen=True)
-class JobComplete:
-    """The job was complete before this launcher started."""
-
-
 class Joining:
-    """The join of one member. `begin` starts the join, `stage` starts the copy as soon as the rank is known."""
+    """The join of one member, and the copy of its data, which begins as soon as the rank is known."""
 
     def __init__(
         self,
         config: JobConfig,
         gang: Gang,
-        events: Callable[[object], None],
         *,
         rejoin: bool = False,
-        staged: bool = False,
         factories: Factories = REAL,
     ) -> None:
         self._config = config
         self._rejoin = rejoin
-        self._staged = staged
         self._gang = gang
-        self._events = events
         self._make_staging = factories.staging
         self._finder = factories.finder(finder_settings(config, rejoin=rejoin))
         self._deadline = 0.0
+        self._rank: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._staging: Staging | None = None
         self._controller: str | None = None  # of this member's role, if only the join determines the job's identity
         self._other_role: OtherRole | None = None
-        self._tasks: list[asyncio.Task[None]] = []
 
-    def begin(self) -> None:
-        """Start to join. The result comes as an event."""
+    async def join(self) -> Joined | None:
+        """Return the complete gang, or None if the job is complete already. Raises Failure."""
         self._deadline = time.monotonic() + patience(self._config, rejoin=self._rejoin)[0]
-        self._run(CauseKind.PEERS, self._join_gang())
+        await self._finder.start()
+        await self._gang.listen()
+        record = await self._open_record(await self._finder.identity())
+        earlier = await from_volume(self._config, record.earlier)
+        if await from_volume(self._config, earlier.is_complete):
+            return None
+        if others := await from_volume(self._config, record.completed_before):
+            new = "this is a new job, which does not continue the earlier one"
+            log.info(f"an earlier job of this name was complete ({others[-1]}): {new}")
+        await self._refuse_without_progress(earlier)
+        self._know_rank(self._config.discovery.rank)
+        joining = self._find_and_join(record)
+        roster, rank = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
+        if self._controller:
+            record = record.agreed(ranks.joint_identity(roster))
+        history = await from_volume(self._config, partial(record.history, self._config.shape))
+        self._know_rank(rank)
+        return Joined(roster, rank, self._gang.identity, record, history)
 
-    def stage(self, rank: int | None) -> None:
-        """Start to copy configuration and shard. Do nothing without a rank, or if the copy was started before."""
-        if rank is None or self._staging is not None or self._staged:
-            return
+    async def stage(self) -> None:
+        """Copy configuration and shard, as soon as the rank is known. Raises Failure."""
+        rank = await self._rank
         config = self._config
         self._staging = self._make_staging(copies(config, rank), config.workdir, config.environment)
-        self._run(CauseKind.STAGING, self._copy(self._staging))
+        await self._staging.run()
 
     async def ask_about(self, pod: str) -> str:
         """Return what Kubernetes knows about a lost pod, or an empty text. May be called after `end`."""
@@ -117,37 +112,22 @@ class Joining:
         except (asyncio.TimeoutError, Failure):
             return ""
 
+    async def end_discovery(self) -> None:
+        """End the children that find peers. The join is complete."""
+        await self._finder.close()
+
     async def end(self) -> None:
-        """Cancel all steps, and end their children."""
-        for task in self._tasks:
-            task.cancel()
+        """End the children of the join and of the copy. The caller has cancelled both."""
         await asyncio.gather(self._finder.close(), *([self._staging.close()] if self._staging else []))
 
-    async def _join_gang(self) -> None:
-        await self._finder.start()
-        await self._gang.listen()
-        record = await self._open_record(await self._finder.identity())
-        earlier = await from_volume(self._config, record.earlier)
-        if await from_volume(self._config, earlier.is_complete):
-            self._events(JobComplete())
-            return
-        if others := await from_volume(self._config, record.completed_before):
-            new = "this is a new job, which does not continue the earlier one"
-            log.info(f"an earlier job of this name was complete ({others[-1]}): {new}")
-        await self._refuse_without_progress(earlier)
-        self.stage(self._config.discovery.rank)
-        joining = self._find_and_join(record)
-        roster, rank = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
-        if self._controller:
-            record = record.agreed(ranks.joint_identity(roster))
-        history = await from_volume(self._config, partial(record.history, self._config.shape))
-        self._events(Joined(roster, rank, self._gang.identity, record, history))
-        await self._finder.close()
+    def _know_rank(self, rank: int | None) -> None:
+        if rank is not None and not self._rank.done():
+            self._rank.set_result(rank)
 
     async def _find_and_join(self, record: Record) -> tuple[Roster, int]:
         secret = await self._secret(record)
         found = await self._find(record)
-        self.stage(found.rank)
+        self._know_rank(found.rank)
         return await self._join(found, record, secret)
 
     async def _find(self, record: Record) -> Peers:
@@ -252,21 +232,6 @@ class Joining:
         known = self._finder.describe_missing(self._gang.joined_pods())
         return f"{missing.joined} of {missing.size} have joined{absent}; {known}"
 
-    async def _copy(self, work: Staging) -> None:
-        await work.run()
-        self._events(Staged())
-
-    def _run(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.ensure_future(self._report_failure(step, work)))
-
-    async def _report_failure(self, step: CauseKind, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Failure as failure:
-            self._events(StepFailed(step, failure))
-        except Exception as error:
-            self._events(StepFailed(step, _unexpected(step, error)))
-
 
 async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
     """Run work that may block on the volume in a thread. Raises Failure if the volume does not answer in time."""
@@ -355,9 +320,3 @@ def _read_secret(path: str) -> bytes:
     if not secret:
         raise Failure(Exit.CONFIG, f"LAUNCHER_SECRET_FILE: {path!r}: expected a file that is not empty")
     return secret
-
-
-def _unexpected(step: CauseKind, error: Exception) -> Failure:
-    """Return the Failure for a fault of the launcher itself, with its traceback."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Failure(Exit.MASKED, f"a fault of the launcher itself in {str(step)!r}, please report it:\n{trace}")

@@ -18,7 +18,11 @@ from launcher.model import Outcome, member_name
 from launcher.processes.guardian import Guardian
 from launcher.processes.proc import tagged_environment
 from launcher.run import backoff_limit, endpoint
-from launcher.run.conductor import Conductor
+from launcher.run.factories import REAL, Factories
+from launcher.run.node import Node
+from launcher.run.session import Rejoin, Session
+from launcher.run.shutdown import shut_down
+from launcher.run.signals import Signals
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +46,14 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
         become_subreaper()
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        result = loop.run_until_complete(_conduct(config, flags, command, received, guardian, tag))
+        result = loop.run_until_complete(_run_on_loop(config, flags, command, received, guardian, tag))
         if guardian is not None:
             guardian.dismiss()
         handler.close(0.5)
     return result.code
 
 
-async def _conduct(
+async def _run_on_loop(
     config: JobConfig,
     flags: Sequence[str],
     command: Sequence[str],
@@ -58,15 +62,30 @@ async def _conduct(
     tag: str,
 ) -> Outcome:
     config = replace(config, environment=tagged_environment(config.environment, tag))
-    conductor = Conductor(config, flags, command, guardian)
-    conductor.watch_signals(received)
+    signals = Signals()
+    signals.watch(received)
     try:
         await endpoint.answer(config.workdir)
     except OSError as error:
         log.warning(f"`paddle-launcher alive` gets no answer: {error}")
-    result = await conductor.conduct()
-    await conductor.leave(result)
+    result = await run(config, flags, command, signals, guardian)
     if config.stay and result.code == Exit.COMPLETE:
         log.info("waiting for SIGTERM (LAUNCHER_STAY)")
-        await conductor.stop_requested
+        await signals.stop_requested
     return result
+
+
+async def run(
+    config: JobConfig,
+    flags: Sequence[str],
+    command: Sequence[str],
+    signals: Signals,
+    guardian: Guardian | None,
+    factories: Factories = REAL,
+) -> Outcome:
+    """Run session after session, until the job is over for this member. Return its outcome."""
+    node = Node(config, flags, command)
+    session = Session(config, command, node, signals, guardian, factories)
+    while isinstance(end := await session.run(), Rejoin):
+        session = Session(config, command, node, signals, guardian, factories, after=end.cause)
+    return await shut_down(end, config, node, session, signals)

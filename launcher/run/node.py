@@ -15,7 +15,8 @@ from launcher.base.log import set_name
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import GangSettings
-from launcher.model import BOTH, FIRST, Cause, CauseKind, Member, Plan, Roster, Start
+from launcher.model import BOTH, FIRST, Cause, CauseKind, Member, Plan, Roster, Start, describe_cause
+from launcher.processes.supervisor import Supervisor
 from launcher.run import outcome
 from launcher.run.join import Joined, from_volume
 from launcher.run.restarts import RestartPolicy
@@ -33,35 +34,36 @@ _MARK_SEEN_WITHIN = 3.0  # seconds: a network volume may show the hub's mark a m
 
 
 class Node:
-    """Who this member is, what it runs, and what it keeps on the volume.
-
-    lost: called with the cause when the hub has lost its lease, so that another gang may train
-    """
+    """Who this member is, what it runs, and what it keeps on the volume."""
 
     def __init__(
         self,
         config: JobConfig,
         flags: Sequence[str],
         command: Sequence[str],
-        lost: Callable[[Cause], None],
     ) -> None:
         self._config = config
         self._flags = flags
         self._command = command
-        self._lost = lost
         self.rank: int | None = config.discovery.rank
         self.name = config.own_name  # the roster has the pod's name, which may differ from its host name
         self.first_plan = self._plan(None, None, FIRST)
-        self.staged = False  # configuration and shard are copied
+        self.staged = asyncio.Event()  # configuration and shard are copied
+        self.last_cause: Cause | None = None  # why the generation before this one ended, if this pod saw it
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # from the first join on
         self.generations: Generations | None = None  # on the hub
         self._lease: LeaseHolder | None = None  # on the hub
         self._record: Record | None = None
         self._gang = ""
+        self._lose_lease: Callable[[Cause], None] = lambda cause: None
 
-    def join(self, joined: Joined, settings: GangSettings) -> None:
-        """Take rank and name from the roster of the complete gang, and prepare the files and the lease for it."""
+    def join(self, joined: Joined, settings: GangSettings, lose_lease: Callable[[Cause], None]) -> None:
+        """Take rank and name from the roster of the complete gang, and prepare the files and the lease for it.
+
+        lose_lease: called with the cause when the hub has lost its lease, so that another gang may train
+        """
+        self._lose_lease = lose_lease
         config, roster, rank = self._config, joined.roster, joined.rank
         me = roster.members[rank]
         self.rank = rank
@@ -85,6 +87,23 @@ class Node:
     def plan(self, start: Start) -> Plan:
         """Return the processes of one generation."""
         return self._plan(self.roster, self.rank, start)
+
+    def begin(self, start: Start, supervisor: Supervisor) -> None:
+        """Begin a generation: its logs and its status go to the folder of this member."""
+        assert self.journal is not None
+        after = "" if start.resume is None else f", after pass {start.resume}"
+        cause = describe_cause(self.last_cause, self._config.shape) if self.last_cause else ""
+        because = f", because {' '.join(cause.split())}" if cause else ""
+        mark = f"generation {start.generation}, pod {self.name}{after}{because}"  # separates it from earlier logs
+        supervisor.set_log_folder(self.journal.folder, mark)
+        self.journal.begin(start)
+
+    def passed(self, number: int) -> None:
+        """Record that a pass is complete."""
+        if self.journal:
+            self.journal.passed(number)
+        if self.generations is not None and self.rank == 0:
+            self.generations.passed()
 
     def enter(self, phase: str) -> None:
         if self.journal:
@@ -183,7 +202,7 @@ class Node:
             silence=settings.silence,
             patience=self._config.discovery.timeout,
             from_volume=self._from_volume,
-            lost=self._lost,
+            lost=lambda cause: self._lose_lease(cause),
         )
 
     async def _from_volume(self, work: Callable[[], T]) -> T:

@@ -1,192 +1,308 @@
-"""One session in a gang: join, run attempts, leave."""
+"""One session: join a gang, start the processes as often as its hub decides, and leave."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+import time
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from launcher.config import JobConfig
-from launcher.gang import Begin, Gang, GangSettings, Verdict
-from launcher.model import Cause, CauseKind, Process, Start
+from launcher.errors import Exit, Failure
+from launcher.gang import (
+    Begin,
+    CollectEvidence,
+    Event,
+    Finish,
+    Gang,
+    GangSettings,
+    HubLost,
+    Lead,
+    Restart,
+    Stop,
+    Train,
+    Verdict,
+)
+from launcher.model import Cause, CauseKind, Process, Start, describe_cause
 from launcher.processes.guardian import Guardian
-from launcher.run import outcome, stall
+from launcher.run import deaths, outcome, stall
 from launcher.run.attempt import Attempt
-from launcher.run.event_source import EventSource
 from launcher.run.factories import Factories
-from launcher.run.join import Joined, Joining
+from launcher.run.failures import Failures
+from launcher.run.join import Joining
 from launcher.run.node import Node
 from launcher.run.resume import Generations
+from launcher.run.signals import Signals
+from launcher.run.steps import Steps
+
+log = logging.getLogger(__name__)
 
 FLUSH_WITHIN = 2.0  # seconds for logs and files at the end, all together
+FAILURE_GRACE = 1.0  # seconds for processes to end after a failure, since they have nothing to save
 
 
 @dataclass(frozen=True)
-class AttemptEnded:
-    """The processes of the previous attempt have ended, except those in `left`, which are blocked in the kernel."""
-
-    left: Sequence[Process]
-
-
-@dataclass(frozen=True)
-class SessionEnded:
-    """This member has left the gang, to join a new one. `cause`: why, with what Kubernetes knows about it."""
+class Rejoin:
+    """This member has left its gang by `cause`, and joins a new one."""
 
     cause: Cause
-    left: Sequence[Process]  # processes that are blocked in the kernel
+
+
+Decision = Restart | Stop | Finish | HubLost
 
 
 class Session:
     """Everything that belongs to one gang, and ends together with this gang.
 
-    stop_requested: is done once a signal has told this member to stop
+    after: why the session before this one ended; None for the first session
     """
 
     def __init__(
         self,
         config: JobConfig,
+        command: Sequence[str],
         node: Node,
-        queue: asyncio.Queue[tuple[EventSource, object]],
+        signals: Signals,
         guardian: Guardian | None,
-        stop_requested: asyncio.Future[None],
         factories: Factories,
-        *,
-        rejoin: bool,
+        after: Cause | None = None,
     ) -> None:
         self._config = config
+        self._command = command
         self._node = node
-        self._queue = queue
+        self._signals = signals
         self._guardian = guardian
-        self._stop_requested = stop_requested
         self._factories = factories
-        self.events = EventSource(queue)
+        self._after = after
+        self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
         self._settings = _settings(config)
         self.gang = Gang(
             self._settings,
-            self.events,
+            self._on_event,
             complete=node.mark_complete,
             judge=self._judge,
             prepare=self._prepare,
         )
-        self.joining = Joining(config, self.gang, self.events, rejoin=rejoin, staged=node.staged, factories=factories)
+        self.joining = Joining(config, self.gang, rejoin=after is not None, factories=factories)
         self.joined = False  # from the complete roster until this member leaves
-        self.begun: Begin | None = None
+        self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
+        self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
+        self._steps = Steps(self._step_failed)
         self._ending_attempt: asyncio.Task[Sequence[Process]] | None = None  # the end of the previous attempt
-        self._leaving: asyncio.Task[None] | None = None
         self.attempt = self._new_attempt(0)
-        if node.staged:
-            self.gang.report_staged()
+        signals.on_stop = self._request_stop
+        signals.on_kill = lambda: self.attempt.supervisor.kill()
 
-    def join(self, joined: Joined) -> None:
-        """Take the roster of the complete gang."""
+    async def run(self) -> Stop | Finish | Rejoin:
+        """Join a gang, then start the processes as often as its hub decides. Return how the session ends."""
+        if self._after is None:
+            self.attempt.serve_early(self._node.first_plan)
+        self._steps.begin(CauseKind.PEERS, self._join)
+        self._steps.begin(CauseKind.STAGING, self._stage)
+        running = self._steps.begin(CauseKind.LAUNCHER, partial(self.attempt.run, self._has_joined))
+        if self._signals.stop_requested.done():
+            self._request_stop()
+        while True:
+            decision = await self._decisions.get()
+            running.cancel()
+            match decision:
+                case Restart(number, cause):
+                    running = self._restart(number, cause)
+                case Stop(cause, True) if self._may_rejoin(cause):
+                    return await self._leave(cause)
+                case HubLost(cause):
+                    return await self._without_hub(cause)
+                case Stop() | Finish():
+                    return decision
+
+    # ---- joining -----------------------------------------------------------------------------------------------------
+
+    async def _join(self) -> None:
+        joined = await self.joining.join()
+        if joined is None:
+            log.info("the job is complete already: nothing to do")
+            self._decide(Finish())
+            return
+        self._node.join(joined, self._settings, self._lose_lease)
         self.joined = True
-        self._node.join(joined, self._settings)
         if joined.rank == 0 and self._node.generations:
             self.generations.set_result(self._node.generations)
+        self._node.enter("starting")
+        self.failures.join(self._node.rank, self._node.name, self.attempt.number)
+        self._has_joined.set_result(None)
+        await self.joining.end_discovery()
 
-    # ---- attempts ----------------------------------------------------------------------------------------------------
+    async def _stage(self) -> None:
+        if not self._node.staged.is_set():
+            await self.joining.stage()
+            self._node.staged.set()
+        self.gang.report_staged()
 
-    def restart(self, attempt: int, grace: float) -> None:
-        """End the processes of this attempt, and make the next attempt. AttemptEnded comes when they have ended."""
-        self.place_early_logs()
-        self.begun = None
-        self._end_attempt(grace)
-        self.attempt = self._new_attempt(attempt)
+    # ---- failures ----------------------------------------------------------------------------------------------------
 
-    def place_early_logs(self) -> None:
-        """If no generation has begun, write the logs of servers that have started to the member's folder."""
-        if self._node.journal and self.begun is None:
-            mark = f"pod {self._node.name}, before a generation began"
-            self.attempt.supervisor.set_log_folder(self._node.journal.folder, mark)
+    def _step_failed(self, step: CauseKind, failure: Failure) -> None:
+        cause = self._node.cause(step, failure.message, failure.code)
+        if self.joined or step is CauseKind.STAGING:
+            self._fail(cause, time.monotonic())
+        else:
+            self._decide(Stop(self.failures.first or cause))
 
-    async def end_children(self, grace: float) -> None:
-        """End all child processes: those of this attempt, of the previous attempt and of the join."""
-        before = [self._ending_attempt] if self._ending_attempt else []
-        await asyncio.gather(self.joining.end(), self.attempt.supervisor.end(grace), *before)
+    def _fail(self, cause: Cause, died_at: float) -> None:
+        self.failures.report(cause, died_at, self.attempt.number)
 
-    def _new_attempt(self, number: int) -> Attempt:
-        watched = self._config.gang.stall_timeout > 0
-        events = EventSource(self._queue)
-        attempt = Attempt(number, events, self.gang, self._guardian, self._factories, watched=watched)
-        if self._node.staged:
-            attempt.order.staged()
-        if self._stop_requested.done():
-            attempt.order.close()
-        return attempt
+    def _lose_lease(self, cause: Cause) -> None:
+        if self.joined:
+            self._fail(cause, time.monotonic())
 
-    def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
-        """End this attempt. The previous attempt may still be ending: wait for both."""
-        before = [self._ending_attempt] if self._ending_attempt and not self._ending_attempt.done() else []
-        self._ending_attempt = asyncio.ensure_future(self._report_end(self.attempt.end(grace, FLUSH_WITHIN), *before))
-        return self._ending_attempt
-
-    async def _report_end(self, *ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
-        left = [process for each in await asyncio.gather(*ends) for process in each]
-        self.events(AttemptEnded(left))
-        return left
-
-    # ---- leaving -----------------------------------------------------------------------------------------------------
-
-    def leave(self, cause: Cause, grace: float, events: Callable[[SessionEnded], None]) -> None:
-        """End the processes and leave the gang. From now on, drop its events. SessionEnded comes at the end."""
-        self.joined = False
-        self.place_early_logs()
-        self.events.close()
-        self.attempt.close()
-        self._leaving = asyncio.ensure_future(self._leave(cause, self._end_attempt(grace), events))
-
-    async def _leave(
-        self, cause: Cause, ending: asyncio.Task[Sequence[Process]], events: Callable[[SessionEnded], None]
-    ) -> None:
-        explained, *_ = await asyncio.gather(self.explained(cause), self._end_gang(cause, ending), self.joining.end())
-        if explained.kind is CauseKind.LOST or explained != cause:
-            await self.explain_end(explained)
-        events(SessionEnded(explained, ending.result()))
-
-    async def explain_end(self, cause: Cause) -> None:
-        """Replace the recorded cause of the generation that this cause has ended, if its hub could not write it."""
-        if self.begun is not None:
-            await self._node.explain_end(self.begun.start.generation, cause)
-
-    async def _end_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
-        """Wait until all processes have ended on all members, then close the gang.
-
-        When the next gang starts its processes, no process of this gang may still run.
-        """
-        await ending
-        self.gang.report_stopped()
-        await self.gang.wait_finished()
-        if self._node.rank == 0 or cause.rank == 0:
-            await self._node.release_folder(self.gang.remaining_run_time())
-        await self.gang.close()
-
-    async def explained(self, cause: Cause) -> Cause:
-        """Return the cause, with what Kubernetes knows about a member that is gone. Only one member asks it."""
-        if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._stop_requested.done():
-            return cause
-        asked = asyncio.ensure_future(self.joining.ask_about(cause.pod))
-        # If all pods are deleted one after the other, a signal comes here, too, and ends the wait.
-        either: list[asyncio.Future[Any]] = [asked, self._stop_requested]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
-            asked.cancel()
-            return cause
-        answer = asked.result()
-        return replace(cause, what=f"{cause.what}; Kubernetes says: {answer}") if answer else cause
+    def _request_stop(self) -> None:
+        """Report that this member got SIGTERM. Without a gang there is no answer to wait for."""
+        self.attempt.start_no_more()
+        cause = self._node.cause(CauseKind.STOPPED, "got SIGTERM", Exit.STOPPED)
+        self.gang.report_failed(cause, time.monotonic())
+        if not self.joined:
+            self._decide(Stop(self._after or cause))
 
     # ---- decisions of the hub ----------------------------------------------------------------------------------------
 
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Begin():
+                self.attempt.begun.set_result(event)
+            case Lead():
+                self.attempt.may_lead.set_result(None)
+            case Train(stall_timeout):
+                self.attempt.may_train.set_result(stall_timeout)
+            case CollectEvidence():
+                self.attempt.collect_evidence()
+            case Restart() | Stop() | Finish() | HubLost():
+                self._decide(event)
+
+    def _decide(self, decision: Decision) -> None:
+        """Let `run` act on a decision. Events of this attempt are dropped from now on."""
+        self.attempt.close()
+        self._decisions.put_nowait(decision)
+
     def _judge(self, cause: Cause) -> tuple[Cause, Verdict]:
-        if cause.kind is CauseKind.STALLED and self.begun:
-            cause = stall.with_place(cause, self._config, self.begun.start.generation)
+        if cause.kind is CauseKind.STALLED and self.attempt.begun.done():
+            cause = stall.with_place(cause, self._config, self.attempt.begun.result().start.generation)
         return self.generations.result().judge(cause) if self.generations.done() else (cause, Verdict.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
         generations = await asyncio.shield(self.generations)  # cancelling this wait must not cancel the future
         assert self._node.roster is not None
         return await generations.prepare(cause, self._node.roster)
+
+    # ---- the next attempt --------------------------------------------------------------------------------------------
+
+    def _restart(self, number: int, cause: Cause) -> asyncio.Task[None]:
+        """End the processes of this attempt, then run the next attempt."""
+        self._node.last_cause = cause
+        log.info(f"{describe_cause(cause, self._config.shape)}: all processes of the job are restarted")
+        self._node.enter("restarting")
+        self.attempt.place_early_logs()
+        ending = self._end_attempt(FAILURE_GRACE)
+        self.attempt = self._new_attempt(number)
+        return self._steps.begin(CauseKind.LAUNCHER, partial(self._run_after, ending))
+
+    async def _run_after(self, ending: asyncio.Task[Sequence[Process]]) -> None:
+        """Run the attempt. The hub begins it when no process of the attempt before runs on any member."""
+        if left := await asyncio.shield(ending):
+            self._fail(deaths.blocked(left, self._node.rank, self._node.name), time.monotonic())
+            return
+        self.gang.report_ended(self.attempt.number)
+        await self.attempt.run(self._has_joined)
+
+    def _new_attempt(self, number: int) -> Attempt:
+        attempt = Attempt(
+            number, self._config, self._command, self._node, self.gang, self._fail, self._guardian, self._factories
+        )
+        if self._signals.stop_requested.done():
+            attempt.start_no_more()
+        return attempt
+
+    def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
+        """End this attempt. The previous attempt may still be ending: wait for both."""
+        before = [self._ending_attempt] if self._ending_attempt and not self._ending_attempt.done() else []
+        self._ending_attempt = asyncio.ensure_future(_all_left(self.attempt.end(grace, FLUSH_WITHIN), *before))
+        return self._ending_attempt
+
+    # ---- leaving -----------------------------------------------------------------------------------------------------
+
+    def _may_rejoin(self, cause: Cause) -> bool:
+        """Return whether this member joins again after the gang is over: not if it is at fault for good, or stops."""
+        return not self._signals.stop_requested.done() and (cause.rank != self._node.rank or cause.kind.restartable)
+
+    async def _without_hub(self, cause: Cause) -> Stop | Finish | Rejoin:
+        """This member has trained, and then lost its hub. The mark of completion shows whether the job is complete."""
+        if await self._node.is_complete():
+            return Finish()
+        if self._signals.stop_requested.done() or not self._config.rejoins:
+            return Stop(cause)
+        return await self._leave(cause)
+
+    async def _leave(self, cause: Cause) -> Stop | Rejoin:
+        """End the processes and leave the gang, to form a new gang with the pod that replaces the lost member."""
+        self._after = cause
+        self._node.enter("gathering")
+        self.joined = False
+        self.failures.leave()
+        self.attempt.place_early_logs()
+        ending = self._end_attempt(self._config.stop_grace if cause.kind is CauseKind.STOPPED else FAILURE_GRACE)
+        explained = await self._signals.unless_stopped(self._leave_gang(cause, ending))
+        if explained is None:
+            return Stop(cause)
+        if left := ending.result():
+            return Stop(deaths.blocked(left, self._node.rank, self._node.name))
+        cause = self._node.last_cause = explained
+        log.info(
+            f"{describe_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
+            f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for a replacement pod"
+        )
+        if self._node.generations is not None:
+            self._node.generations.explain(cause)
+        return Rejoin(cause)
+
+    async def _leave_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> Cause:
+        """Return the cause, with what Kubernetes knows about it."""
+        explained, *_ = await asyncio.gather(self.explained(cause), self._end_gang(cause, ending), self._end_join())
+        if explained.kind is CauseKind.LOST or explained != cause:
+            await self.attempt.explain_end(explained)
+        return explained
+
+    async def _end_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
+        """Wait until all processes have ended on all members, then close the gang.
+
+        When the next gang starts its processes, no process of this gang may still run.
+        """
+        await asyncio.shield(ending)
+        self.gang.report_stopped()
+        await self.gang.wait_finished()
+        if self._node.rank == 0 or cause.rank == 0:
+            await self._node.release_folder(self.gang.remaining_run_time())
+        await self.gang.close()
+
+    async def end_children(self, grace: float) -> None:
+        """End all child processes: those of this attempt, of the previous attempt and of the join."""
+        ending = [self._ending_attempt] if self._ending_attempt else []
+        await asyncio.gather(self._end_join(), self.attempt.supervisor.end(grace), *ending)
+
+    async def _end_join(self) -> None:
+        self._steps.cancel()
+        await self.joining.end()
+
+    async def explained(self, cause: Cause) -> Cause:
+        """Return the cause, with what Kubernetes knows about a member that is gone. Only one member asks it."""
+        if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._signals.stop_requested.done():
+            return cause
+        answer = await self._signals.unless_stopped(self.joining.ask_about(cause.pod))
+        return replace(cause, what=f"{cause.what}; Kubernetes says: {answer}") if answer else cause
+
+
+async def _all_left(*ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
+    return [process for each in await asyncio.gather(*ends) for process in each]
 
 
 def _settings(config: JobConfig) -> GangSettings:

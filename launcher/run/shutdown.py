@@ -1,4 +1,7 @@
-"""The last two seconds of a launcher: report the outcome, and write what is still to be written."""
+"""The end of a launcher: end the processes, let the member at fault leave first, and write what is still to be written.
+
+All steps have time limits, since a volume may stall.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,89 @@ from collections.abc import Awaitable
 from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
 from launcher.errors import FOR_GOOD
+from launcher.gang import Finish, Stop
 from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import backoff_limit, outcome
 from launcher.run.node import Node
-from launcher.run.session import FLUSH_WITHIN, Session
+from launcher.run.session import FAILURE_GRACE, FLUSH_WITHIN, Session
+from launcher.run.signals import Signals
 
 log = logging.getLogger(__name__)
 
+_LEAVE_WITHIN = 1.5  # seconds for the hub to say that the member at fault has left
 
-async def leave(result: Outcome, config: JobConfig, node: Node, session: Session, held: Cause | None) -> None:
-    """Report the outcome to the gang, to Kubernetes and to the other role, and write it to the volume.
 
-    Every step has a time limit, since a volume may stall.
+async def shut_down(
+    decision: Stop | Finish, config: JobConfig, node: Node, session: Session, signals: Signals
+) -> Outcome:
+    """End this member, and return its outcome."""
+    signals.on_stop = lambda: None  # it stops already
+    if isinstance(decision, Finish):
+        result = await _finish(config, node, session, signals)
+    else:
+        result = await _stop(decision.cause, config, node, session, signals)
+    await _leave(result, config, node, session)
+    return result
 
-    held: a failure that could not be reported, since there was no gang
+
+async def _finish(config: JobConfig, node: Node, session: Session, signals: Signals) -> Outcome:
+    """End all processes, since all members have finished training."""
+    session.attempt.start_no_more()
+    node.enter("finishing")
+    await session.end_children(config.stop_grace)
+    session.gang.report_stopped()
+    return outcome.outcome_of(None, node.rank, told_to_stop=signals.stop_requested.done(), shape=config.shape)
+
+
+async def _stop(cause: Cause, config: JobConfig, node: Node, session: Session, signals: Signals) -> Outcome:
+    """End this member of an incomplete job.
+
+    The member at fault leaves first, since Kubernetes blames the first pod that fails.
     """
-    if session.generations.done() and result.cause is None:
+    session.attempt.start_no_more()
+    node.enter("ending")
+    orderly = cause.kind is CauseKind.STOPPED or signals.stop_requested.done()
+    ending = session.end_children(config.stop_grace if orderly else FAILURE_GRACE)
+    cause, _ = await asyncio.gather(session.explained(cause), ending)
+    session.gang.report_stopped()
+    if session.joined and cause.rank != node.rank:
+        await _until_finish(session)
+    if not outcome.is_blamed(cause, node.rank):
+        await _until_others_end(config, session, signals)
+    return outcome.outcome_of(
+        cause,
+        node.rank,
+        told_to_stop=signals.stop_requested.done(),
+        shape=config.shape,
+        alone=backoff_limit.other_role_is_over(config, cause),
+    )
+
+
+async def _until_finish(session: Session) -> None:
+    try:
+        await wait_within(session.gang.wait_finished(), _LEAVE_WITHIN)
+    except asyncio.TimeoutError:
+        pass  # do not wait longer for the member at fault
+
+
+async def _until_others_end(config: JobConfig, session: Session, signals: Signals) -> None:
+    """On the hub, wait until all members have ended, so that the hub can release its lease at once."""
+    left = signals.grace_left(config.stop_grace) if signals.stop_requested.done() else _LEAVE_WITHIN
+    others: asyncio.Future[None] = asyncio.ensure_future(session.gang.wait_others_ended())
+    await asyncio.wait([others, signals.kill_requested], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    others.cancel()
+
+
+async def _leave(result: Outcome, config: JobConfig, node: Node, session: Session) -> None:
+    """Report the outcome to the gang, to Kubernetes and to the other role, and write it to the volume."""
+    if result.cause is None and session.generations.done():
         session.generations.result().complete()
-    supervisor = session.attempt.supervisor
     may_run_for = _may_run_for(result, node, session)
+    supervisor = session.attempt.supervisor
     if node.journal is None:
-        supervisor.set_log_folder(_folder_without_rank(config, held), f"pod {config.own_name}, never joined")
+        supervisor.set_log_folder(_folder_without_rank(config, session), f"pod {config.own_name}, never joined")
     elif node.journal.begun or not await _answer_in_time(node.another_trains()):
-        session.place_early_logs()
+        session.attempt.place_early_logs()
         node.journal.ended(result)
     message = outcome.termination_message(result)
     summary = f"exit code {result.code}: {result.text}"
@@ -43,7 +106,7 @@ async def leave(result: Outcome, config: JobConfig, node: Node, session: Session
         marks.append(session.joining.count_failed_pod(summary))
     last_steps = [
         session.gang.close(),
-        *([session.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),
+        *([session.attempt.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),
         supervisor.close(FLUSH_WITHIN),
         run_in_thread(outcome.write_termination_message, config.termination_log, message),
         _leave_volume(node, may_run_for),
@@ -75,7 +138,8 @@ async def _answer_in_time(answer: Awaitable[bool]) -> bool:
         return False
 
 
-def _folder_without_rank(config: JobConfig, held: Cause | None) -> str | None:
+def _folder_without_rank(config: JobConfig, session: Session) -> str | None:
     """Return the folder for the log of a server that failed before there was a gang, or None if none failed."""
-    failed = held is not None and held.kind is CauseKind.PSERVER
+    first = session.failures.first
+    failed = first is not None and first.kind is CauseKind.PSERVER
     return os.path.join(config.output, f"pod_{config.own_name}") if failed else None

@@ -11,7 +11,10 @@ from launcher.gang import Gang, Verdict
 from launcher.gang import GangSettings as GangSettings
 from launcher.model import FIRST, Cause, Peers, Start
 from launcher.run.factories import Factories
-from launcher.run.join import JobComplete, Joined, Joining
+from launcher.run.join import Joined, Joining
+from launcher.run.node import Node
+from launcher.run.session import Session
+from launcher.run.signals import Signals
 from tests.support.members import until
 
 
@@ -34,17 +37,16 @@ def test_the_search_for_peers_ends_as_soon_as_the_gang_is_complete(tmp_path: Pat
         return made[0]
 
     async def test() -> None:
-        events: asyncio.Queue[object] = asyncio.Queue()
         job = config.read({"LAUNCHER_WORKDIR": str(tmp_path)}, {}, check_here=False)
-        gang = Gang(GangSettings(1, 0), events.put_nowait, complete=nothing, judge=as_it_is, prepare=at_once)
-        joining = Joining(job, gang, events.put_nowait, factories=Factories(finder=make))
-        joining.begin()
-        while not isinstance(await asyncio.wait_for(events.get(), 10), Joined):
-            pass
-        await asyncio.sleep(0.1)
-        assert not made[0].asks
-        await joining.end()
-        await gang.close()
+        signals = Signals()
+        session = Session(job, (), Node(job, (), ("true",)), signals, None, Factories(finder=make))
+        running = asyncio.ensure_future(session.run())
+        await until(lambda: session.joined, "it has joined")
+        await until(lambda: not made[0].asks, "the search has ended")
+        assert not running.done()
+        running.cancel()
+        await session.end_children(1)
+        await session.gang.close()
 
     asyncio.run(test())
 
@@ -65,7 +67,7 @@ class OfARole(SingleFinder):
 
 
 def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_by_its_own(tmp_path: Path) -> None:
-    async def start(role: str, hub_port: int) -> tuple[Joining, Gang, asyncio.Queue[object]]:
+    async def start(role: str, hub_port: int) -> tuple[Joining, Gang, asyncio.Task[Joined | None]]:
         given = {
             "LAUNCHER_ROLE": role,
             "LAUNCHER_PSERVERS": "1",
@@ -74,38 +76,31 @@ def test_two_roles_agree_on_one_identity_and_each_finds_the_mark_of_completion_b
             "LAUNCHER_WORKDIR": str(tmp_path),
             "LAUNCHER_GANG_PORT": str(hub_port or 7168),
         }
-        events: asyncio.Queue[object] = asyncio.Queue()
         settings = GangSettings(2, 0, ("127.0.0.1",), pservers=1)
-        gang = Gang(settings, events.put_nowait, complete=nothing, judge=as_it_is, prepare=at_once)
+        gang = Gang(settings, lambda event: None, complete=nothing, judge=as_it_is, prepare=at_once)
         told = config.read(given, {}, check_here=False)
-        joining = Joining(told, gang, events.put_nowait, factories=Factories(finder=OfARole))
-        joining.begin()
-        await until(lambda: gang.port, "it listens")
-        return joining, gang, events
+        joining = Joining(told, gang, factories=Factories(finder=OfARole))
+        result = asyncio.ensure_future(joining.join())
+        await until(lambda: gang.port or result.done(), "it listens")
+        return joining, gang, result
 
-    async def both(kind: type) -> list[object]:
+    async def both() -> list[Joined | None]:
         trainer = await start("trainer", 0)
         members = [trainer, await start("pserver", trainer[1].port)]
-        found = [await until_event(events, kind) for _, _, events in members]
+        found = [await asyncio.wait_for(result, 10) for _, _, result in members]
         for joining, gang, _ in members:
             await joining.end()
             await gang.close()
         return found
 
     async def test() -> None:
-        records = [joined.record for joined in await both(Joined) if isinstance(joined, Joined)]
+        records = [joined.record for joined in await both() if joined]
         folder = tmp_path / "output" / ".launcher" / "trainer-uid+pserver-uid"
         assert [record.attempts_file for record in records] == [str(folder / "attempts.json")] * 2
         records[0].mark_complete()
-        await both(JobComplete)
+        assert await both() == [None, None], "the job is complete already"
 
     asyncio.run(test())
-
-
-async def until_event(events: asyncio.Queue[object], kind: type) -> object:
-    while not isinstance(event := await asyncio.wait_for(events.get(), 10), kind):
-        pass
-    return event
 
 
 async def nothing() -> None:

@@ -17,8 +17,9 @@ from launcher.config import JobConfig
 from launcher.discovery.finder import Finder, FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Outcome, Peers, Shape
-from launcher.run.conductor import Conductor
+from launcher.run import launcher
 from launcher.run.factories import Factories
+from launcher.run.signals import Signals
 from tests.simulation.children import Child, FakeSupervisor, Program
 from tests.simulation.machines import Machine, Machines, Volume, here
 
@@ -33,11 +34,9 @@ async def run_launcher(
     received: Sequence[int],
 ) -> Outcome:
     """Do what the process of a launcher does, from its start to its exit code."""
-    conductor = Conductor(config, flags, command, None, factories)
-    conductor.watch_signals(received)
-    result = await conductor.conduct()
-    await conductor.leave(result)
-    return result
+    signals = Signals()
+    signals.watch(received)
+    return await launcher.run(config, flags, command, signals, None, factories)
 
 
 @dataclass(frozen=True)

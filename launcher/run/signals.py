@@ -1,0 +1,64 @@
+"""The signals of a launcher: the first asks it to stop, the second to kill all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from launcher.base.spawn import reap_orphans
+
+T = TypeVar("T")
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGHUP, from `watch` on. All three mean the same.
+
+    stop_requested: done once a signal has come
+    kill_requested: done once a second signal has come
+    on_stop: called at the first signal
+    on_kill: called at each further signal
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.stop_requested: asyncio.Future[None] = loop.create_future()
+        self.kill_requested: asyncio.Future[None] = loop.create_future()
+        self.on_stop: Callable[[], None] = lambda: None
+        self.on_kill: Callable[[], None] = lambda: None
+        self._stop_requested_at = 0.0
+
+    def watch(self, received: Sequence[int]) -> None:
+        """Handle signals from now on. The signals that were `received` before this call count as well."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        for _ in list(received):
+            self._on_signal()
+
+    async def unless_stopped(self, work: Awaitable[T]) -> T | None:
+        """Return the result of the work, or None if the first signal comes before."""
+        working = asyncio.ensure_future(work)
+        either: list[asyncio.Future[Any]] = [working, self.stop_requested]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        working.cancel()
+        return None
+
+    def grace_left(self, grace: float) -> float:
+        """Return how many of the `grace` seconds after the first signal are left."""
+        return max(self._stop_requested_at + grace - time.monotonic(), 0)
+
+    def _on_signal(self) -> None:
+        if not self.stop_requested.done():
+            self.stop_requested.set_result(None)
+            self._stop_requested_at = time.monotonic()
+            self.on_stop()
+            return
+        if not self.kill_requested.done():
+            self.kill_requested.set_result(None)
+        self.on_kill()

@@ -1,0 +1,40 @@
+"""Steps of a session that run beside its other steps, as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+
+from launcher.errors import Exit, Failure
+from launcher.model import CauseKind
+
+
+class Steps:
+    """Run steps as tasks. `failed` is called with each step that fails, and with its failure."""
+
+    def __init__(self, failed: Callable[[CauseKind, Failure], None]) -> None:
+        self._failed = failed
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self, step: CauseKind, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        self._tasks.append(asyncio.ensure_future(self._report_failure(step, work)))
+        return self._tasks[-1]
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _report_failure(self, step: CauseKind, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Failure as failure:
+            self._failed(step, failure)
+        except Exception as error:
+            self._failed(step, _fault(step, error))
+
+
+def _fault(step: CauseKind, error: Exception) -> Failure:
+    """Return the Failure for a fault of the launcher itself, with its traceback."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Failure(Exit.MASKED, f"a fault of the launcher itself in {str(step)!r}, please report it:\n{trace}")
