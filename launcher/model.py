@@ -228,6 +228,29 @@ class Outcome:
         return int(self.cause.code if self.cause else self.code)
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What a member knows about itself at one moment.
+
+    size: how many members the gang has, or None before the join
+    restarts: how often this launcher has started its processes again
+    output_age: seconds since a trainer of this member printed something, or None
+    peers: how many other members this launcher is connected to
+    holds_lease: this launcher is the hub, and holds the lease of the output folder
+    """
+
+    phase: str
+    since: str
+    generation: int | None
+    size: int | None
+    restarts: int
+    last_pass: int | None
+    output_age: float | None
+    peers: int
+    holds_lease: bool
+    outcome: Outcome | None
+
+
 def describe_cause(cause: Cause, shape: Shape) -> str:
     """Return a sentence that says what happened, after the name of the member at fault, if there is one."""
     return f"{'' if cause.rank is None else name_and_pod(shape.name(cause.rank), cause.pod)}{cause.what}"

@@ -161,6 +161,12 @@ class Gang:
     def joined_pods(self) -> list[str]:
         return self._hub.joined_pods() if self._hub else []
 
+    def connected_peers(self) -> int:
+        """Return how many other members this launcher is connected to."""
+        if self._hub:
+            return self._hub.connected_members()
+        return int(self._link is not None and self._link.is_connected)
+
     def _on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
         if self._hub is None:
             handshake.hello_version(message)

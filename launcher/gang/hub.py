@@ -84,6 +84,9 @@ class Hub:
     def missing(self) -> MissingMembers:
         return self._roll_call.missing()
 
+    def connected_members(self) -> int:
+        return len(self._connections())
+
     def joined_pods(self) -> list[str]:
         return [seat.member.pod for seat in self._roll_call.seats]
 

@@ -159,6 +159,10 @@ class Link:
 
     # ---- after the welcome ---------------------------------------------------------------------------------------
 
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
     def send(self, message: Message) -> None:
         """Send a message. Without a connection it is dropped, since all reports are repeated after a reconnect."""
         if self._connection is not None:

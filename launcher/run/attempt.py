@@ -76,7 +76,7 @@ class Attempt:
             self._events.put_nowait,
             secrets.token_hex(8),
             guardian,
-            on_output=self._watchdog.printed,
+            on_output=self._printed,
             with_stacks=config.gang.stall_timeout > 0,
         )
         self._generation: int | None = None  # once it has begun, and this member has joined
@@ -162,6 +162,11 @@ class Attempt:
             self.supervisor.start(process)
 
     # ---- what happens to the processes -------------------------------------------------------------------------------
+
+    def _printed(self) -> None:
+        """Take note of output of a trainer. May be called from any thread."""
+        self._node.output_at = time.monotonic()
+        self._watchdog.printed()
 
     async def _handle_events(self) -> None:
         while True:

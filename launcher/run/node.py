@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from launcher import paddle
 from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.clock import utc_now
 from launcher.base.log import set_name
 from launcher.config import JobConfig
-from launcher.errors import Failure
-from launcher.gang import GangSettings
-from launcher.model import BOTH, FIRST, Cause, CauseKind, Member, Plan, Roster, Start, describe_cause
+from launcher.errors import Exit, Failure
+from launcher.gang import Gang, GangSettings
+from launcher.model import BOTH, FIRST, Cause, CauseKind, Member, Outcome, Plan, Roster, Snapshot, Start, describe_cause
 from launcher.processes.supervisor import Supervisor
 from launcher.run import outcome
 from launcher.run.join import Joined, from_volume
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
 _HOLDS_FOR = 30.0  # seconds since its last renewal in which a lease counts as held; it is renewed every 5 s
 _MARK_SEEN_WITHIN = 3.0  # seconds: a network volume may show the hub's mark a moment later
 
@@ -52,13 +54,20 @@ class Node:
         self.last_cause: Cause | None = None  # why the generation before this one ended, if this pod saw it
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # from the first join on
+        self.output_at: float | None = None  # when a trainer of this member printed something
+        self.has_begun = False  # in this session, a generation has begun
+        self._phase, self._since = "", utc_now()
+        self._generation: int | None = None
+        self._attempts = 0  # how many generations this launcher has begun
+        self._last_pass: int | None = None
+        self._outcome: Outcome | None = None
         self.generations: Generations | None = None  # on the hub
         self._lease: LeaseHolder | None = None  # on the hub
         self._record: Record | None = None
-        self._gang = ""
+        self._gang: Gang | None = None
         self._lose_lease: Callable[[Cause], None] = lambda cause: None
 
-    def join(self, joined: Joined, settings: GangSettings, lose_lease: Callable[[Cause], None]) -> None:
+    def join(self, joined: Joined, settings: GangSettings, gang: Gang, lose_lease: Callable[[Cause], None]) -> None:
         """Take rank and name from the roster of the complete gang, and prepare the files and the lease for it.
 
         lose_lease: called with the cause when the hub has lost its lease, so that another gang may train
@@ -68,7 +77,7 @@ class Node:
         me = roster.members[rank]
         self.rank = rank
         self.name = me.pod
-        self._record, self.roster, self._gang = joined.record, roster, joined.gang
+        self._record, self.roster, self._gang = joined.record, roster, gang
         name = config.shape.name(rank)
         set_name(name)
         if config.members > 1:
@@ -79,10 +88,12 @@ class Node:
             self.generations = self._new_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
-            self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
+            self._lease.me = LeaseOwner(gang.identity, str(joined.record.identity), me.pod, me.uid, ends_within)
         attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
         self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, config.shape)
+        self.has_begun = False
+        self.enter("starting")
 
     def plan(self, start: Start) -> Plan:
         """Return the processes of one generation."""
@@ -96,18 +107,49 @@ class Node:
         because = f", because {' '.join(cause.split())}" if cause else ""
         mark = f"generation {start.generation}, pod {self.name}{after}{because}"  # separates it from earlier logs
         supervisor.set_log_folder(self.journal.folder, mark)
-        self.journal.begin(start)
+        self.has_begun = True
+        self._attempts += 1
+        self._generation, self._last_pass = start.generation, start.resume
+        self.enter("starting")
+        self._summarize()
 
     def passed(self, number: int) -> None:
         """Record that a pass is complete."""
-        if self.journal:
-            self.journal.passed(number)
+        self._last_pass = number
+        self._write_status()
         if self.generations is not None and self.rank == 0:
             self.generations.passed()
 
+    def end(self, result: Outcome) -> None:
+        """Record the outcome, even if no generation has begun."""
+        self.has_begun = True
+        self._outcome = result
+        self.enter(_LAST_PHASES.get(result.code, "failed"))
+        self._summarize()
+
     def enter(self, phase: str) -> None:
-        if self.journal:
-            self.journal.phase(phase)
+        """Enter a phase. No other code changes the phase."""
+        self._phase, self._since = phase, utc_now()
+        self._write_status()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self._phase,
+            self._since,
+            self._generation,
+            size=len(self.roster.members) if self.roster else None,
+            restarts=max(0, self._attempts - 1),
+            last_pass=self._last_pass,
+            output_age=None if self.output_at is None else time.monotonic() - self.output_at,
+            peers=self._gang.connected_peers() if self._gang else 0,
+            holds_lease=self._lease is not None and self._lease.is_held,
+            outcome=self._outcome,
+        )
+
+    def _write_status(self) -> None:
+        """Write status.json. Before a generation has begun, another gang may still train into the folder."""
+        if self.journal and self.has_begun:
+            self.journal.write_status(self.snapshot())
 
     def cause(self, kind: CauseKind, what: str, code: int) -> Cause:
         """Return a cause with this member as the member at fault."""
@@ -123,7 +165,7 @@ class Node:
         if within is None or self._record is None or not self._record.identity:
             return
         try:
-            await self._from_volume(partial(self._record.leases.release, self._gang, within))
+            await self._from_volume(partial(self._record.leases.release, self._identity, within))
         except Failure as failure:
             log.info(failure.message)
 
@@ -135,9 +177,9 @@ class Node:
             lease = await self._from_volume(self._record.leases.latest)
         except Failure:
             return False
-        return (
-            lease is not None and not lease.is_released and lease.holder.gang != self._gang and lease.age < _HOLDS_FOR
-        )
+        if lease is None or lease.is_released or lease.holder.gang == self._identity:
+            return False
+        return lease.age < _HOLDS_FOR
 
     async def explain_end(self, generation: int, cause: Cause) -> None:
         """Replace the recorded cause of a generation, if the hub is gone and this member reports in its place."""
@@ -164,6 +206,10 @@ class Node:
                 break
             await asyncio.sleep(0.2)
         return False
+
+    @property
+    def _identity(self) -> str:
+        return self._gang.identity if self._gang else ""
 
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
         return paddle.plan(self._config, self._flags, self._command, roster, rank, start)
@@ -209,5 +255,5 @@ class Node:
         return await from_volume(self._config, work)
 
     def _summarize(self) -> None:
-        if self.journal:
-            self.journal.summarize()
+        if self.journal and self.has_begun:
+            self.journal.write_summary(self._outcome)

@@ -126,11 +126,10 @@ class Session:
             log.info("the job is complete already: nothing to do")
             self._decide(Finish())
             return
-        self._node.join(joined, self._settings, self._lose_lease)
+        self._node.join(joined, self._settings, self.gang, self._lose_lease)
         self.joined = True
         if joined.rank == 0 and self._node.generations:
             self.generations.set_result(self._node.generations)
-        self._node.enter("starting")
         self.failures.join(self._node.rank, self._node.name, self.attempt.number)
         self._has_joined.set_result(None)
         await self.joining.end_discovery()

@@ -94,9 +94,9 @@ async def _leave(result: Outcome, config: JobConfig, node: Node, session: Sessio
     supervisor = session.attempt.supervisor
     if node.journal is None:
         supervisor.set_log_folder(_folder_without_rank(config, session), f"pod {config.own_name}, never joined")
-    elif node.journal.begun or not await _answer_in_time(node.another_trains()):
+    elif node.has_begun or not await _answer_in_time(node.another_trains()):
         session.attempt.place_early_logs()
-        node.journal.ended(result)
+        node.end(result)
     message = outcome.termination_message(result)
     summary = f"exit code {result.code}: {result.text}"
     marks = []

@@ -12,19 +12,15 @@ from typing import Any
 from launcher.base import files
 from launcher.base.clock import utc_now
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Outcome, Roster, Shape, Start, member_folder
+from launcher.model import Member, Outcome, Roster, Shape, Snapshot, member_folder
 from launcher.store.json_fields import as_bytes, cause_fields, member_status, place_fields
 from launcher.store.record import History
 
 log = logging.getLogger(__name__)
 
-_LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
-
 
 class Journal:
     """Write the member's files in threads: only `flush` waits for the volume.
-
-    Before a generation has begun, nothing but the outcome is written: another gang may still train into the folder.
 
     history: the history of the job on the hub; None on all other members
     attempts_file: the path of attempts.json, or None if the job has no identity
@@ -46,44 +42,19 @@ class Journal:
         self._roster = roster
         self._me = me
         self._shape = shape
-        self._since = utc_now()
-        self._started = self._since
-        self._phase = ""
-        self._generation: int | None = None
-        self._last_pass: int | None = None
-        self._result: Outcome | None = None
+        self._started = utc_now()
         self._history = history
         self._status = LatestFile(os.path.join(self.folder, "status.json"))
         self._summary = LatestFile(os.path.join(output, "job.json"))
         self._attempts = LatestFile(attempts_file) if attempts_file else None
-        self.begun = False
 
-    def phase(self, name: str) -> None:
-        self._phase, self._since = name, utc_now()
-        self._write_status()
+    def write_status(self, snapshot: Snapshot) -> None:
+        """Write status.json."""
+        self._status.put(member_status(self._job, self._me, snapshot, self._shape))
 
-    def begin(self, start: Start) -> None:
-        """Record that a generation begins."""
-        self._generation = start.generation
-        self._last_pass = start.resume
-        self.begun = True
-        self.phase("starting")
-        self.summarize()
-
-    def passed(self, number: int) -> None:
-        self._last_pass = number
-        self._write_status()
-
-    def ended(self, result: Outcome) -> None:
-        """Write the outcome, even if no generation has begun."""
-        self._result = result
-        self.begun = True
-        self.phase(_LAST_PHASES.get(result.code, "failed"))
-        self.summarize()
-
-    def summarize(self) -> None:
+    def write_summary(self, outcome: Outcome | None) -> None:
         """On the hub, write job.json and attempts.json. Called when the history has changed or the job is over."""
-        if self._history is None or not self.begun:
+        if self._history is None:
             return
         history = self._history.content()
         if self._attempts:
@@ -97,9 +68,9 @@ class Journal:
                 ],
                 "generations": history["generations"],
                 "started": self._started,
-                "ended": None if self._result is None else utc_now(),
-                "exit_code": None if self._result is None else self._result.job_code,
-                "first_cause": cause_fields(self._result.cause if self._result else None, self._shape),
+                "ended": None if outcome is None else utc_now(),
+                "exit_code": None if outcome is None else outcome.job_code,
+                "first_cause": cause_fields(outcome.cause if outcome else None, self._shape),
             }
         )
 
@@ -112,22 +83,6 @@ class Journal:
         if self._history is not None:
             written += [self._summary, *([self._attempts] if self._attempts else [])]
         return all(file.flush(within) for file in written)
-
-    def _write_status(self) -> None:
-        if not self.begun:
-            return
-        self._status.put(
-            member_status(
-                self._job,
-                self._me,
-                self._phase,
-                self._since,
-                self._generation,
-                self._last_pass,
-                self._result,
-                self._shape,
-            )
-        )
 
 
 class LatestFile:

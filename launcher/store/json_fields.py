@@ -8,31 +8,23 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher.base.clock import utc_now
-from launcher.model import Cause, Member, Outcome, Shape
+from launcher.model import Cause, Member, Shape, Snapshot
 
 
-def member_status(
-    job: str,
-    member: Member,
-    phase: str,
-    since: str,
-    generation: int | None,
-    last_pass: int | None,
-    result: Outcome | None,
-    shape: Shape,
-) -> Mapping[str, Any]:
+def member_status(job: str, member: Member, snapshot: Snapshot, shape: Shape) -> Mapping[str, Any]:
     """Return the content of a member's status.json."""
+    outcome = snapshot.outcome
     return {
         "job": job,
         **place_fields(member.rank, shape),
         "pod": member.pod,
         "uid": member.uid,
-        "phase": phase,
-        "since": since,
-        "generation": generation,
-        "last_pass": last_pass,
-        "exit_code": None if result is None else int(result.code),
-        "first_cause": cause_fields(result.cause if result else None, shape),
+        "phase": snapshot.phase,
+        "since": snapshot.since,
+        "generation": snapshot.generation,
+        "last_pass": snapshot.last_pass,
+        "exit_code": None if outcome is None else int(outcome.code),
+        "first_cause": cause_fields(outcome.cause if outcome else None, shape),
         "written": utc_now(),
     }
 

@@ -207,13 +207,18 @@ class LeaseHolder:
         self._taking: asyncio.Future[bool] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this hub holds the lease, and renews it."""
+        return self._renewing is not None and not self._renewing.done()
+
     async def acquire(self) -> bool:
         """Wait until no other gang trains into the folder, then take the lease. Return whether it was taken.
 
         Return False immediately if this hub already holds the lease. Raises Failure if another gang holds the lease for
         longer than `patience`.
         """
-        if self._renewing is not None and not self._renewing.done():
+        if self.is_held:
             return False
         seen, seen_at, reported_at = None, 0.0, -_REPORT_EVERY
         until = time.monotonic() + self._patience
