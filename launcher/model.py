@@ -86,6 +86,12 @@ class Roster:
 
     members: tuple[Member, ...]
 
+    @property
+    def shape(self) -> Shape:
+        """How many members the gang has. It need not be what the configuration says."""
+        pservers = sum(member.role == PSERVER for member in self.members)
+        return Shape(len(self.members) - pservers, pservers)
+
 
 @dataclass(frozen=True)
 class Peers:

@@ -15,7 +15,7 @@ from launcher.base.host import host_port
 from launcher.base.passes import pass_folder
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Start, member_name
+from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Shape, Start, member_name
 
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
@@ -34,6 +34,7 @@ PROXIES = ("no_proxy", "NO_PROXY")
 class Layout:
     """All endpoints in rank order, with the trainers of one member next to each other."""
 
+    shape: Shape
     servers: tuple[str, ...]
     trainers: tuple[str, ...]
     trainer_hosts: tuple[str, ...]
@@ -87,7 +88,7 @@ def _serves(config: JobConfig, layout: Layout) -> bool:
     """Return whether this member runs a server. Without roles, the members with the lowest ranks run the servers."""
     if config.role != BOTH:
         return config.role == PSERVER
-    return layout.number is None or layout.number < (config.pservers or config.shape.trainers)
+    return layout.number is None or layout.number < (config.pservers or layout.shape.trainers)
 
 
 def program_exit_code(code: int, tail: Sequence[str]) -> int:
@@ -133,10 +134,12 @@ def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) 
 
 def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | None) -> Layout:
     """Return the layout, with placeholders for endpoints that are not known yet. All members use the same ports."""
-    if mode == "single" or config.members == 1:
+    shape = roster.shape if roster else config.shape
+    if mode == "single" or shape.size == 1:
         address = config.training_address
         alone = Member(config.own_name, "", address, address, 0, trainers=config.trainers_per_node)
         roster, rank = Roster((alone,)), 0
+        shape = roster.shape
     members = roster.members if roster else ()
     training = [member for member in members if member.role != PSERVER]
     serving = [member for member in members if member.role == PSERVER] or training[: config.pservers or len(training)]
@@ -148,11 +151,12 @@ def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | Non
     ]
     servers = [host_port(member.training_address, config.port) for member in serving]
     return Layout(
+        shape=shape,
         servers=(tuple(servers) or (host_port(_UNKNOWN, config.port),)) if mode == "ps" else (),
         trainers=tuple(trainers) or (_UNKNOWN,),
         trainer_hosts=tuple(member.training_address for member in training) or (_UNKNOWN,),
         all_hosts=tuple(member.training_address for member in members) or (_UNKNOWN,),
-        number=None if rank is None else config.shape.number(rank),
+        number=None if rank is None else shape.number(rank),
         own_host=_UNKNOWN if rank is None or not members else members[rank].training_address,
     )
 
@@ -188,7 +192,7 @@ def _common(config: JobConfig, layout: Layout) -> dict[str, str]:
         "LAUNCHER_SAVE_DIR": config.output,
         "PYTHONUNBUFFERED": given.get("PYTHONUNBUFFERED", "1"),  # the last output of a dying program must be in its log
     }
-    device = config.nic if config.members > 1 else _LOOPBACK
+    device = config.nic if layout.shape.size > 1 else _LOOPBACK
     variables |= {name: given.get(name) or device for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
     return variables | {name: _without_proxy(given.get(name), layout) for name in PROXIES}
 
@@ -223,7 +227,7 @@ def _collective(config: JobConfig, layout: Layout) -> dict[str, str]:
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",
         "PADDLE_MASTER": layout.trainers[0],
-        "PADDLE_NNODES": str(config.shape.trainers),
+        "PADDLE_NNODES": str(layout.shape.trainers),
         "PADDLE_GLOBAL_SIZE": layout.count,
         "PADDLE_LOCAL_SIZE": str(config.trainers_per_node),
         **backend,

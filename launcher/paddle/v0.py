@@ -40,17 +40,17 @@ def plan(
 
     `resume` is the number of the last complete pass. Return a plan without processes if no pass is left to train.
     """
-    addresses = _training_addresses(config, roster)
-    owned = _owned_values(config, addresses, rank)
-    _check_owned_flags(config, flags, owned)
+    size = roster.shape.size if roster else config.shape.size
+    owned = _owned_values(config, size, _training_addresses(roster), rank)
+    _check_owned_flags(size, flags, owned)
     resume_flags = _resume_flags(config, flags, resume)
     if resume_flags is None:
         return Plan(servers=(), trainers=())
-    if config.members == 1:
+    if size == 1:
         return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1", *resume_flags]),))
     small = f"--small_messages={_last(flags, 'small_messages') or '1'}"
     network = [f"--{name}={owned[name]}" for name in ("nics", "port", "ports_num", "ports_num_for_sparse")]
-    network += [f"--num_gradient_servers={config.members}", f"--comment={_COMMENT}", small]
+    network += [f"--num_gradient_servers={size}", f"--comment={_COMMENT}", small]
     ranked = [f"--pservers={owned['pservers']}", f"--trainer_id={owned['trainer_id']}", "--local=0"]
     return Plan(
         servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, resume_flags),)
@@ -144,12 +144,12 @@ def _trainer_config(workdir: str) -> str:
     return existing[0] if existing else _TRAINER_CONFIGS[0]
 
 
-def _training_addresses(config: JobConfig, roster: Roster | None) -> list[str] | None:
+def _training_addresses(roster: Roster | None) -> list[str] | None:
     """Return the address of each member's pserver, in rank order. Raises Failure for IPv6, which v0 cannot use."""
     if roster is None:
         return None
     for member in roster.members:
-        if ":" in member.training_address and config.members > 1:
+        if ":" in member.training_address and len(roster.members) > 1:
             raise Failure(
                 Exit.CONFIG,
                 f"CONF_PADDLE_NIC: rank {member.rank} ({member.pod}) has the address {member.training_address} on its "
@@ -158,7 +158,7 @@ def _training_addresses(config: JobConfig, roster: Roster | None) -> list[str] |
     return [member.training_address for member in roster.members]
 
 
-def _owned_values(config: JobConfig, addresses: Sequence[str] | None, rank: int | None) -> dict[str, str]:
+def _owned_values(config: JobConfig, size: int, addresses: Sequence[str] | None, rank: int | None) -> dict[str, str]:
     return {
         "nics": config.nic,
         "port": str(config.port),
@@ -166,11 +166,11 @@ def _owned_values(config: JobConfig, addresses: Sequence[str] | None, rank: int 
         "ports_num_for_sparse": str(config.ports_num_sparse),
         "pservers": ",".join(addresses) if addresses else _UNKNOWN_PSERVERS,
         "trainer_id": _UNKNOWN_RANK if rank is None else str(rank),
-        "num_gradient_servers": str(config.members),
+        "num_gradient_servers": str(size),
     }
 
 
-def _check_owned_flags(config: JobConfig, flags: Sequence[str], owned: Mapping[str, str]) -> None:
+def _check_owned_flags(size: int, flags: Sequence[str], owned: Mapping[str, str]) -> None:
     """Raise Failure if the user sets a flag of the launcher to another value. Skip values that are not known yet."""
     problems = []
     for name, value in _flag_values(flags):
@@ -179,9 +179,9 @@ def _check_owned_flags(config: JobConfig, flags: Sequence[str], owned: Mapping[s
                 f"--{name}: {value!r}: the launcher sets this flag to {owned[name]!r}: remove the flag, "
                 f"or set {_OWNED[name]}"
             )
-        if name == "local" and config.members > 1 and value.lower() in _TRUE:
+        if name == "local" and size > 1 and value.lower() in _TRUE:
             problems.append(
-                f"--local: {value!r}: each of the {config.members} trainers would train by itself: remove the flag, "
+                f"--local: {value!r}: each of the {size} trainers would train by itself: remove the flag, "
                 "or set CONF_PADDLE_GRADIENT_NUM to 1"
             )
     if problems:

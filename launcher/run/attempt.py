@@ -220,10 +220,10 @@ class Attempt:
         log.info(
             "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting evidence of the stall"
         )
-        name = config.shape.name(node.rank or 0)
+        name = node.shape.name(node.rank or 0)
         self._watchdog.collect(
             self.supervisor.subjects(),
-            stall.names(node.roster, config.shape),
+            stall.names(node.roster, node.shape),
             os.path.join(node.journal.folder, stall.file_name(self._generation)),
             f"{name} (pod {node.name}), generation {self._generation}, {utc_now()}",
             show=not config.job_folder,

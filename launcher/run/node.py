@@ -16,7 +16,20 @@ from launcher.base.log import set_name
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, GangSettings
-from launcher.model import BOTH, FIRST, Cause, CauseKind, Member, Outcome, Plan, Roster, Snapshot, Start, describe_cause
+from launcher.model import (
+    BOTH,
+    FIRST,
+    Cause,
+    CauseKind,
+    Member,
+    Outcome,
+    Plan,
+    Roster,
+    Shape,
+    Snapshot,
+    Start,
+    describe_cause,
+)
 from launcher.processes.supervisor import Supervisor
 from launcher.run import outcome
 from launcher.run.join import Joined, from_volume
@@ -78,10 +91,10 @@ class Node:
         self.rank = rank
         self.name = me.pod
         self._record, self.roster, self._gang = joined.record, roster, gang
-        name = config.shape.name(rank)
+        name = self.shape.name(rank)
         set_name(name)
-        if config.members > 1:
-            of = f"{name} of {config.shape.count(config.role)}"
+        if self.shape.size > 1:
+            of = f"{name} of {self.shape.count(config.role)}"
             log.info(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
         if rank == 0 and self.generations is None:
             self._lease = self._new_lease(joined.record.leases, settings) if joined.record.identity else None
@@ -91,9 +104,14 @@ class Node:
             self._lease.me = LeaseOwner(gang.identity, str(joined.record.identity), me.pod, me.uid, ends_within)
         attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
-        self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, config.shape)
+        self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, self.shape)
         self.has_begun = False
         self.enter("starting")
+
+    @property
+    def shape(self) -> Shape:
+        """How many members the gang has. Before the join, what the configuration says."""
+        return self.roster.shape if self.roster else self._config.shape
 
     def plan(self, start: Start) -> Plan:
         """Return the processes of one generation."""
@@ -103,7 +121,7 @@ class Node:
         """Begin a generation: its logs and its status go to the folder of this member."""
         assert self.journal is not None
         after = "" if start.resume is None else f", after pass {start.resume}"
-        cause = describe_cause(self.last_cause, self._config.shape) if self.last_cause else ""
+        cause = describe_cause(self.last_cause, self.shape) if self.last_cause else ""
         because = f", because {' '.join(cause.split())}" if cause else ""
         mark = f"generation {start.generation}, pod {self.name}{after}{because}"  # separates it from earlier logs
         supervisor.set_log_folder(self.journal.folder, mark)
@@ -137,7 +155,7 @@ class Node:
             self._phase,
             self._since,
             self._generation,
-            size=len(self.roster.members) if self.roster else None,
+            size=self.shape.size if self.roster else None,
             restarts=max(0, self._attempts - 1),
             last_pass=self._last_pass,
             output_age=None if self.output_at is None else time.monotonic() - self.output_at,
@@ -186,7 +204,7 @@ class Node:
         if self._record is None or cause.rank != 0 or not outcome.stands_for(cause, self.rank):
             return
         try:
-            await self._from_volume(partial(self._record.explain, generation, cause, self._config.shape))
+            await self._from_volume(partial(self._record.explain, generation, cause, self.shape))
         except Failure as failure:
             log.info(failure.message)
 

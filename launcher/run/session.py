@@ -199,7 +199,7 @@ class Session:
     def _restart(self, number: int, cause: Cause) -> asyncio.Task[None]:
         """End the processes of this attempt, then run the next attempt."""
         self._node.last_cause = cause
-        log.info(f"{describe_cause(cause, self._config.shape)}: all processes of the job are restarted")
+        log.info(f"{describe_cause(cause, self._node.shape)}: all processes of the job are restarted")
         self._node.enter("restarting")
         self.attempt.place_early_logs()
         ending = self._end_attempt(FAILURE_GRACE)
@@ -257,7 +257,7 @@ class Session:
             return Stop(deaths.blocked(left, self._node.rank, self._node.name))
         cause = self._node.last_cause = explained
         log.info(
-            f"{describe_cause(cause, self._config.shape)}: all processes of the job have ended; waiting up to "
+            f"{describe_cause(cause, self._node.shape)}: all processes of the job have ended; waiting up to "
             f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for a replacement pod"
         )
         if self._node.generations is not None:

@@ -44,7 +44,7 @@ async def _finish(config: JobConfig, node: Node, session: Session, signals: Sign
     node.enter("finishing")
     await session.end_children(config.stop_grace)
     session.gang.report_stopped()
-    return outcome.outcome_of(None, node.rank, told_to_stop=signals.stop_requested.done(), shape=config.shape)
+    return outcome.outcome_of(None, node.rank, told_to_stop=signals.stop_requested.done(), shape=node.shape)
 
 
 async def _stop(cause: Cause, config: JobConfig, node: Node, session: Session, signals: Signals) -> Outcome:
@@ -66,7 +66,7 @@ async def _stop(cause: Cause, config: JobConfig, node: Node, session: Session, s
         cause,
         node.rank,
         told_to_stop=signals.stop_requested.done(),
-        shape=config.shape,
+        shape=node.shape,
         alone=backoff_limit.other_role_is_over(config, cause),
     )
 
