@@ -1,4 +1,4 @@
-"""Jobs of pods in simulated time. Each pod runs the launcher's real conductor with a fake supervisor and finder."""
+"""Jobs of pods in simulated time. Each pod runs the launcher's real sessions, with fakes for all that acts outside."""
 
 from __future__ import annotations
 

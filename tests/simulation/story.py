@@ -190,7 +190,7 @@ class Story:
 
 
 class Launcher:
-    """A launcher without processes, which reports and acts as the real conductor does."""
+    """A launcher without processes, which reports and acts as the real sessions do."""
 
     def __init__(self, job: Job, rank: int, pace: Pace) -> None:
         self.rank = rank

@@ -11,9 +11,9 @@ from launcher.errors import Exit
 from launcher.gang import messages
 from launcher.model import Cause, CauseKind, Outcome
 from tests.simulation.children import Child
-from tests.simulation.conductors import GRACE, Stalls, Tale
 from tests.simulation.pods import Entry, Pod
 from tests.simulation.schedule import Cut, Freeze, Killed, Off, Silence
+from tests.simulation.whole_jobs import GRACE, Stalls, Tale
 
 TOLERANCE = 1e-6
 CODES = {int(code) for code in Exit}

@@ -1,4 +1,4 @@
-"""Schedules of faults for jobs with real conductors, and the code that plays them in simulated time.
+"""Schedules of faults for jobs with real launchers, and the code that plays them in simulated time.
 
 Hypothesis draws the schedules.
 """

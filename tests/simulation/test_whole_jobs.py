@@ -1,6 +1,6 @@
 """The launchers of a job keep their rules in hundreds of random schedules of faults, in simulated time.
 
-The launchers have their real conductors.
+The launchers run their real sessions; only their processes, finders and copies are fakes.
 
 GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects other schedules than the default ones.
 """
@@ -15,10 +15,10 @@ from hypothesis import example, given, seed
 
 from launcher.errors import Exit
 from tests.simulation import machines
-from tests.simulation.conductor_rules import RULES
-from tests.simulation.conductors import JOB_SCHEDULES, JobSchedule, Play, SigtermTwice, Stalls, Tale
 from tests.simulation.schedule import Broken, Death, Pace, Told
 from tests.simulation.search import SEED, schedules, searching
+from tests.simulation.whole_job_rules import RULES
+from tests.simulation.whole_jobs import JOB_SCHEDULES, JobSchedule, Play, SigtermTwice, Stalls, Tale
 
 ALWAYS = 300
 SCHEDULES = schedules(ALWAYS)
