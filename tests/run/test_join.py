@@ -211,9 +211,16 @@ async def test_an_answer_of_kubernetes_that_fails_or_takes_too_long_is_empty(
 
 
 @in_loop
-async def test_a_member_with_a_known_rank_copies_its_shard_before_the_gang_is_complete(tmp_path: Path) -> None:
+async def test_a_member_with_a_known_rank_copies_its_shard_while_it_looks_for_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts = Parts(job_config(tmp_path))
-    parts.gang.may_join.clear()
+
+    async def find() -> Peers:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(parts.finders[0], "find", find)
     joining = asyncio.ensure_future(parts.joining.join())
     await asyncio.wait_for(parts.joining.stage(), 8)
     assert not joining.done()

@@ -347,6 +347,17 @@ async def test_without_restarts_the_hub_judges_a_death_as_the_end_and_with_resta
 
 
 @in_loop
+async def test_a_hub_that_has_not_prepared_a_generation_judges_every_cause_as_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path, rank=0, **REJOINS)
+    pod.may_join = False
+    pod.begin(pod.session().run())
+    await until(lambda: pod.gangs)
+    assert pod.gang.judge(KILLED) == (KILLED, Verdict.STOP)
+
+
+@in_loop
 async def test_the_hub_prepares_the_first_generation_only_after_it_has_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ async def test_after_the_loss_of_a_member_the_session_ends_to_join_again(
     pod.gang.finished.set()
     assert await asyncio.wait_for(running, 8) == Rejoin(LOST)
     assert pod.gang.closed
-    assert pod.finders[0].closed
+    assert pod.staging.closed
     assert pod.node.last_cause == LOST
 
 

@@ -8,6 +8,7 @@ from launcher.errors import Exit, Failure
 from launcher.model import CauseKind
 from launcher.run.steps import Steps
 from tests.support.members import in_loop
+from tests.support.sessions import settle
 
 
 async def failure_of(error: Exception | None) -> list[tuple[CauseKind, Failure]]:
@@ -49,6 +50,7 @@ async def test_cancelled_steps_end_without_a_failure() -> None:
     failed: list[tuple[CauseKind, Failure]] = []
     steps = Steps(lambda *failure: failed.append(failure))
     tasks = [steps.begin(kind, asyncio.Event().wait) for kind in (CauseKind.PEERS, CauseKind.STAGING)]  # type: ignore[arg-type]
+    await settle()
     steps.cancel()
     await asyncio.wait(tasks, timeout=8)
     assert all(task.cancelled() for task in tasks)

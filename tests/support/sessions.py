@@ -217,6 +217,7 @@ class FakeStaging:
         self.may_end.set()
         self.error: Exception | None = None
         self.runs = 0
+        self.closed = False
 
     async def run(self) -> None:
         self.runs += 1
@@ -225,7 +226,7 @@ class FakeStaging:
             raise self.error
 
     async def close(self) -> None:
-        pass
+        self.closed = True
 
 
 def job_config(folder: Path, *, rank: int | None = 1, size: int = 2, **variables: Any) -> config.JobConfig:
