@@ -234,6 +234,18 @@ async def test_processes_that_do_not_end_before_a_restart_are_a_failure_of_this_
 
 
 @in_loop
+async def test_a_restart_before_the_first_generation_keeps_the_logs_of_early_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    await pod.joins()
+    pod.gang.tell(Restart(1, KILLED))
+    await until(lambda: pod.gang.reported("ended") == [1])
+    folder = str(tmp_path / "job" / "output" / "node_1")
+    assert pod.supervisors[0].logs == [(folder, "pod pod-1, before a generation began")]
+
+
+@in_loop
 async def test_a_death_after_a_restart_belongs_to_the_new_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

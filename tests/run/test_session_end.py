@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import Finish, HubLost, Stop
+from launcher.gang import Finish, HubLost, Stop, Verdict
 from launcher.model import Cause, CauseKind
-from launcher.run.session import Rejoin
+from launcher.run.session import FAILURE_GRACE, Rejoin
 from launcher.store.record import Record
 from tests.support.members import in_loop, until
 from tests.support.sessions import IDENTITY, KILLED, LOST, Pod, pod_of
@@ -155,3 +155,78 @@ async def test_a_member_that_has_trained_and_lost_its_hub_finishes_only_if_the_j
         pod.gang.tell(HubLost(LOST))
         ends.append(await asyncio.wait_for(running, 8))
     assert ends == [Rejoin(LOST) if rejoins else Stop(LOST), Finish()]
+
+
+@pytest.mark.parametrize(("kind", "grace"), [(CauseKind.STOPPED, 17.0), (CauseKind.LOST, FAILURE_GRACE)])
+@in_loop
+async def test_processes_get_the_whole_grace_period_only_if_a_member_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: CauseKind, grace: float
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path, LAUNCHER_STOP_GRACE="17", **REJOINS)
+    await leaving(pod, replace(LOST, kind=kind))
+    assert pod.supervisor.ended_within == [grace]
+
+
+@pytest.mark.parametrize(("rank", "lost", "releases"), [(0, 2, True), (1, 2, False), (1, 0, True)])
+@in_loop
+async def test_the_hub_or_the_members_of_a_lost_hub_release_the_folder_when_no_process_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, lost: int, releases: bool
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path, rank=rank, size=3, **REJOINS)
+    released: list[float | None] = []
+
+    async def spy(within: float | None) -> None:
+        assert pod.gang.finished.is_set()
+        assert not pod.gang.closed
+        released.append(within)
+
+    monkeypatch.setattr(pod.node, "release_folder", spy)
+    running = await leaving(pod, replace(LOST, rank=lost, pod=f"pod-{lost}"))
+    assert released == []
+    pod.gang.finished.set()
+    assert isinstance(await asyncio.wait_for(running, 8), Rejoin)
+    assert released == ([0.0] if releases else [])
+
+
+@in_loop
+async def test_the_hub_records_what_kubernetes_knows_about_a_lost_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path, rank=0, **REJOINS)
+    session, running = await pod.joins()
+    pod.finders[0].answer = "OOMKilled"
+    await pod.gang.prepare()
+    await pod.trains()
+    lost = replace(LOST, rank=1, pod="pod-1")
+    assert pod.gang.judge(lost) == (lost, Verdict.REJOIN)
+    pod.gang.finished.set()
+    pod.gang.tell(Stop(lost, rejoin=True))
+    await asyncio.wait_for(running, 8)
+    (generation,) = session.generations.result().history.content()["generations"]
+    assert generation["first_cause"]["what"] == "its connection ended; Kubernetes says: OOMKilled"
+
+
+@in_loop
+async def test_rank_1_explains_the_end_of_the_generation_of_a_lost_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path, **REJOINS)
+    explained: list[tuple[int, Cause]] = []
+
+    async def spy(generation: int, cause: Cause) -> None:
+        explained.append((generation, cause))
+
+    monkeypatch.setattr(pod.node, "explain_end", spy)
+    running = await leaving(pod)
+    pod.gang.finished.set()
+    await asyncio.wait_for(running, 8)
+    assert explained == [(0, LOST)]
+
+
+@in_loop
+async def test_the_phases_of_a_member_that_joins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = pod_of(monkeypatch, tmp_path, **REJOINS)
+    phases: list[str] = []
+    monkeypatch.setattr(pod.node, "enter", phases.append)
+    await leaving(pod)
+    assert phases == ["starting", "training", "gathering"]

@@ -100,7 +100,7 @@ async def test_the_wait_for_the_member_at_fault_ends_after_1_5_seconds(
     await until(lambda: timers)
     assert pod.gang.waits == ["finished"]
     fire(timers)
-    await until(lambda: pod.gang.waits == ["finished", "others ended"], within=1.0)
+    await until(lambda: pod.gang.waits == ["finished", "others ended"])
     assert (await asyncio.wait_for(ending, 8)).code == Exit.PEER_FAILED
 
 
@@ -175,7 +175,7 @@ async def test_the_hub_leaves_when_all_others_have_ended_or_after_1_5_seconds(
             pod.gang.others_ended.set()
         else:
             fire(timers[-1:])
-        assert await asyncio.wait_for(ending, 1.0)
+        assert await asyncio.wait_for(ending, 8)
 
 
 @in_loop
@@ -265,6 +265,47 @@ async def test_a_member_that_never_joined_and_whose_server_runs_writes_no_log(
 
 
 @in_loop
+async def test_logs_of_early_servers_are_kept_if_no_generation_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    session, _ = await pod.joins()
+    pod.gang.others_ended.set()
+    await asyncio.wait_for(ends(pod, session, Stop(MINE)), 8)
+    assert [mark for _, mark in pod.supervisor.logs] == ["pod pod-1, before a generation began"]
+    assert pod.supervisor.closed
+
+
+@in_loop
+async def test_the_hub_records_that_the_job_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = pod_of(monkeypatch, tmp_path, rank=0)
+    session = await training(pod)
+    await pod.gang.prepare()
+    await asyncio.wait_for(ends(pod, session, Finish()), 8)
+    history = session.generations.result().history
+    (generation,) = history.content()["generations"]
+    assert (generation["ended"] is not None, generation["first_cause"], history.without_progress) == (True, None, 0)
+
+
+@pytest.mark.parametrize(("code", "marks"), [(Exit.NO_INPUT, True), (137, False)])
+@in_loop
+async def test_only_a_failure_for_good_is_marked_for_the_other_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, marks: bool
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    session = await training(pod)
+    marked: list[str] = []
+
+    async def spy(why: str) -> None:
+        marked.append(why)
+
+    monkeypatch.setattr(session.joining, "mark_failed_for_good", spy)
+    cause = Cause(CauseKind.STAGING, 1, "pod-1", "no shard", code)
+    await asyncio.wait_for(ends(pod, session, Stop(cause)), 8)
+    assert marked == (["exit code 66: rank 1 (pod-1): no shard"] if marks else [])
+
+
+@in_loop
 async def test_all_files_are_written_before_the_lease_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: list[threading.Event]
 ) -> None:
@@ -308,7 +349,7 @@ async def test_a_stalled_volume_holds_the_end_for_2_5_seconds_at_most(
     await settle()
     assert not ending.done()
     fire(timers)
-    assert (await asyncio.wait_for(ending, 1.5)).code == 137
+    assert (await asyncio.wait_for(ending, 8)).code == 137
     assert not volume.may_end.is_set()
 
 
