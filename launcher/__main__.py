@@ -1,4 +1,4 @@
-"""Runs first, and handles SIGTERM before other imports: for a process 1 without a handler, the kernel drops SIGTERM."""
+"""Run first, and handle SIGTERM before other imports. If process 1 has no handler, the kernel drops SIGTERM."""
 
 import _signal  # type: ignore[import-not-found]  # built into the interpreter: `signal` itself costs milliseconds
 

@@ -1,4 +1,4 @@
-"""The data types that all rooms share: frozen dataclasses and enums."""
+"""The data types that all packages share: frozen dataclasses and enums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHER_ROLE = {TRAINER: PSERVER, PSERVER: TRAINER}
 
 @dataclass(frozen=True)
 class Shape:
-    """How many members a job has. Trainers have the first ranks, members that only serve have the ranks after them."""
+    """How many members a job has. Members that run only a server have the ranks after the trainers."""
 
     trainers: int
     pservers: int = 0  # 0: the job has no roles, and each member trains and serves
@@ -112,8 +112,8 @@ class Peers:
 class Process:
     """One process of a plan.
 
-    The process serves as soon as it listens on all `ports`. If it ends before that, it is started again: up to `tries`
-    starts in all.
+    The process serves as soon as it listens on all `ports`. If the process ends before that, the launcher starts it
+    again. `tries` is the maximum number of starts, the first included.
     """
 
     role: str  # "pserver" or "trainer"
@@ -157,9 +157,10 @@ class Plan:
     """The processes that one member runs. Servers start first. Trainers start once the servers of all members listen.
 
     shows_passes: the trainers log the end of each pass
-    early: the servers need no roster, so they start before the join. Else they start once this member has the roster
-        and has copied its files.
-    leads: the first trainer starts before all other trainers of the job, which wait until it listens on its `ports`
+    early: the servers need no roster, so they start before the join. Otherwise they start once this member has the
+        roster and has copied its files.
+    leads: this member's first trainer starts before all other trainers of the job. The other trainers start when the
+        first trainer listens on its `ports`.
     """
 
     servers: tuple[Process, ...]
@@ -181,7 +182,7 @@ class CauseKind(str, Enum):
     VOLUME = "volume"  # the volume does not answer
     TAKEN_OVER = "taken over"  # another gang holds the lease of the output folder
     STOPPED = "stopped"  # a launcher received SIGTERM
-    LOST = "lost"  # a launcher ended without a message, or cannot be heard
+    LOST = "lost"  # a launcher ended without a message, or sends no messages any more
     LAUNCHER = "launcher"  # a fault of the launcher itself
 
     __str__ = str.__str__  # the value, also in an f-string of Python 3.11 and later
@@ -217,7 +218,7 @@ class Cause:
     code: int
     tail: tuple[str, ...] = field(default=())  # last lines of the dead child's log
     final: bool = False  # the job is given up: a new pod must not try again
-    silent: bool = False  # the lost member was only silent: it may still run behind a network cut
+    silent: bool = False  # the lost member has only sent nothing: its processes may still run behind a network cut
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ class Snapshot:
 
 
 def describe_cause(cause: Cause, shape: Shape) -> str:
-    """Return a sentence that says what happened, after the name of the member at fault, if there is one."""
+    """Return a sentence that says what happened. If a member is at fault, the sentence begins with its name."""
     return f"{'' if cause.rank is None else name_and_pod(shape.name(cause.rank), cause.pod)}{cause.what}"
 
 

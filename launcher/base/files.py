@@ -86,8 +86,8 @@ def create_once(path: str, data: bytes) -> bytes:
     """Create a file unless it exists. Return its content, which is the same for all callers.
 
     If the volume has no hard links, the process that creates a claim file creates the file. If this process dies, the
-    other processes wait 10 s and then remove the claim file. If two processes remove it at the same time, they may
-    return different contents.
+    other processes wait 10 s and then remove the claim file. If two processes remove the claim file at the same time,
+    they may return different contents.
     """
     with _failing(path):
         there = read_if_exists(path)

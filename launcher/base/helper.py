@@ -61,7 +61,7 @@ class Helper:
         return self._errors.last_line()
 
     async def close(self) -> None:
-        """Kill the child's process group, and wait for a moment until the child has ended."""
+        """Kill the child's process group, and wait until the child has ended, for at most 1 s."""
         if self._starting is None:
             return
         await asyncio.wait([self._starting], timeout=_PATIENCE)
@@ -94,7 +94,7 @@ class Helper:
     async def _started(self) -> subprocess.Popen[bytes]:
         if self._starting is None:
             self._starting = run_in_thread(self._spawn)
-        # Shielded, so that `close` finds the child even if this start is cancelled.
+        # Shielded, so that `close` can kill the child even if this start is cancelled.
         return await asyncio.shield(self._starting)
 
     def _spawn(self) -> subprocess.Popen[bytes]:

@@ -108,16 +108,16 @@ class KubeClient:
         return self.list_versioned(kind, selector)[0]
 
     def create(self, made: Json) -> Json:
-        """Create an object and return it as the API server stores it. Raises Refused with status 409 if it exists."""
+        """Create an object, and return the object that the API server stores. Raises Refused (409) if it exists."""
         kind = made["kind"]
         return self._json("POST", self._path(kind), f"{kind} {made['metadata']['name']}", body=made)
 
     def patch(self, kind: str, name: str, change: Json) -> None:
-        """Change these fields of an object."""
+        """Set the fields in `change` on an object."""
         self._json("PATCH", self._path(kind, name), f"{kind} {name}", body=change, headers=_PATCH)
 
     def delete(self, kind: str, name: str, uid: str | None = None) -> None:
-        """Delete an object and all objects that it owns. Do nothing if it does not exist or has another uid."""
+        """Delete an object and all objects that it owns. Do nothing if no object has this name and uid."""
         only = {"preconditions": {"uid": uid}} if uid else {}
         try:
             body = {"propagationPolicy": "Background"} | only
@@ -127,7 +127,7 @@ class KubeClient:
                 raise
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[Json]:
-        """Watch from this version. Return an iterator over the events, until the server ends it. Raises Expired."""
+        """Return an iterator over the events after this version, until the server ends the watch. Raises Expired."""
         query = {
             "labelSelector": selector,
             "resourceVersion": version,
@@ -141,7 +141,7 @@ class KubeClient:
     def log(
         self, pod: str, container: str, query: Mapping[str, str], *, follow: bool = False, within: float = _READ
     ) -> Iterator[bytes]:
-        """Return the lines of a container's log. Without `follow`, a wait for data is at most `within` seconds."""
+        """Return the lines of a container's log. If `follow` is false, wait at most `within` seconds for more data."""
         wanted = {"container": container, **query} | ({"follow": "true"} if follow else {})
         timeout = (min(_CONNECT, within), _LOG_SILENCE if follow else within)
         return self._lines(f"{self._path('Pod', pod)}/log", f"the log of pod {pod}", wanted, timeout)

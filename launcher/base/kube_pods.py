@@ -47,7 +47,7 @@ class Pod:
 
 
 def read_pod(seen: Json, job_id: str | None) -> Pod:
-    """Read a pod object of the API. `job_id`: the identity that the user has set, which replaces the controller's."""
+    """Read a pod object of the API. `job_id`: the identity that the user has set. It replaces the controller's uid."""
     meta, status = seen["metadata"], seen.get("status") or {}
     state = _state(seen)
     return Pod(
@@ -126,7 +126,7 @@ def describe_wait(seen: Json) -> str:
 
 
 def describe_end(seen: Json) -> str:
-    """Return how the pod ended, or what is about to end it, or "" if there is no sign of an end."""
+    """Return how the pod ended, or what is about to end the pod, or "" if there is no sign of an end."""
     status = seen.get("status") or {}
     own = main_container_status(seen)
     said = [_reason(status.get("reason"), status.get("message")), _disruption(status)]
@@ -158,7 +158,7 @@ def describe_silent_node(seen: Json) -> str:
 
 
 def main_container(seen: Json) -> Json:
-    """Return the spec of the main container, which runs the launcher. It is chosen as kubectl chooses it."""
+    """Return the spec of the main container, which runs the launcher. kubectl uses the same container by default."""
     containers: list[Json] = (seen.get("spec") or {}).get("containers") or [{}]
     name = (seen["metadata"].get("annotations") or {}).get(_MAIN)
     return next((container for container in containers if container.get("name") == name), containers[0])

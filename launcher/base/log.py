@@ -38,7 +38,7 @@ def set_name(name: str) -> None:
 
 
 class TextHandler(logging.Handler):
-    """Call `write` with the text of each message."""
+    """Call `write` with the text of each log message."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class StderrHandler(logging.Handler):
             self._changed.notify()
 
     def close(self, timeout: float = 0.0) -> None:
-        """Wait until all lines are written, at most `timeout` seconds. Blocks, so call it last."""
+        """Wait until all lines are written, for at most `timeout` seconds. This blocks the caller, so call it last."""
         with self._changed:
             self._closing = True
             self._changed.notify()

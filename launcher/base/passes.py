@@ -1,4 +1,4 @@
-"""The folders of saved passes: `pass-00000`, `pass-00001`, ..."""
+"""The folder names of saved passes: `pass-00000`, `pass-00001`, ..."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Start processes, wait for their exit codes, and reap orphans.
 
-Process 1 and subreapers inherit orphans and must reap them. waitpid(-1) would also take the exit codes of our own
-children. So each own child is registered at its fork, and the reaper checks which process is dead before it reaps it.
+Process 1 and subreapers inherit orphans and must reap them. waitpid(-1) would take the exit codes of this process's own
+children, too. So each own child is registered at its fork. The reaper checks which process is dead before it reaps.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def become_subreaper() -> None:
 
 
 def handle_ignored_signals() -> None:
-    """Install handlers for all signals that the parent process ignored: children would inherit that they are ignored.
+    """Install handlers for all signals that the parent process ignored. Otherwise all children would ignore them, too.
 
     Call this early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
     """
@@ -73,7 +73,7 @@ def handle_ignored_signals() -> None:
 
 
 def register_fork(pid: int) -> None:
-    """Register a child that was forked without `spawn`, so that it is not an orphan. Its exit code is dropped."""
+    """Register a child forked without `spawn`. The child then does not count as an orphan. Drop its exit code."""
     _adopted.add(pid)
 
 
@@ -83,7 +83,7 @@ def is_own_child(pid: int) -> bool:
 
 
 def module_command(name: str) -> list[str]:
-    """Return the command that runs a module of this package. It ignores PYTHON* variables if this process does."""
+    """Return the command that runs a module of this package. It has -I if this process was started with -I."""
     return [sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", name]
 
 
@@ -136,7 +136,7 @@ async def wait_for_exit(child: subprocess.Popen[bytes]) -> int:
 
 
 def reap_orphans() -> None:
-    """Reap dead children. Keep exit codes of own children for `wait_for_exit`. Call this on the loop, on SIGCHLD."""
+    """Reap all dead children. The exit codes of own children stay for `wait_for_exit`. Call this on the event loop."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -11,7 +11,7 @@ _ALIKE = 0.7  # the least similarity, 0 to 1
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """Return the known word that is most similar to `word`, else the only known word that begins with it, else None."""
+    """Return the known word most similar to `word`, else the only known word that begins with `word`, else None."""
     by_small = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), by_small, n=1, cutoff=_ALIKE)
     near = near or [each for each in by_small if each.startswith(word.lower())]
