@@ -160,7 +160,7 @@ COMMANDS: tuple[Command, ...] = (
             (0, "rendered, perhaps with notes"),
             _USAGE,
             (int(Exit.NO_INPUT), "FILE cannot be read"),
-            (int(Exit.CONFIG), "FILE contains no valid PaddleJob; with --strict also: there are notes"),
+            (int(Exit.CONFIG), "FILE contains no valid PaddleJob; or --strict is set, and there are notes"),
         ),
         (
             "paddle-launcher render job.yaml | kubectl apply -f -",
@@ -197,8 +197,8 @@ COMMANDS: tuple[Command, ...] = (
         CLUSTER,
         "Create a PaddleJob in the cluster",
         (
-            "Create all objects that `render` prints, or none. If a job of this name exists, this is an error. "
-            "With --watch, Ctrl-C only ends the watching: the job continues.",
+            "Create all objects that `render` prints, or none. The command fails if a job of this name exists. "
+            "With --watch, Ctrl-C ends the watching, but not the job.",
         ),
         (
             (0, "created; with --watch: the job is complete"),
@@ -223,8 +223,8 @@ COMMANDS: tuple[Command, ...] = (
         CLUSTER,
         "Show the members of a job, one per line",
         (
-            "Show the members of a job, one per line. For a folder on the volume, also show the last pass, and how "
-            "often the job has started; this needs no cluster.",
+            "Show the members of a job, one per line. For a folder on the volume, the output includes the last pass "
+            "and the number of starts. This needs no cluster.",
         ),
         ((0, "printed"), _USAGE, (int(Exit.NO_INPUT), "there is no such folder or job"), *_API),
         ("paddle-launcher status /volume/quick-start", "paddle-launcher status -n research wide-and-deep"),

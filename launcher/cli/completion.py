@@ -1,4 +1,4 @@
-"""Tab completion for a shell. shtab makes it from the parser of all commands."""
+"""Tab completion for a shell. shtab makes the script from the parser of all commands."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _explained(variable: Variable) -> str:
 
 def plan(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--discover", action="store_true", help="find the other pods, and show them, too")
+    parser.add_argument("--discover", action="store_true", help="find the other pods, and print them, too")
 
 
 def local(parser: Parser) -> None:
@@ -51,7 +51,7 @@ def local_hidden(parser: Parser) -> None:
 
 def shard(parser: Parser) -> None:
     parser.add_argument("--data", required=True, metavar="DATA", help="the data set")
-    parser.add_argument("--config", metavar="CONFIG", help="the configuration, copied to OUT under its own name")
+    parser.add_argument("--config", metavar="CONFIG", help="the configuration folder, copied into OUT with its name")
     parser.add_argument(
         "--out", metavar="OUT", help="the job's folder on the volume, JOB_PATH/JOB_NAME (default: $OUT_DIR)"
     )
@@ -81,7 +81,7 @@ def status(parser: Parser) -> None:
 def render(parser: Parser) -> None:
     from launcher.job.spec import INJECT_IMAGE
 
-    parser.add_argument("--strict", action="store_true", help="fail if a field of FILE is ignored or changed")
+    parser.add_argument("--strict", action="store_true", help="fail if a field in FILE is ignored or changed")
     parser.add_argument(
         "--no-inject",
         action="store_true",
@@ -98,7 +98,7 @@ def render(parser: Parser) -> None:
 
 def submit(parser: Parser) -> None:
     parser.add_argument(
-        "--watch", action="store_true", help="show the members until the job ends, and end with its exit code"
+        "--watch", action="store_true", help="show the members until the job ends, and end with the job's exit code"
     )
     _namespace(parser)
     render(parser)

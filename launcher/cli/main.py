@@ -45,7 +45,9 @@ def _local(arguments: Sequence[str], received: list[int]) -> int:
     if not nodes.isdecimal() or not 1 <= int(nodes) <= local.MOST_NODES:
         raise Failure(Exit.USAGE, f"--nodes: {nodes!r}: expected a number of nodes, 1 to {local.MOST_NODES}")
     if given := sorted(local.NOT_THE_USERS & set(request.own)):
-        raise Failure(Exit.USAGE, f"{', '.join(given)}: `local` sets these variables for each node: remove them")
+        flags = ", ".join(map(config.flag_of_variable, given))
+        this, the_flag = ("this", "the flag") if len(given) == 1 else ("these", "the flags")
+        raise Failure(Exit.USAGE, f"{flags}: `local` sets {this} itself for each node: remove {the_flag}")
     return local.run(int(nodes), request.own, request.flags, request.command, config.environment(), received)
 
 
@@ -139,7 +141,7 @@ _HEAR_SIGNALS_THEMSELVES = ("run", "local")
 
 
 def run_command(received: list[int]) -> None:
-    """Run the command that the command line names, and end this process. `received`: signals that came before."""
+    """Run the command on the command line, and end this process. `received`: the signals that have already arrived."""
     _open_missing_streams()
     name, *arguments = sys.argv[1:] or [""]
     if name not in _HEAR_SIGNALS_THEMSELVES:
@@ -199,7 +201,7 @@ def _open_missing_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number, which is `number`
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
@@ -214,7 +216,7 @@ def _complain(failure: Failure, received: Sequence[int]) -> int:
 
 
 def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> None:
-    """If each pod has one role, mark this member as failed for good, so that the other role does not wait for it."""
+    """If each pod has one role, mark this member as failed for good. The members of the other role then do not wait."""
     from launcher.store import failure_marks
 
     try:

@@ -65,7 +65,7 @@ def help_of(command: Command) -> str:
 
 
 def tree() -> argparse.ArgumentParser:
-    """Return one parser with all commands below it, as tab completion needs it."""
+    """Return one parser with a subparser for each command. Tab completion needs it."""
     root = _Parser(prog=PROGRAM, description=_ABOUT)
     root.add_argument("--version", action="version", version=__version__, help="print the version")
     below = root.add_subparsers()

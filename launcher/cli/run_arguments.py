@@ -21,7 +21,7 @@ class Request:
     """The parsed arguments of `run`, `plan` or `local`."""
 
     own: Mapping[str, str]  # variable to value
-    flags: tuple[str, ...]  # for `paddle train`, as they are
+    flags: tuple[str, ...]  # for `paddle train`, unchanged
     command: tuple[str, ...]  # after --
     options: Mapping[str, str] = field(default_factory=dict)  # of `plan` and `local`: flag to value, "" for a switch
 

@@ -6,6 +6,7 @@ No other package of the launcher reads the environment.
 from launcher.config.read import (
     RoleMember,
     environment,
+    flag_of_variable,
     flags,
     job_folder,
     read,
@@ -21,6 +22,7 @@ __all__ = [
     "JobConfig",
     "RoleMember",
     "environment",
+    "flag_of_variable",
     "flags",
     "job_folder",
     "read",

@@ -55,7 +55,7 @@ def read(
 ) -> JobConfig:
     """Return the configuration, or raise ConfigProblems with one line per problem.
 
-    `own_flags` maps names of variables to values, which override `environment`. Without `check_here`, the devices,
+    `own_flags` maps names of variables to values, which override `environment`. If `check_here` is false, the devices,
     folders and `programs` of this pod are not checked, since the configuration may be for another pod.
     """
     given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
@@ -109,10 +109,14 @@ def variable_of_flag(flag: str) -> str | None:
     return name if name in {v.name for v in VARIABLES if v.name.startswith("LAUNCHER_")} else None
 
 
+def flag_of_variable(name: str) -> str:
+    """Return `--launcher-peer-timeout` for LAUNCHER_PEER_TIMEOUT."""
+    return f"--{name.lower().replace('_', '-')}"
+
+
 def flags() -> list[str]:
-    """Return the flags of the launcher itself."""
-    names = (variable.name for variable in VARIABLES)
-    return [f"--{name.lower().replace('_', '-')}" for name in names if name.startswith("LAUNCHER_")]
+    """Return the names of the launcher's own flags, such as `--launcher-peer-timeout`."""
+    return [flag_of_variable(variable.name) for variable in VARIABLES if variable.name.startswith("LAUNCHER_")]
 
 
 def termination_log(environment: Mapping[str, str]) -> str:
@@ -191,7 +195,7 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:
-    """Return the shape. Without roles there are no pods that run only a server."""
+    """Return the number of members of each role. Without roles no pod runs only a server."""
     return Shape(values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_PSERVERS"] if values["LAUNCHER_ROLE"] else 0)
 
 

@@ -94,7 +94,7 @@ class DiscoveryConfig:
         "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C",
         "all members' addresses, for static discovery",
     )
-    # the rank among all members, while the variable counts within a role
+    # the field is the rank among all members; the variable counts within the role
     rank: int | None = variable(
         "LAUNCHER_RANK",
         integer(0, 99_999),
