@@ -16,7 +16,7 @@ _PAUSE = 1.0  # seconds between two lines: many pods of a large job change at th
 
 
 class Deadline:
-    """A deadline that counts from the first `start`. `variable` is the name of the variable that sets the timeout."""
+    """A deadline `timeout` seconds after the first `start`. `variable` is the name of the variable that sets it."""
 
     def __init__(self, timeout: float, variable: str) -> None:
         self._timeout = timeout
@@ -26,7 +26,7 @@ class Deadline:
         self._said_at = 0.0
 
     def start(self) -> None:
-        """Start the time, unless it was started before."""
+        """Start the timeout, unless it was started before."""
         if self._deadline is None:
             self._said_at = monotonic()  # no line for a wait shorter than _PAUSE
             self._deadline = self._said_at + self._timeout
@@ -41,14 +41,14 @@ class Deadline:
             raise Failure(Exit.TIMED_OUT, f"waited {self._timeout:g} s for peers ({self._variable}): {state}. {advice}")
 
     def report(self, state: str, advice: str) -> None:
-        """Check the deadline, then log the state if a line is due."""
+        """Check the deadline. Then log the state if it is time for the next log line."""
         self.check(state, advice)
         if monotonic() >= self._line_due(state):
             log.info(f"waiting for peers: {state}")
             self._said, self._said_at = state, monotonic()
 
     async def pause(self, state: str, seconds: float, changed: asyncio.Event) -> None:
-        """Wait until `changed` is set, the seconds are over, the deadline has passed, or a line is due."""
+        """Wait until `changed` is set, `seconds` or the deadline have passed, or it is time for the next log line."""
         bound = min(seconds, self.seconds_left(), max(0.0, self._line_due(state) - monotonic()))
         try:
             await wait_within(changed.wait(), bound)

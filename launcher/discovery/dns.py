@@ -39,12 +39,12 @@ class DnsFinder(Finder):
         self._state = "the hub's name has not been looked up yet"
 
     async def start(self) -> None:
-        """Note when this process was created. From then on, the pod's name takes about a second to appear in DNS."""
+        """Record when this process was created. The pod's name appears in DNS about a second after that."""
         if self._started is None:
             self._started = monotonic() - process_age()
 
     async def find(self) -> Peers:
-        """Return immediately on the hub, which has number 0. On other members, wait until its name has an address."""
+        """Return immediately if this is the hub, number 0. Otherwise wait until the hub's address is known."""
         await self.start()
         self._deadline.start()
         rank = self._rank()
@@ -63,11 +63,15 @@ class DnsFinder(Finder):
         count = shape.count(settings.role)
         number = _ordinal(settings) if settings.rank is None else shape.number(settings.rank)
         if number is None or number >= count:
-            found = "no number is known" if number is None else f"{number} is not a number from 0 to {count - 1}"
+            fact = (
+                "this pod has no Job index, StatefulSet ordinal or LAUNCHER_RANK, but discovery by DNS needs one"
+                if number is None
+                else f"this member's number: {number} is not a number from 0 to {count - 1}"
+            )
             raise Failure(
                 Exit.CONFIG,
-                f"this member's number: {found}. Discovery by DNS needs a number: use an Indexed Job or a StatefulSet "
-                f"of {count} pods, set LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=kubernetes",
+                f"{fact}: use an Indexed Job or a StatefulSet of {count} pods, set LAUNCHER_RANK, or use "
+                "LAUNCHER_DISCOVERY=kubernetes",
             )
         return shape.rank(settings.role, number)
 

@@ -72,13 +72,13 @@ class Finder(ABC):
 
     @abstractmethod
     async def find(self) -> Peers:
-        """Return the peers as soon as enough is known to join. Each call looks again. Raises Failure: 75, 77 or 78.
+        """Return the peers as soon as enough is known to join. Each call looks again. Raises Failure (75, 77 or 78).
 
         All calls together have one deadline. The caller may cancel a call, and must pause between two calls.
         """
 
     def members(self) -> list[Member]:
-        """Return the members that `find` has seen. These may be only some of the members."""
+        """Return the members that `find` has seen. This may be a part of the gang."""
         return []
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Finder(ABC):
         """Return which members are missing and why. `joined`: pod names or uids of the members that have joined."""
 
     def other_role(self) -> tuple[str | None, str]:
-        """Return the identity of the other role's pods (or None), and why that role has failed for good (or "")."""
+        """Return the identity of the other role's pods, or None, and why that role has failed for good, or ""."""
         return None, ""
 
     async def describe_peer(self, pod: str) -> str:

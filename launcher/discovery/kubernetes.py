@@ -56,7 +56,7 @@ class KubernetesFinder(Finder):
         return self._view.pods[self._view.own or ""].job
 
     async def find(self) -> Peers:
-        """Wait until the hub's pod has an address. Without numbers, wait until exactly N live pods have addresses."""
+        """Wait until the hub's pod has an address. If pods have no numbers, wait until N live pods have addresses."""
         self._deadline.start()
         # After the deadline, check first: the last view says more than a new view, which is empty at first.
         self._deadline.check(describe_missing(self._view, self._settings), self._advice())
@@ -84,7 +84,7 @@ class KubernetesFinder(Finder):
         return known, other_role_failure(self._view, self._settings)
 
     async def describe_peer(self, pod: str) -> str:
-        """Look at the pod again, in a child of its own."""
+        """Look at the pod again, in a new child process."""
         known = next((p for p in self._view.pods.values() if pod in (p.name, p.uid)), None)
         question = {"pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
         child = self._child({"do": "describe", **question})
@@ -96,7 +96,7 @@ class KubernetesFinder(Finder):
             await child.close()
 
     async def close(self) -> None:
-        """End the child. The view stays as it is."""
+        """End the child. The view is kept, and no longer changes."""
         await self._end()
 
     def _chosen(self) -> Peers | None:

@@ -154,7 +154,7 @@ class PodWatcher:
 
 
 def describe_pod(asked: Json, client: KubeClient, retries: Retries) -> str:
-    """Return how a pod ended. Wait a few seconds for this, since a death is recorded up to a second late."""
+    """Return how a pod ended, or "". Wait a few seconds, since the API server records a death up to a second late."""
     until = time.monotonic() + _RECORDED
     while True:
         said = retries.run(lambda: _look(asked, client))

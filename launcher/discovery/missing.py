@@ -16,8 +16,8 @@ _SHOWN = 5  # pods that one message names
 def describe_missing(view: View, settings: FinderSettings, joined: Collection[str] | None = None) -> str:
     """Return which members are missing and why.
 
-    joined: names or uids of the pods that have joined. If None, pods that run are not missing, and the text has their
-    number
+    joined: names or uids of the pods that have joined. If None, pods that run are not missing, and the text contains
+        the number of pods that run.
     """
     me = own_pod(view, settings)
     if not view.is_listed or me is None:

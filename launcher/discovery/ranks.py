@@ -1,4 +1,4 @@
-"""Assign ranks to members: the numbers of their pods, or without numbers the numeric order of their addresses."""
+"""Assign ranks to members: the numbers of their pods. If pods have no numbers, the numeric order of their addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def are_numbered(members: Collection[Member]) -> bool:
 
 
 def make_roster(members: Collection[Member]) -> Roster:
-    """Return the roster of all members. Raises Failure if numbers or addresses repeat, or if a number is missing."""
+    """Return the roster. Raises Failure if two pods have the same number or address, or if a number is missing."""
     if not are_numbered(members):
         in_order = sorted(members, key=lambda member: (member.role == PSERVER, address_order(member.address)))
         _check_unique("address", [member.address for member in members])
@@ -41,8 +41,9 @@ def make_roster(members: Collection[Member]) -> Roster:
 def restore_roster(members: Collection[Member], kept: Mapping[str, int], shape: Shape) -> Roster:
     """Return the roster of members without numbers, if there was an earlier gang of the job.
 
-    kept: the ranks of the earlier gang, by pod uid. Members of the earlier gang keep their ranks. New members take the
-    vacant ranks of their role, in the order of their addresses.
+    Members of the earlier gang keep their ranks. New members get the vacant ranks of their role, by their addresses.
+
+    kept: the ranks in the earlier gang, by pod uid
     """
     ranks = {member.uid: kept[member.uid] for member in members if member.uid in kept}
     vacant = [rank for rank in range(shape.size) if rank not in ranks.values()]

@@ -19,9 +19,9 @@ _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 
 
 class Retries:
-    """Retry calls that may succeed later. Report each error, and "" once the API server answers again.
+    """Retry calls that may succeed later. Call `report` with each error, and with "" once the API server answers again.
 
-    Calls that the API server rejects are retried only a few times. The credentials are read again before each retry.
+    If the API server rejects the credentials (401, 403), read the credentials again, and try at most 4 times in all.
     """
 
     def __init__(self, client: KubeClient, report: Callable[[str], None]) -> None:

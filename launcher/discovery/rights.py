@@ -20,7 +20,7 @@ subjects:
 
 
 def describe_denial(said: str, namespace: str) -> str:
-    """Return the message for a 403: who lacks which permission, and the Role that grants it.
+    """Return the message for a 403: who lacks which permission, and the Role that grants this permission.
 
     said: the error message of the API server
     """

@@ -38,7 +38,7 @@ def present_members(view: View, settings: FinderSettings) -> list[Member]:
 
 
 def all_run(view: View, settings: FinderSettings) -> bool:
-    """Return whether the pods of all members run, so that the view is no longer needed for joining."""
+    """Return whether the pods of all members run. If so, the view is no longer needed."""
     pods = _present(view, settings)
     return len(pods) == settings.size and all(map(runs, pods))
 
@@ -86,7 +86,10 @@ def own_pod(view: View, settings: FinderSettings) -> Pod | None:
 
 
 def pods_of_job(view: View, settings: FinderSettings, me: Pod) -> list[Pod]:
-    """Return the pods of this job, with ranks as numbers. Pods of an older job or another revision are left out."""
+    """Return the pods of this job, with `number` set to the rank in the gang.
+
+    Pods of an older job, or of another revision of a StatefulSet, are left out.
+    """
     jobs = {settings.role: me.job}
     if settings.role != BOTH:
         jobs[OTHER_ROLE[settings.role]] = other_role_job(view, settings)
@@ -106,7 +109,7 @@ def runs(pod: Pod) -> bool:
 
 
 def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
-    """Return one pod per number, the newest live pod. Return all pods that have no number."""
+    """For each number return only its newest pod, live pods first. Return every pod without a number, too."""
     newest: dict[int | str, Pod] = {}
     for pod in sorted(pods, key=lambda pod: (_has_place(pod), pod.state == LIVE, pod.created, pod.uid)):
         newest[pod.uid if pod.number is None else pod.number] = pod
@@ -120,7 +123,7 @@ def by_role(pods: list[Pod], settings: FinderSettings) -> dict[str, tuple[list[P
 
 
 def _with_rank(pod: Pod, settings: FinderSettings, role: str) -> Pod:
-    """Return the pod with its rank in the gang as its number. Before, the number counts within the pod's role."""
+    """Return the pod with `number` set to its rank in the gang. In the given pod, `number` counts within the role."""
     return replace(pod, role=role, number=None if pod.number is None else settings.shape.rank(role, pod.number))
 
 
@@ -149,11 +152,15 @@ def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None
             f"set {variable} to the number of pods",
         )
     if settings.rank is not None and settings.rank != me.number:
-        has = "no number" if number is None else f"number {number}"
+        fact = (
+            f"pod {me.name} has no number from Kubernetes"
+            if number is None
+            else f"Kubernetes gave pod {me.name} the number {number}, and the other members use that number"
+        )
         raise Failure(
             Exit.CONFIG,
-            f"LAUNCHER_RANK is {settings.shape.number(settings.rank)}, but for Kubernetes pod {me.name} has {has}, "
-            "which all other members use: unset LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=dns or static",
+            f"LAUNCHER_RANK is {settings.shape.number(settings.rank)}, but {fact}: "
+            "unset LAUNCHER_RANK, or use LAUNCHER_DISCOVERY=dns or static",
         )
 
 

@@ -44,7 +44,11 @@ class StaticFinder(Finder):
         size, given = self._settings.size, self._settings.rank
         rank = given if given is not None else self._own_rank()
         if rank >= size:
-            raise Failure(Exit.CONFIG, f"rank {rank} is not among the {size} peers: expected 0 to N-1")
+            raise Failure(
+                Exit.CONFIG,
+                f"LAUNCHER_RANK (or JOB_COMPLETION_INDEX) is {rank}, but there are only {size} peers: "
+                f"set LAUNCHER_RANK to 0 to {size - 1}",
+            )
         return rank
 
     def _own_rank(self) -> int:

@@ -14,7 +14,7 @@ class View:
     own: the uid of this pod, once known
     is_listed: whether the first list is complete
     has_all: whether the view has all pods of the job, not only this pod and the pods with number 0
-    trouble: the last error of the API server, or "" once it answers again
+    trouble: the last error of the API server, or "" once the API server answers again
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)

@@ -552,7 +552,7 @@ def test_a_selector_that_does_not_match_the_own_pod_is_reported(api: FakeApi, se
         assert "none of the 1 pods that match job-name=x in namespace ns can be identified as this pod" in unknown
         assert "no pod matches job-name=z in namespace ns" in empty
         assert bad.code is Exit.CONFIG
-        assert "LAUNCHER_RANK is 1, but for Kubernetes pod y-a has no number" in bad.message
+        assert "LAUNCHER_RANK is 1, but pod y-a has no number from Kubernetes" in bad.message
 
     run(test())
 

@@ -149,7 +149,7 @@ def test_present_members_have_live_pods_with_addresses() -> None:
             pod("x-a", "10.0.0.1", index=1),
             (),
             {"rank": 2},
-            "LAUNCHER_RANK is 2, but for Kubernetes pod x-a has number 1",
+            "LAUNCHER_RANK is 2, but Kubernetes gave pod x-a the number 1, ",
         ),
         (pod("x-a", "10.0.0.1"), (pod("x-b", "10.0.0.2", index=0),), {}, "some pods of this job have a number"),
     ],
