@@ -1,4 +1,4 @@
-"""The gang: N launchers that start together, fail together with the first cause named, and end together."""
+"""The gang: N launchers that start together, restart together and end together, and report the same first cause."""
 
 from launcher.gang.events import (
     PROGRESS_REPORTS,

@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class AttemptState:
-    """What the hub knows of one attempt."""
+    """What the hub knows about one attempt."""
 
     number: int
-    previous_cause: Cause | None = None  # why the attempt before it failed; None for the first one
-    said: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # by message: who sent it
-    reports: list[tuple[float, Cause]] = field(default_factory=list)  # failures, with their times of death
+    previous_cause: Cause | None = None  # why the previous attempt failed; None for the first attempt
+    said: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # by word: the ranks that sent it
+    reports: list[tuple[float, Cause]] = field(default_factory=list)  # time (monotonic) and cause of each failure
     preparing: asyncio.Task[None] | None = None
     start: Start | None = None
     leading: bool = False
@@ -46,7 +46,7 @@ class AttemptState:
 class Attempts:
     """Take each step for which all members are ready. Choose the first cause of a failure, and act on it.
 
-    seats: of all members in rank order; empty until the roster is complete
+    seats: the seats of all members in rank order; empty until the roster is complete
     broadcast: sends a message to all members
     For the other arguments see `Hub` and `Gang`.
     """
@@ -182,11 +182,11 @@ class Attempts:
             return
         loop = asyncio.get_running_loop()
         missing = [seat for seat in self._seats if seat.rank not in attempt.said["ended"]]
-        # A member that is cut off has not received the restart. It reconnects, or it counts as lost after the silence.
+        # A member that is cut off has not received the restart. It reconnects, or it counts as lost after `silence`.
         if missing and all(seat.is_cut_off(self._settings) for seat in missing):
             loop.call_later(self._settings.heartbeat_every, self._stop_unless_ended, attempt, True)
             return
-        if were_cut_off:  # a member has received the restart only now: it gets as much time as the other members had
+        if were_cut_off:  # a member has only just received the restart: it gets as much time as the other members had
             loop.call_later(self._settings.restart_within, self._stop_unless_ended, attempt)
             return
         names, within = self._settings.shape.names([seat.rank for seat in missing]), self._settings.restart_within
@@ -196,13 +196,13 @@ class Attempts:
     # ---- completion ----------------------------------------------------------------------------------------------
 
     async def _mark_and_finish(self) -> None:
-        """Write the mark of completion, then finish. Failures meanwhile are ignored: the training is complete."""
+        """Write the mark of completion, then finish. Ignore failures meanwhile, since the training is complete."""
         marking = asyncio.ensure_future(self._complete())
         marking.add_done_callback(self._after_marking)
         await asyncio.wait([marking], timeout=self._settings.complete_within)
         if not marking.done():
             within = f"{self._settings.complete_within:g} s"
-            log.info(f"the mark of completion is not written after {within}: the job finishes without this mark")
+            log.info(f"the mark of completion could not be written within {within}: the job finishes without this mark")
         self._ending.finish()
 
     def _after_marking(self, marking: asyncio.Future[None]) -> None:
@@ -235,7 +235,7 @@ class Attempts:
         self._decide()
 
     def _decide(self) -> None:
-        """Choose the first cause and act on it. Wait if a member that may be lost disconnected before the cause."""
+        """Choose the first cause and act on it. Wait if a member disconnected before the cause, and may be lost."""
         if self._ending.cause or not self._attempt.reports or self._collecting:
             return
         died_at, cause = first_cause(self._attempt.reports)
@@ -253,17 +253,17 @@ class Attempts:
             self._stop(cause, rejoin=verdict is Verdict.REJOIN)
 
     def _time_out_cut_off_members(self) -> bool:
-        """End the connections to all members that are cut off. Return whether there were any.
+        """End the connections to all members that are cut off. Return whether there were such members.
 
-        Called when a process has died as processes do that lose a peer. Gloo waits only 30 s for a lost peer, which is
-        less than `silence`, so the cut-off member may be the first cause.
+        Called when a process has died with a code of processes that lose a peer. Gloo waits 30 s for a lost peer, less
+        than `silence`. So the member that is cut off may be the first cause.
         """
         connections = [seat.connection for seat in self._seats if seat.connection]
         every = self._settings.heartbeat_every
         return bool([connection for connection in connections if connection.time_out_if_cut_off(every)])
 
     def on_reconnected(self) -> None:
-        """Collect reports once more: the member repeats its reports now, and one may be the first cause."""
+        """Collect reports once more: the member repeats its reports now, and one of them may be the first cause."""
         if self._attempt.reports and not self._ending.cause:
             self._collect_reports()
 
@@ -273,7 +273,7 @@ class Attempts:
         return bool(self._completing or self._ending.cause or self._ending.finished)
 
     def close(self) -> None:
-        """Decide on the reports that are not decided yet. No attempt begins after that."""
+        """Decide on the reports that are still waiting for a decision. After that, begin no attempt."""
         self._stall.stop()
         if self._attempt.preparing is not None:
             self._attempt.preparing.cancel()

@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def send(self, line: bytes) -> None:
-        """Queue a line. The line is dropped if the connection has ended."""
+        """Queue a line. If the connection has ended, drop the line."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(line)
 
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def unheard_for(self) -> float:
-        """Return for how many seconds nothing has arrived."""
+        """Return how many seconds ago the last data arrived."""
         return time.monotonic() - self.heard_at
 
     def is_cut_off(self, every: float) -> bool:
@@ -148,7 +148,7 @@ def _set_tcp_options(connected: socket.socket | None) -> None:
 
 
 async def close_gracefully(connections: Iterable[Connection], within: float) -> None:
-    """Half-close all connections, so that every sent line arrives. After `within` seconds, abort the others."""
+    """Half-close all connections, so that every sent line arrives. Abort those that are still open after `within` s."""
     open_ones = [connection for connection in connections if not connection.ended.done()]
     for connection in open_ones:
         connection.half_close()

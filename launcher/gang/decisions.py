@@ -69,7 +69,7 @@ class Decisions:
             self._leave()
 
     def finish(self, after: float = 0.0) -> None:
-        """Deliver Finish after so many seconds."""
+        """Deliver Finish after `after` seconds."""
         self._leave()
         if after > 0:
             self._finish_timer = asyncio.get_running_loop().call_later(after, self.finish)
@@ -89,7 +89,7 @@ class Decisions:
             self._finish_timer.cancel()
 
     def _restart(self, restart: Restart) -> None:
-        """Enter the next attempt. Drop all reports about the one before, except failures that no restart can repair."""
+        """Enter the next attempt. Drop reports about the previous one, except failures that no restart can repair."""
         if restart.attempt <= self._reports.attempt or self.is_over:
             return
         self._delivered -= {Begin, Lead, Train, CollectEvidence, Restart}

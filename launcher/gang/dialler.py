@@ -15,7 +15,7 @@ _Target = tuple[int, Any]  # address family and socket address
 
 
 class Dialler:
-    """Make connections to one hub. After the first welcome, connect only to the address that has sent it.
+    """Make connections to one hub. After the first welcome, connect only to the address that sent the welcome.
 
     pending: the connection of a handshake that is not complete
     """
@@ -27,7 +27,7 @@ class Dialler:
         self._target: _Target | None = None  # the address that has sent a welcome
 
     async def connect(self, inbox: Inbox, within: float) -> Connection:
-        """Connect to the first address that answers. Each one has a part of the time: a dropped SYN gets no answer."""
+        """Connect to the first address that answers. Each address has a part of `within` seconds."""
         targets = [self._target] if self._target else await wait_within(self._resolve(), within)
         failure: Exception = OSError("no address")
         for target in targets:
@@ -66,7 +66,7 @@ class Dialler:
         return connection
 
     def _make_pending(self, inbox: Inbox) -> Connection:
-        """Keep the connection from its first moment, so that it can be ended if anything interrupts the handshake."""
+        """Keep the new connection, so that `abort` can end it if anything interrupts the handshake."""
         self.pending = Connection(lambda _, message: inbox.put_nowait(message), lambda _: inbox.put_nowait(None))
         return self.pending
 

@@ -13,13 +13,13 @@ from launcher.gang.protocol import Message
 from launcher.gang.seats import Seat
 from launcher.model import Cause, CauseKind
 
-FAILURE_END_WITHIN = 2.0  # seconds in which processes end after a failure, if they need not save anything
+FAILURE_END_WITHIN = 2.0  # seconds in which processes end after a failure, since they save nothing
 
 
 class Ending:
-    """Send stop, if the job has failed, then finish.
+    """Send stop if the job has failed. Send finish when all members may leave.
 
-    seats: of all members in rank order; empty until the roster is complete
+    seats: the seats of all members in rank order; empty until the roster is complete
     """
 
     def __init__(self, settings: GangSettings, seats: Sequence[Seat], broadcast: Callable[[Message], None]) -> None:
@@ -55,7 +55,7 @@ class Ending:
             asyncio.get_running_loop().call_later(self._settings.leave_within, self.finish)
 
     def finish(self, after: float = 0.0) -> None:
-        """Let all members leave, or rejoin, after so many seconds."""
+        """Let all members leave, or rejoin, after `after` seconds."""
         if not self.finished:
             self.finished = True
             self._broadcast(messages.finish(after))
@@ -66,7 +66,7 @@ class Ending:
         return self._seats[rank] if rank is not None and rank < len(self._seats) else None
 
     def after_leaving(self, seat: Seat) -> None:
-        """After the stop: check what a member's end allows. It has sent stopped, or its connection has ended."""
+        """A member has sent stopped, or its connection has ended. Check whether the others may now leave."""
         if self.cause is None:
             return
         if not self._others_are_ending():
@@ -77,7 +77,7 @@ class Ending:
             self.finish()
 
     def _finish_when_all_have_ended(self) -> None:
-        """Finish once no process of the gang can run any more. Unreachable members end theirs within a known time."""
+        """Finish once no process of the gang can run any more. Unreachable members end all processes in known time."""
         if self._finish_timer:
             self._finish_timer.cancel()
         left = self._remaining_run_time(self._seats)
@@ -114,7 +114,7 @@ class Ending:
         return max((seat.remaining_run_time(self._settings) for seat in seats), default=0.0)
 
     def close(self) -> None:
-        """Send finish, if the gang was stopped. It comes from no timer after that."""
+        """Send finish, if the gang was stopped. After that, no timer sends finish."""
         if self.cause:
             self.finish(self.remaining_run_time() if self._rejoin else 0.0)
         if self._finish_timer:

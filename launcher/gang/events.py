@@ -18,25 +18,27 @@ class GangSettings:
     port: int
     listen: tuple[str, ...] | None = None  # addresses; None: all addresses of this machine, IPv4 and IPv6
     heartbeat_every: float = 5.0
-    silence: float = 120.0  # without input, a connection is then dead; Paddle survives a network cut of a minute
+    silence: float = 120.0  # without data, before a connection is dead; Paddle survives a network cut of a minute
     hello_within: float = 5.0  # from a new connection to its hello
     reach_within: float = 5.0  # a join fails if the hub does not answer within this time
     reconnect_within: float = 1.0  # after the end of a connection, before the peer counts as lost
     reports_within: float = 0.3  # from the first report of a failure to the choice of the first cause
-    verdict_within: float = 2.0  # then a member stops without a verdict; above reports_within + reconnect_within + 0.5
+    verdict_within: float = (
+        2.0  # before a member stops without a verdict; above reports_within + reconnect_within + 0.5
+    )
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no limit if a signal stopped the culprit
     grace: float = 0.0  # for processes to end after a signal told the launcher to stop
     silence_skew: float = 15.0  # how much later one side of a network cut may notice the silence than the other
     complete_within: float = 5.0  # to write the mark of completion
-    restart_within: float = 20.0  # for all processes of an attempt to end; the gang stops if one has not ended
-    stall: float = 0.0  # the job is stalled if no trainer prints a line for so long; 0: no limit
+    restart_within: float = 20.0  # for all processes of an attempt to end; if a process has not ended, the gang stops
+    stall: float = 0.0  # without a line of any trainer, before the job is stalled; 0: no limit
     evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
     rejoins: bool = False  # whether the other members form a new gang after one member is lost
-    pservers: int = 0  # how many members only serve, with the last ranks; 0: each member trains and serves
+    pservers: int = 0  # how many members run only a server, with the last ranks; 0: each member trains and serves
 
     @property
     def ends_within(self) -> float:
-        """Seconds, after a silence, in which a member that is cut off notices the silence and ends its processes."""
+        """Seconds, after `silence`, in which a member that is cut off notices the silence and ends its processes."""
         return self.silence_skew + self.grace
 
     @property
@@ -82,14 +84,14 @@ class Lead:
 
 @dataclass(frozen=True)
 class Train:
-    """Every member has staged and serves: start the trainers. `stall`: see GangSettings."""
+    """Every member has staged, and all its servers listen: start the trainers. `stall`: see GangSettings."""
 
     stall: float = 0.0
 
 
 @dataclass(frozen=True)
 class CollectEvidence:
-    """No trainer has printed anything for too long: write down what all processes do, then report `collected`."""
+    """No trainer has printed anything for `stall` seconds: write the evidence to a file, then report `collected`."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,8 @@ class Finish:
 class Stop:
     """The job has failed or was stopped. `cause` is the first cause, and the same for all members.
 
-    With `rejoin` only this gang is over: its members end their processes and join a new gang. Two kinds of members do
-    not join again: a member that got SIGTERM, and the member at fault if no restart can help.
+    If `rejoin` is true, only this gang ends: its members end their processes and join a new gang. Two kinds of members
+    do not join again: a member that got SIGTERM, and the member at fault if no restart can help.
     """
 
     cause: Cause
@@ -115,7 +117,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class HubLost:
-    """The hub was lost after this member had trained. The mark of completion tells whether the job is complete."""
+    """The hub was lost after this member had trained. The mark of completion shows whether the job is complete."""
 
     cause: Cause
 

@@ -1,4 +1,4 @@
-"""Choose the first cause among several failures. A process that loses a peer dies within milliseconds after it."""
+"""Choose the first cause among several failures. A process that loses a peer dies milliseconds after that peer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TRAINER_SURVIVORS = (134, 139)
 
 
 def first_cause(reports: Iterable[tuple[float, Cause]]) -> tuple[float, Cause]:
-    """Return the oldest report, as (time of death, cause). Its survivor penalty is first added to each time."""
+    """Return the oldest report as (time of death, cause). Before the comparison, add to each time its penalty."""
     return min(reports, key=lambda report: report[0] + survivor_penalty(report[1]))
 
 
 def survivor_penalty(cause: Cause) -> float:
-    """Return by how many seconds a death must be older than an independent death to count as the first cause.
+    """Return how many seconds older than an independent death this death must be to count as the first cause.
 
     The penalty is 0, except for these exit codes of processes that lose a peer:
     - 141 (SIGPIPE): any process that writes to a dead peer. Such a death follows another one: the highest penalty.

@@ -6,7 +6,7 @@ next attempt. The gang ends with Finish, with Stop and later Finish, or with Hub
 
 After a Stop the culprit, whose rank is `cause.rank`, reports stopped and leaves. All other members wait for Finish,
 which comes when the culprit has left. If the kind of the cause is "stopped", the culprit may use its whole grace
-period, so the caller must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes
+period. So the caller must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes
 when no process of the gang can still run.
 """
 
@@ -153,7 +153,7 @@ class Gang:
         return welcome.roster, welcome.rank, welcome.gang
 
     def missing(self) -> MissingMembers | None:
-        """Return which members are missing, now or when the last join failed. None if this launcher does not know."""
+        """Return which members are missing, now or at the end of the last join, or None if this is not known."""
         if self._hub:
             return self._hub.missing()
         return (self._link.missing if self._link else None) or self._missing
@@ -202,9 +202,9 @@ class Gang:
         self._reports.add(lambda: messages.of_attempt("ended", attempt), attempt)
 
     def report_failed(self, cause: Cause, died_at: float, attempt: int | None = None) -> None:
-        """Report a failure that happened at `died_at` (time.monotonic()) in this attempt, or in the current one (None).
+        """Report a failure that happened at `died_at` (time.monotonic()) in `attempt`, None for the current attempt.
 
-        A failure of an attempt that is over is ignored.
+        A failure of an earlier attempt is ignored.
         """
         if attempt in (None, self._reports.attempt):
             self._reports.add_failure(cause, died_at, attempt)
@@ -217,7 +217,7 @@ class Gang:
     def _repeat_reports(self) -> None:
         """Send all reports again after a welcome. The hub ignores a report that it has received before."""
         self._reports.repeat()
-        self._stop_waiting_for_verdict()  # the hub collects reports once more, now that it has these
+        self._stop_waiting_for_verdict()  # the hub has these reports now, and collects reports once more
         self._await_verdict()
 
     def _send(self, message: Message) -> None:
@@ -248,7 +248,7 @@ class Gang:
         """Stop because of this member's own failure, since the hub has sent no verdict in time."""
         cause = first_cause(self._reports.failures)[1]
         if survivor_penalty(cause) and self._link and self._link.time_out_if_cut_off():
-            return  # the process has died because it lost a peer: the hub, which is given up now
+            return  # the process has died because it lost a peer. That peer is the hub, which counts as lost now
         self._decisions.stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind.restartable))
 
     def _on_hub_lost(self, reason: str, ended_at: float, silent: bool) -> None:

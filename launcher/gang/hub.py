@@ -91,7 +91,7 @@ class Hub:
         return [seat.member.pod for seat in self._roll_call.seats]
 
     def on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
-        """Verify the hello on a new connection, and take the connection over. Raise Refusal if it is not accepted."""
+        """Verify the hello on a new connection, and use the connection. Raise Refusal if the hello is not accepted."""
         hello = self._verified(hub_nonce, message)
         if self._seats:
             self._reconnect(connection, hub_nonce, hello)
@@ -238,7 +238,7 @@ class Hub:
         self._tell_own_member(message)
 
     def _on_stopped(self, seat: Seat) -> None:
-        """Let the others leave, if they wait for this member. A member that stops before a verdict counts as lost."""
+        """Let the others leave, if they wait for this member. A member that leaves before a verdict counts as lost."""
         seat.stopped = True
         self.ending.after_leaving(seat)
         if not self._attempts.is_over:
@@ -249,14 +249,14 @@ class Hub:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def dissolve(self, reason: str) -> None:
-        """Refuse all members that have joined, since this launcher is not the hub any more."""
+        """Send a refusal to all members that have joined, since this launcher is not the hub any more."""
         self._heartbeat.stop()
         for connection in self._connections():
             connection.send(protocol.encode(handshake.refusal(reason)))
             connection.close()
 
     async def close(self, within: float) -> None:
-        """Decide on the reports that are not decided yet, then end all connections once every message has arrived."""
+        """Decide on the reports that still wait. Then end all connections once every message has arrived."""
         self._heartbeat.stop()
         self._attempts.close()
         self.ending.close()

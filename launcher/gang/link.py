@@ -19,7 +19,7 @@ from launcher.gang.protocol import Malformed, Message
 
 _ANSWER_WITHIN = 2.0  # seconds, while joining: to connect, and for each answer
 _RECONNECT_PAUSE = 0.05
-_SECOND_CONNECTION = 0.8  # of a heartbeat interval, to connect in: the next heartbeat can then try again
+_SECOND_CONNECTION = 0.8  # heartbeat intervals in which to connect: the next heartbeat can then try again
 
 
 class _Refused(Exception):
@@ -36,7 +36,7 @@ class Link:
 
     on_message: gets the messages of the hub after the welcome
     on_reconnected: called after each further welcome
-    on_lost: called when the hub is lost for good, with the reason, the time, and whether nothing was heard
+    on_lost: called when the hub is lost for good, with the reason, the time (monotonic), and whether it was only silent
     parting_messages: returns the messages to send to the hub if the join is cancelled
     """
 
@@ -164,7 +164,7 @@ class Link:
         return self._connection is not None
 
     def send(self, message: Message) -> None:
-        """Send a message. Without a connection it is dropped, since all reports are repeated after a reconnect."""
+        """Send a message. Without a connection, drop the message: all reports are repeated after a reconnect."""
         if self._connection is not None:
             self._connection.send(protocol.encode(message))
 
@@ -173,7 +173,7 @@ class Link:
         return self._connection is not None and self._connection.time_out_if_cut_off(self._settings.heartbeat_every)
 
     def leave(self) -> None:
-        """Do not reconnect from now on: this member needs nothing more from the hub."""
+        """Never reconnect after this call: this member needs nothing more from the hub."""
         self._over = True
 
     def _handle(self, connection: Connection, message: Message) -> None:
@@ -226,9 +226,9 @@ class Link:
     async def _open_second(self) -> None:
         """Open a second connection. The first one is kept until the welcome arrives on the second one.
 
-        If the second connection fails, the hub does not count as lost. Once it is connected, wait for the answer as
-        long as the silence timeout, for two reasons. A hub that is only stopped gets one more connection, not one at
-        each heartbeat. And a hub that has read the hello may have replaced the first connection already.
+        If the second connection fails, the hub does not count as lost. After the TCP connect, wait for the welcome for
+        up to `silence` seconds, for two reasons. A hub that is only stopped gets one more connection, not one at each
+        heartbeat. And a hub that has read the hello may have replaced the first connection already.
         """
         try:
             await self._handshake(_SECOND_CONNECTION * self._settings.heartbeat_every, self._settings.silence)

@@ -1,4 +1,4 @@
-"""Accept connections on the gang port, refuse those without a valid hello, and log the refusals."""
+"""Accept connections on the gang port, refuse connections without a valid hello, and log the refusals."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ OnHello = Callable[[Connection, str, Message], None]
 class Refusal(Exception):
     """A hello is refused.
 
-    reason: under which the refusal is counted; a refusal with an empty reason is not counted
-    text: sent to the other side
+    reason: the name under which refusals are counted; if empty, the refusal is not counted
+    text: the reason that is sent to the other side
     retry: the other side asks this launcher again
     """
 
@@ -79,8 +79,8 @@ class RefusalLog:
 class Listener:
     """Send a challenge on each new connection. Call `on_hello` with the connection, the nonce and the first message.
 
-    `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited: above
-    the limit, a new connection drops the oldest one, so that idle connections cannot keep members out.
+    `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited. Above
+    the limit, the oldest of them is dropped for each new one, so that idle connections cannot keep members out.
     """
 
     def __init__(self, settings: GangSettings, on_hello: OnHello, refusals: RefusalLog) -> None:

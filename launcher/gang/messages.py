@@ -58,7 +58,7 @@ def collected(attempt: int, processes: int, written: bool) -> Message:
 
 
 def read_collected(message: Message) -> tuple[int, bool]:
-    """Return the number of processes, and whether the evidence is written down."""
+    """Return the number of processes, and whether the evidence was written to a file."""
     return number(message, "processes"), message.get("written") is True
 
 
@@ -75,7 +75,7 @@ def failed(attempt: int, cause: Cause, age: float) -> Message:
 
 
 def read_failed(message: Message) -> tuple[Cause, float]:
-    """Return the cause and its age when the message was sent."""
+    """Return the cause, and how many seconds before the message was sent the failure happened."""
     return _read_cause(message), seconds(message, "age")
 
 
@@ -92,7 +92,7 @@ def finish(after: float = 0.0) -> Message:
 
 
 def read_finish(message: Message) -> float:
-    """Return in how many seconds the gang is finished."""
+    """Return after how many seconds no process of the gang runs any more."""
     return seconds(message, "after")
 
 
@@ -110,7 +110,7 @@ def _cause_fields(cause: Cause) -> Message:
 
 
 def _last_lines(tail: tuple[str, ...]) -> list[str]:
-    """Return as many of the last lines as fit into 8 KiB. There is a limit since the hub sends them to every member."""
+    """Return as many of the last lines as fit into 8 KiB: the hub sends these lines to every member."""
     kept: list[str] = []
     room = _TAIL_LIMIT
     for line in reversed(tail):

@@ -11,10 +11,10 @@ from launcher.model import Cause
 
 
 class OwnReports:
-    """The reports of one member about the current attempt, or about no single one.
+    """The reports of one member about the current attempt, or about all attempts.
 
-    A report is sent at once, or after the join. Each is kept as a function that makes the message, since messages
-    contain ages.
+    A report is sent at once, or after the join. Each report is kept as a function that makes the message, since a
+    message contains the age of the report.
 
     send: sends a message to the hub
     """
@@ -24,12 +24,12 @@ class OwnReports:
         self.joined = False
         self.attempt = 0
         self.trained = False
-        self.failures: list[tuple[float, Cause]] = []  # with the time of each
-        self._kept: list[tuple[int | None, Callable[[], Message]]] = []  # with the attempt, or None
+        self.failures: list[tuple[float, Cause]] = []  # time (monotonic) and cause
+        self._kept: list[tuple[int | None, Callable[[], Message]]] = []  # attempt, or None for all attempts
         self._progress: Callable[[], Message] | None = None  # the latest progress report
 
     def add(self, make: Callable[[], Message], attempt: int | None = None) -> None:
-        """Send a report now, or after the join. Drop a report about an attempt that is over."""
+        """Send a report now, or after the join. Drop a report about an earlier attempt."""
         if attempt not in (None, self.attempt):
             return
         self._kept.append((attempt, make))
@@ -37,7 +37,7 @@ class OwnReports:
             self._send(make())
 
     def replace_progress(self, make: Callable[[], Message], attempt: int) -> None:
-        """Send a progress report, and forget the one before it."""
+        """Send a progress report, and drop the previous one."""
         self._kept = [(of, kept) for of, kept in self._kept if kept is not self._progress]
         self._progress = make
         self.add(make, attempt)
@@ -52,7 +52,7 @@ class OwnReports:
             self._send(make())
 
     def next_attempt(self, attempt: int) -> None:
-        """Drop all reports about the attempt before, except failures that no restart can repair."""
+        """Drop all reports about the previous attempt, except failures that no restart can repair."""
         self.attempt = attempt
         self.trained = False
         self._kept = [(of, make) for of, make in self._kept if of is None]

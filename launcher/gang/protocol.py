@@ -8,7 +8,7 @@ Roles
 
 Lines
     A message is one line: a JSON object in UTF-8, ended by a line feed. The field "word" is the name of the message,
-    and the other fields depend on the name. The receiver ignores fields that are not listed here. It ends the
+    and the other fields depend on the name. The receiver ignores fields that are not listed here. The receiver ends the
     connection if a line is not such an object, has an unknown word, or has a field of a wrong type. The sender then
     counts as lost.
     Types, unless stated otherwise: numbers are integers from 0 to 2^31 - 1. Times are in seconds, integer or not, below
@@ -42,13 +42,13 @@ Handshake
                         its hello to the same launcher again, since that launcher may not know yet that it is the hub.
                         With `retry` false the member looks for its peers again.
     waiting     hub     joined, size, ranks. The hello is accepted, but the roster is not complete: `joined` of `size`
-                        members have joined. `ranks` are the first 20 missing ranks; it is empty if members have no
-                        numbers. Sent at once, then at every heartbeat in place of alive.
+                        members have joined. `ranks` lists the first 20 missing ranks. The list is empty if members have
+                        no numbers. Sent at once, then at every heartbeat in place of alive.
     welcome     hub     gang, turn, rank, proof, roster. All members have joined. `gang` is the identity of this gang,
                         new and random. `rank` is the rank of the receiver. `roster` is a text of any length, which
                         contains JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if
-                        it equals the address, role, number of trainers, controller]. It is sent as a text so that both
-                        sides compute the same digest of it.
+                        it equals the address, role, number of trainers, controller]. The roster is a text, so that both
+                        sides compute the same digest.
     A launcher that is not the hub answers a hello with again. A connection without a hello is ended after 5 s.
 
 Hello
@@ -84,9 +84,9 @@ At work, from the hub
                 collected.
     restart     turn, cause. The attempt before `turn` has failed. End all processes, then send ended.
     stop        cause, again. The job has failed or was stopped by `cause`, which never changes. End all processes, then
-                send stopped. With `again` true only this gang is over, and its members join a new gang after finish.
-                Two kinds of members do not join again: a member that got SIGTERM, and the member at fault if
-                no restart can help.
+                send stopped. If `again` is true, only this gang ends, and its members join a new gang after finish. Two
+                kinds of members do not join again: a member that got SIGTERM, and the member at fault if no restart can
+                help.
     finish      after. Without a stop: the job is complete. After a stop: the member at fault has left, so the other
                 members may leave. After a stop with `again` true: no process of this gang runs any more after `after`
                 seconds. In all other cases `after` is 0.
@@ -104,8 +104,8 @@ At work, from a member
                 soon as the training begins.
     ended       turn. After restart: all processes of the attempts before `turn` have ended.
     failed      turn, cause, age. Something failed on this member `age` seconds before this message was sent. The hub
-                waits 0.3 s for the reports of other members, since the oldest failure is the cause. A member that gives
-                up before its welcome sends failed as its last message; the rank in the cause is then null.
+                waits 0.3 s for the reports of other members, since the oldest failure is the cause. If a member leaves
+                before its welcome, failed is its last message, and the rank in the cause is null.
     stopped     After stop: all processes of the member have ended, and the member leaves.
 
     A cause is an object: kind, pod and what are strings, code is an integer, rank is an integer or null, tail is a list
@@ -114,8 +114,8 @@ At work, from a member
 
 Attempts
     A gang starts the processes of the job in attempts, which are numbered from 0. Each restart begins the next attempt.
-    `turn` is the number of the attempt. Both sides ignore a message about another
-    attempt than the current one, except a restart, which has the number of the next attempt.
+    `turn` is the number of the attempt. Both sides ignore messages about all attempts except the current one. A restart
+    is an exception: it has the number of the next attempt.
 
 Heartbeats
     Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which nothing arrives for
@@ -150,7 +150,7 @@ class Malformed(Exception):
 
 
 def canonical(value: object) -> bytes:
-    """Return a value as JSON, in the only form that is used in lines and in proofs."""
+    """Return a value as JSON, in the form that all lines and proofs use."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -160,7 +160,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """Return the message on a line. Raise Malformed if the line has none."""
+    """Return the message on a line. Raise Malformed if the line is not a message."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:

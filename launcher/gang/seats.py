@@ -31,10 +31,10 @@ class Seat:
     connection: Connection | None = None
     hub_nonce: str = ""
     member_nonce: str = ""
-    told_to_stop: bool = False  # a signal told it to stop: its processes may use the whole grace period
-    stopped: bool = False  # its processes have ended, and it is leaving
-    ended_at: float | None = None  # when its connection ended; None while it is connected
-    timed_out: bool = False  # its connection ended by silence: it may still run behind a network cut
+    told_to_stop: bool = False  # the member got SIGTERM: its processes may use the whole grace period
+    stopped: bool = False  # the member's processes have ended, and the member is leaving
+    ended_at: float | None = None  # when its connection ended (monotonic); None while it is connected
+    timed_out: bool = False  # its connection ended by silence: the member may still run behind a network cut
     lost: bool = False
 
     @property
@@ -43,7 +43,7 @@ class Seat:
         return self.member.rank
 
     def is_cut_off(self, settings: GangSettings) -> bool:
-        """Return whether nothing is heard of the member, though its connection has not ended."""
+        """Return whether nothing arrives from the member, although its connection has not ended."""
         return self.connection is not None and self.connection.is_cut_off(settings.heartbeat_every)
 
     def is_unreachable(self, settings: GangSettings) -> bool:
@@ -51,7 +51,7 @@ class Seat:
         return not self.stopped and (self.timed_out or self.is_cut_off(settings))
 
     def is_ending(self, settings: GangSettings) -> bool:
-        """Return whether the member is still heard, but has not reported stopped. False for the hub's own member."""
+        """Return whether messages of the member arrive, but not yet stopped. False for the hub's own member."""
         return not self.stopped and self.connection is not None and not self.is_cut_off(settings)
 
     def remaining_run_time(self, settings: GangSettings) -> float:
@@ -148,7 +148,7 @@ class RollCall:
                 )
             if member.role != shape.role(member.rank):
                 must_be = f"rank {member.rank} must be a {shape.role(member.rank)}"
-                raise Refusal("another role", f"{must_be}, pod {member.pod} is not: see LAUNCHER_ROLE")
+                raise Refusal("another role", f"{must_be}, pod {member.pod} is not: check its LAUNCHER_ROLE")
         elif self._is_role_full(member):
             raise Refusal(
                 "a role that is full", f"there are {shape.count(member.role)} members of the role {member.role} already"
@@ -156,11 +156,11 @@ class RollCall:
         elif _order(member) < _order(self._me):
             reason = f"pod {member.pod} has a lower address, {member.address}"
             if not self.full.done():
-                self.full.set_exception(JoinFailed(f"not the hub: {reason}"))
-            raise Refusal("a lower address", f"{reason}, than this launcher: it is the hub")
+                self.full.set_exception(JoinFailed(f"this launcher is not the hub: {reason}"))
+            raise Refusal("a lower address", f"{reason}, than this launcher: pod {member.pod} must be the hub")
 
     def _refuse_other_controllers(self, member: Member) -> None:
-        """Refuse a pod whose role has joined with another controller: one of the two belongs to an older job.
+        """Refuse a pod if pods of its role have joined with another controller. One controller belongs to an older job.
 
         Pods of an older job may still exist, and may even have this job's secret.
         """
@@ -199,7 +199,7 @@ def _order(member: Member) -> tuple[bool, int, int]:
 
 
 def _same_pod(one: Member, other: Member) -> bool:
-    """Return whether both are launchers of one pod. If so, its container was restarted, and the earlier one is dead.
+    """Return whether both members are launchers of one pod. If so, the container was restarted, and one is dead.
 
     A stalled volume may keep the sockets of a dead launcher open.
     """

@@ -20,7 +20,7 @@ class StallDetector:
     """Watch one attempt at a time.
 
     broadcast: sends a message to all members
-    on_stalled: called with the cause, once all members have collected evidence or the time for evidence is over
+    on_stalled: called with the cause, once all members have collected evidence or the time limit for it has passed
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class StallDetector:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, attempt: int) -> None:
-        """Start to watch an attempt. Called when all trainers of the attempt may start."""
+        """Start to watch an attempt. Call this when all trainers of the attempt may start."""
         self.stop()
         if self._settings.stall:
             self._attempt, self._printed_at = attempt, time.monotonic()
@@ -45,7 +45,7 @@ class StallDetector:
             self._check()
 
     def stop(self) -> None:
-        """Stop watching. Called when all members have finished training, or when the attempt is over for any reason."""
+        """Stop watching. Call this when all members have finished training, or when the attempt ends in another way."""
         self._attempt = None
         if self._timer is not None:
             self._timer.cancel()
@@ -73,8 +73,8 @@ class StallDetector:
     def _check(self, *, again: bool = False) -> None:
         """Collect evidence if two checks in a row find that the attempt is stalled.
 
-        One check is not enough: members report lines late, and after a stop of this process their reports may not be
-        read yet.
+        One check is not enough: members report lines late. After a stop of this process (SIGSTOP), it may not have read
+        all reports.
         """
         left = self._printed_at + self._settings.stall - time.monotonic()
         if left > 0:
