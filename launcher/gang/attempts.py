@@ -263,7 +263,7 @@ class Attempts:
         return bool([connection for connection in connections if connection.time_out_if_cut_off(every)])
 
     def on_reconnected(self) -> None:
-        """Collect reports once more: the member repeats its reports now, and one of them may be the first cause."""
+        """Collect reports once more: the member repeats its reports, and a repeated report may be the first cause."""
         if self._attempt.reports and not self._ending.cause:
             self._collect_reports()
 

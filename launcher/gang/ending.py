@@ -87,7 +87,7 @@ class Ending:
             self.finish()
 
     async def wait_others_ended(self) -> None:
-        """After a stop, wait until every other member that the hub still hears has ended its processes."""
+        """After a stop, wait until every other member that is not cut off has ended its processes."""
         while self._others_are_ending():
             self._others_have_ended.clear()
             try:

@@ -96,7 +96,7 @@ class CollectEvidence:
 
 @dataclass(frozen=True)
 class Finish:
-    """The job is complete, or this gang is over and its members may leave.
+    """The job is complete, or this gang has ended and its members may leave.
 
     After a Stop, Finish means that the culprit (the member whose failure is the cause) has left, or has had its time to
     leave. After a Stop with `rejoin`, Finish means that no process of this gang can still run.

@@ -202,10 +202,7 @@ class Gang:
         self._reports.add(lambda: messages.of_attempt("ended", attempt), attempt)
 
     def report_failed(self, cause: Cause, died_at: float, attempt: int | None = None) -> None:
-        """Report a failure that happened at `died_at` (time.monotonic()) in `attempt`, None for the current attempt.
-
-        A failure of an earlier attempt is ignored.
-        """
+        """Report a failure at `died_at` (monotonic) in `attempt`, by default the current. Ignore earlier attempts."""
         if attempt in (None, self._reports.attempt):
             self._reports.add_failure(cause, died_at, attempt)
             self._await_verdict()
@@ -279,7 +276,7 @@ class Gang:
         await self._decisions.finished.wait()
 
     async def wait_others_ended(self) -> None:
-        """On the hub, after a stop: wait until every other member that the hub still hears has ended its processes."""
+        """On the hub, after a stop: wait until every other member that is not cut off has ended its processes."""
         if self._hub is not None:
             await self._hub.ending.wait_others_ended()
 

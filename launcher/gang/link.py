@@ -198,7 +198,7 @@ class Link:
             self._on_cut_off(connection)
 
     def _is_cut_off(self, connection: Connection) -> bool:
-        """Return whether one of the two sides hears nothing on the connection."""
+        """Return whether the hub or this member receives nothing on the connection."""
         return connection is self._unheard or connection.is_cut_off(self._settings.heartbeat_every)
 
     def _on_ended(self, connection: Connection) -> None:
@@ -217,14 +217,14 @@ class Link:
     def _on_cut_off(self, connection: Connection) -> None:
         """Open a second connection to the hub, unless this member is reconnecting already.
 
-        After a network cut a new connection works at once. The kernel may need much longer to recover the first one.
+        After a network cut a new connection works at once. The first connection may recover much later.
         """
         is_idle = self._reconnecting is None or self._reconnecting.done()
         if connection is self._connection and not self._over and is_idle:
             self._reconnecting = asyncio.get_running_loop().create_task(self._open_second())
 
     async def _open_second(self) -> None:
-        """Open a second connection. The first one is kept until the welcome arrives on the second one.
+        """Open a second connection. Keep the first connection until the welcome arrives on the second connection.
 
         If the second connection fails, the hub does not count as lost. After the TCP connect, wait for the welcome for
         up to `silence` seconds, for two reasons. A hub that is only stopped gets one more connection, not one at each

@@ -80,7 +80,7 @@ class Listener:
     """Send a challenge on each new connection. Call `on_hello` with the connection, the nonce and the first message.
 
     `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited. Above
-    the limit, the oldest of them is dropped for each new one, so that idle connections cannot keep members out.
+    the limit, each new connection replaces the oldest of these. So idle connections cannot keep members out.
     """
 
     def __init__(self, settings: GangSettings, on_hello: OnHello, refusals: RefusalLog) -> None:

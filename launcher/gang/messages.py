@@ -138,7 +138,7 @@ def _read_cause(message: Message) -> Cause:
 
 
 def _read_kind(name: str) -> CauseKind:
-    """Return the kind. A kind that only a later version knows becomes LAUNCHER, which leads to no restart or rejoin."""
+    """Return the kind. An unknown kind becomes LAUNCHER, after which there is no restart and no rejoin."""
     try:
         return CauseKind(name)
     except ValueError:

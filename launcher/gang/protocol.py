@@ -38,9 +38,9 @@ Handshake
     challenge   hub     version, nonce. The first line on every connection, sent by the launcher that accepted it.
     hello       member  version, job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training,
                         runs, controller, nonce, answer. See "Hello".
-    again       hub     reason, retry. The hello is refused, and the connection ends. With `retry` true the member sends
-                        its hello to the same launcher again, since that launcher may not know yet that it is the hub.
-                        With `retry` false the member looks for its peers again.
+    again       hub     reason, retry. The hello is refused, and the connection ends. If `retry` is true, the member
+                        sends its hello to the same launcher again: that launcher may not know yet that it is the hub.
+                        If `retry` is false, the member looks for its peers again.
     waiting     hub     joined, size, ranks. The hello is accepted, but the roster is not complete: `joined` of `size`
                         members have joined. `ranks` lists the first 20 missing ranks. The list is empty if members have
                         no numbers. Sent at once, then at every heartbeat in place of alive.

@@ -160,7 +160,7 @@ class RollCall:
             raise Refusal("a lower address", f"{reason}, than this launcher: pod {member.pod} must be the hub")
 
     def _refuse_other_controllers(self, member: Member) -> None:
-        """Refuse a pod if pods of its role have joined with another controller. One controller belongs to an older job.
+        """Refuse a pod if a pod of its role has joined with another controller. One of these pods is of an older job.
 
         Pods of an older job may still exist, and may even have this job's secret.
         """
@@ -199,7 +199,7 @@ def _order(member: Member) -> tuple[bool, int, int]:
 
 
 def _same_pod(one: Member, other: Member) -> bool:
-    """Return whether both members are launchers of one pod. If so, the container was restarted, and one is dead.
+    """Return whether both members are launchers of one pod. If so, its container was restarted: one launcher is dead.
 
     A stalled volume may keep the sockets of a dead launcher open.
     """

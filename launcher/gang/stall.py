@@ -71,7 +71,7 @@ class StallDetector:
         return messages.of_attempt("collect", self._attempt)
 
     def _check(self, *, again: bool = False) -> None:
-        """Collect evidence if two checks in a row find that the attempt is stalled.
+        """Collect evidence if the attempt counts as stalled in two checks in a row.
 
         One check is not enough: members report lines late. After a stop of this process (SIGSTOP), it may not have read
         all reports.

@@ -55,7 +55,9 @@ async def _read_only() -> None:
     raise OSError(30, "Read-only file system")
 
 
-@pytest.mark.parametrize(("complete", "warning"), [(_stalled, "could not be written within"), (_read_only, "Read-only")])
+@pytest.mark.parametrize(
+    ("complete", "warning"), [(_stalled, "could not be written within"), (_read_only, "Read-only")]
+)
 @in_loop
 async def test_a_mark_that_cannot_be_written_is_a_warning(
     complete: Callable[[], Awaitable[None]], warning: str, caplog: pytest.LogCaptureFixture
