@@ -16,7 +16,7 @@ _PAUSE = 1.0  # seconds between two lines: many pods of a large job change at th
 
 
 class Deadline:
-    """A deadline `timeout` seconds after the first `start`. `variable` is the name of the variable that sets it."""
+    """A deadline `timeout` seconds after the first `start`. `variable`: the variable that sets `timeout`."""
 
     def __init__(self, timeout: float, variable: str) -> None:
         self._timeout = timeout

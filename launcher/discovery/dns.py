@@ -135,7 +135,7 @@ def process_age() -> float:
 
 
 def _workload(settings: FinderSettings, rank: int) -> tuple[str | None, str]:
-    """Return the name of the hub's Job or StatefulSet, and its Service. With roles, LAUNCHER_SERVICE contains both."""
+    """Return the names of the hub's Job or StatefulSet, and of its Service. With roles, LAUNCHER_SERVICE has both."""
     service = settings.service or ""
     if service.startswith(BY_ROLE):
         base, _, service = service.removeprefix(BY_ROLE).partition(".")

@@ -78,7 +78,7 @@ class Finder(ABC):
         """
 
     def members(self) -> list[Member]:
-        """Return the members that `find` has seen. This may be a part of the gang."""
+        """Return the members that `find` has seen, which may be only some members of the gang."""
         return []
 
     @abstractmethod

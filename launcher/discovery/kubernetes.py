@@ -72,7 +72,7 @@ class KubernetesFinder(Finder):
         return peers
 
     def members(self) -> list[Member]:
-        """Return the members whose pods have an address. A numbered member sees only the hub's pod and its own."""
+        """Return the members whose pods have an address. If pods have numbers: only the hub and this member."""
         return present_members(self._view, self._settings)
 
     def describe_missing(self, joined: Collection[str]) -> str:

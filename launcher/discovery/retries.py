@@ -21,7 +21,7 @@ _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 class Retries:
     """Retry calls that may succeed later. Call `report` with each error, and with "" once the API server answers again.
 
-    If the API server rejects the credentials (401, 403), read the credentials again, and try at most 4 times in all.
+    If the API server rejects the credentials (401, 403), read them again and retry, for at most 4 calls in a row.
     """
 
     def __init__(self, client: KubeClient, report: Callable[[str], None]) -> None:

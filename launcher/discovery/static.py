@@ -1,4 +1,4 @@
-"""Find peers in LAUNCHER_PEERS, which lists their addresses or host names in rank order."""
+"""Find peers in LAUNCHER_PEERS, which lists the addresses or host names of all members in rank order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.model import BOTH, Member, Peers
 
 
 class StaticFinder(Finder):
-    """Find the peers in a list. This member's rank is LAUNCHER_RANK, or the place of its own address in the list."""
+    """Find the peers in a list. This member's rank is LAUNCHER_RANK, or the place of this host in the list."""
 
     async def find(self) -> Peers:
         settings = self._settings
