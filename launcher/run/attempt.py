@@ -1,8 +1,8 @@
 """One attempt: the processes of this member, from the start of the first process to the end of the last.
 
-    serve     servers; a v0 pserver starts before the join, since it needs no roster
-    lead      on the hub, if other trainers must find the first trainer listening: that one alone
-    train     all other trainers
+    serve     start the servers; a v0 pserver starts before the join, since it needs no roster
+    lead      on the hub: start the first trainer alone, if the other trainers must connect to it
+    train     start all other trainers
 
 Each step waits for the hub, which knows when all members are ready.
 """
@@ -46,7 +46,7 @@ class TimerDue:
 class Attempt:
     """One start of this member's processes.
 
-    fail: takes a cause and its time. The hub then decides what follows.
+    fail: takes a cause and its time (monotonic). The hub then decides what follows.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Attempt:
             on_output=self._printed,
             with_stacks=config.gang.stall_timeout > 0,
         )
-        self._generation: int | None = None  # once it has begun, and this member has joined
+        self._generation: int | None = None  # set once the attempt has begun, and this member has joined
         self._serves = self._leads = self._trains = False  # which processes were started
         self._not_listening = 0  # processes that do not listen yet
         self._training = 0  # trainers that have not ended
@@ -93,7 +93,7 @@ class Attempt:
             self._serve(plan)
 
     async def run(self, joined: asyncio.Future[None]) -> None:
-        """Start the processes in their order, and handle what happens to them. The caller cancels this.
+        """Start the processes in their order, and handle what happens to them. Runs until the caller cancels it.
 
         joined: is done once this member has joined the gang
         """
@@ -118,13 +118,13 @@ class Attempt:
                 await asyncio.shield(self.may_lead)
                 self._lead(plan)
             stall_timeout = await asyncio.shield(self.may_train)
-            self._train(self._node.plan(begin.start), stall_timeout)  # v0 looks for the copied configuration
+            self._train(self._node.plan(begin.start), stall_timeout)  # the plan of v0 needs the copied configuration
         except Failure as failure:
             self.start_no_more()
             self._fail(self._node.cause(CauseKind.PLAN, failure.message, failure.code), time.monotonic())
 
     def _serve(self, plan: Plan) -> None:
-        """Start the servers. This member serves once all its servers listen, and its leading trainer if it has one."""
+        """Start the servers. `serving` is reported once they, and the leading trainer if there is one, listen."""
         self._serves = True
         self._not_listening = sum(bool(process.ports) for process in (*plan.servers, *plan.trainers))
         for server in plan.servers:
@@ -133,14 +133,14 @@ class Attempt:
             self._gang.report_serving(self.number)
 
     def _lead(self, plan: Plan) -> None:
-        """Start the first trainer alone. Until it listens, other trainers fail to connect, and retry every 3 s."""
+        """Start the first trainer alone. Until this trainer listens, the others cannot connect, and retry every 3 s."""
         log.info("all files are copied: the first trainer starts now; the other trainers start as soon as it listens")
         self._leads = True
         self._start(plan.trainers[0])
         self._later(_LED_WITHIN, lambda: self._stop_leading(f"does not listen within {_LED_WITHIN:g} s"))
 
     def _stop_leading(self, why: str) -> None:
-        """Report serving although the first trainer does not listen: some training programs never listen."""
+        """Report `serving`, though the first trainer does not listen: some training programs never listen."""
         if self._not_listening:
             log.info(f"the first trainer {why}: the other trainers start now")
             self._not_listening = 0
@@ -207,7 +207,7 @@ class Attempt:
 
     def _fail_by(self, death: Died) -> None:
         if not death.process.echo:
-            for line in death.tail:  # otherwise only the files on the volume would show why it died
+            for line in death.tail:  # otherwise only the files on the volume would show why the process died
                 log.info(f"{death.process.role}: {line}")
         mode = paddle.mode(self._config, self._command)
         self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
@@ -239,7 +239,7 @@ class Attempt:
             self.supervisor.set_log_folder(self._node.journal.folder, mark)
 
     async def explain_end(self, cause: Cause) -> None:
-        """Replace the recorded cause of the generation that this cause has ended, if its hub could not write it."""
+        """Replace the recorded cause of the generation that `cause` has ended, if the hub could not write the file."""
         if self.begun.done():
             await self._node.explain_end(self.begun.result().start.generation, cause)
 

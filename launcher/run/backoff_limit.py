@@ -1,4 +1,4 @@
-"""How many failed attempts the Job's backoffLimit allows. Kubernetes counts failed pods, and an attempt has N pods."""
+"""How many failed attempts the Job's backoffLimit allows. Kubernetes counts failed pods. An attempt has N pods."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def describe(config: JobConfig) -> str | None:
 
 
 def counts_pod(config: JobConfig, code: int) -> bool:
-    """Return whether the Job counts a pod that ends with this code.
+    """Return whether the Job counts a pod that ends with this exit code.
 
-    The failure policy of our manifests does not count a pod that ended because of another pod's failure or of a stop.
+    The podFailurePolicy of our manifests does not count a pod that ended by a stop or by another pod's failure.
     """
     return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.restarts.failure_policy else ()))
 
@@ -35,7 +35,7 @@ def counts_pod(config: JobConfig, code: int) -> bool:
 def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
     """Return why this cause ends the Job of the other role, or None if that Job may start another pod.
 
-    The configuration is enough to know this. Without a volume and RBAC permissions, this member could not see it later.
+    The configuration is enough. Without a volume and RBAC permissions, this member cannot see the other Job.
     """
     if (
         config.restarts.backoff_limit != 0

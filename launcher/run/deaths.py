@@ -1,4 +1,4 @@
-"""Convert the death of a process to a cause: how the process died, why if that is known, and what to do."""
+"""Convert the death of a process to a cause: how the process died, what to do, and the reason if it is known."""
 
 from __future__ import annotations
 

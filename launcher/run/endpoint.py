@@ -1,7 +1,7 @@
 """The endpoint for probes. A probe needs no connection to the ports of Paddle or of the gang.
 
-The launcher's event loop answers on a socket file in its work directory. So an answer means that the loop runs, whether
-the launcher waits, trains or idles after the end.
+The launcher's event loop answers on a socket file in the work directory. So an answer means that the loop runs: the
+launcher waits for peers, trains, or waits for SIGTERM after the end of the job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def ask(workdir: str) -> None:
 
 
 def _refusal(path: str, deadline: float) -> str:
-    """Return why the launcher does not answer, or an empty text if it does."""
+    """Return why the launcher does not answer, or "" if it answers. `deadline`: in seconds of time.monotonic()."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(max(deadline - time.monotonic(), _RETRY_AFTER))
         try:

@@ -1,4 +1,4 @@
-"""The factories of all objects that act outside of the launcher's process. The simulation uses other factories."""
+"""Factories for the objects that act outside of the launcher's process. Simulated tests use other factories."""
 
 from __future__ import annotations
 

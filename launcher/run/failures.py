@@ -16,15 +16,15 @@ _HOLD = 30.0  # seconds for which a failure before the join is held
 
 
 class Failures:
-    """Report each failure to the gang. Before the join, hold each failure, so that all members learn of it later.
+    """Report each failure to the gang. Before the join, hold each failure, so that all members get it after the join.
 
-    A later failure counts, too: a restart repairs the death of a server, but not a copy that failed.
+    Hold later failures too: a restart repairs the death of a server, but not a copy that failed.
 
     expired: called with the first failure if there is still no gang after 30 s
     """
 
     def __init__(self, gang: Gang, expired: Callable[[Cause], None]) -> None:
-        self.held: list[tuple[Cause, float]] = []  # each with its time
+        self.held: list[tuple[Cause, float]] = []  # cause and time (monotonic)
         self._gang = gang
         self._expired = expired
         self._joined = False
@@ -53,7 +53,7 @@ class Failures:
         self.held.clear()
 
     def leave(self) -> None:
-        """This member has left its gang."""
+        """Hold failures again, since this member has left its gang."""
         self._joined = False
 
     def _expire(self) -> None:

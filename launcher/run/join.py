@@ -1,8 +1,8 @@
 """Join a gang, from a configuration to the complete roster. The steps:
 
     peers    find the hub, or all live members
-    record   read from the volume whether the job is complete or given up, and its secret
-    gang     join the hub, whose roster has the rank of this member
+    record   read from the volume whether the job is complete or given up, and read the job's secret
+    gang     join the hub. The hub's roster has the rank of this member
     staging  copy configuration and shard, as soon as the rank is known
 
 `launcher.run.session` decides what follows.
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
 _ASK_WITHIN = 3.0  # seconds: the helper may start on a busy node, but members that end meanwhile fail the Job
-_HUB_FIRST = 2.0  # seconds that members wait longer than the hub, so that the hub can tell them who is missing
+_HUB_FIRST = 2.0  # seconds that members wait longer than the hub: the hub then tells them who is missing
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Joining:
         if await from_volume(self._config, earlier.is_complete):
             return None
         if others := await from_volume(self._config, record.completed_before):
-            new = "this is a new job, which does not continue the earlier one"
+            new = "this is a new job, which does not continue the earlier job"
             log.info(f"an earlier job of this name was complete ({others[-1]}): {new}")
         await self._refuse_without_progress(earlier)
         self._know_rank(self._config.discovery.rank)
@@ -113,7 +113,7 @@ class Joining:
             return ""
 
     async def end_discovery(self) -> None:
-        """End the children that find peers. The join is complete."""
+        """End the child processes that find peers. Call this when the join is complete."""
         await self._finder.close()
 
     async def end(self) -> None:
@@ -143,7 +143,7 @@ class Joining:
         return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
 
     async def mark_failed_for_good(self, why: str) -> None:
-        """If each pod has one role, mark this member as failed for good: the other role must not wait for it."""
+        """If each pod has one role, mark this member as failed for good, so that the other role does not wait."""
         if self._other_role is not None:
             await self._other_role.mark(why)
 
@@ -301,7 +301,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
 
 
 def _check_volume(path: str) -> None:
-    """Raise Failure if the volume is not mounted. The job's folder on the volume may be missing: it is made later."""
+    """Raise Failure if the volume is not mounted. The job's folder may be missing: it is created after this check."""
     if not os.path.isdir(path):
         raise Failure(
             Exit.NO_INPUT,

@@ -1,4 +1,4 @@
-"""One launcher as a process: its set-up before the event loop runs, and its exit code."""
+"""The process of one launcher: its set-up before the event loop runs, and its exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
-    """Run one launcher and return its exit code. `received`: the signals that came before this call.
+    """Run one launcher and return its exit code. `received`: the signals that arrived before this call.
 
     The caller must end the process without waiting for threads, which a stalled volume may block.
     """
@@ -67,7 +67,7 @@ async def _run_on_loop(
     try:
         await endpoint.answer(config.workdir)
     except OSError as error:
-        log.warning(f"`paddle-launcher alive` gets no answer: {error}")
+        log.warning(f"probes get no answer (`paddle-launcher alive`): {error}")
     result = await run(config, flags, command, signals, guardian)
     if config.stay and result.code == Exit.COMPLETE:
         log.info("waiting for SIGTERM (LAUNCHER_STAY)")
@@ -83,7 +83,7 @@ async def run(
     guardian: Guardian | None,
     factories: Factories = REAL,
 ) -> Outcome:
-    """Run session after session, until the job is over for this member. Return its outcome."""
+    """Run session after session, until this member ends. Return this member's outcome."""
     node = Node(config, flags, command)
     session = Session(config, command, node, signals, guardian, factories)
     while isinstance(end := await session.run(), Rejoin):

@@ -40,7 +40,7 @@ def run(
     environment: Mapping[str, str],
     received: list[int],
 ) -> int:
-    """Start one launcher per node, print their lines with the rank in front, and return the job's exit code."""
+    """Start one launcher per node. Print each launcher's lines after its rank. Return the job's exit code."""
     places = [("lo", "127.0.0.1")] if nodes == 1 else netns.enter(nodes)
     with tempfile.TemporaryDirectory(prefix="paddle-launcher-") as folder:
         shared = _one_job({**environment, **own}, places, folder)
@@ -91,11 +91,11 @@ def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, f
 
 
 def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a launcher in its own process session, so that Ctrl-C reaches it only once, through this process."""
+    """Start a launcher in its own process session: Ctrl-C then reaches the launcher once, through this process."""
     return subprocess.Popen(
         [*module_command("launcher"), "run", *words],
         env=told,
-        cwd="/",  # `-m` looks in the current directory first, which may hold a json.py of the user's
+        cwd="/",  # `-m` imports from the current directory first, and a user's json.py may be there
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -108,7 +108,7 @@ def _end_with_this_process() -> None:
 
 
 def _wait_for_all(launchers: Sequence[subprocess.Popen[bytes]], received: list[int], grace: float) -> int:
-    """Wait until the last launcher has ended, forward signals to all, and return the job's exit code."""
+    """Wait until the last launcher has ended, and return the job's exit code. Forward signals to all launchers."""
 
     forwarded: list[int] = []
 
@@ -135,7 +135,7 @@ def _wait_for_all(launchers: Sequence[subprocess.Popen[bytes]], received: list[i
 
 
 class _Ends:
-    """Wait until all launchers have ended. If one fails without telling the others, stop the others after some time."""
+    """Wait until all launchers have ended. If one fails, and the others do not end in time, stop the others."""
 
     def __init__(self, launchers: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
         self._launchers = launchers
@@ -170,25 +170,25 @@ class _Ends:
         code = self._launchers[rank].wait()
         code = code if code >= 0 else 128 - code
         self._codes[rank] = code
-        if code != Exit.COMPLETE:  # it may have ended because of another launcher, which still uses its grace period
+        if code != Exit.COMPLETE:  # the cause may be another launcher, which may still use its grace period
             within = _FOLLOW_WITHIN + (self._grace if code in _FOLLOWERS else 0)
             self._deadline = min(self._deadline, time.monotonic() + within)
 
     def _stop_the_others(self) -> None:
         self._stopped = True
-        failed = ", ".join(f"node {rank} with exit code {code}" for rank, code in self._codes.items() if code)
+        failed = ", ".join(f"node {rank} ended with exit code {code}" for rank, code in self._codes.items() if code)
         others = sorted(self._running.values())
         for rank in others:
             self._launchers[rank].terminate()
         handler = StderrHandler(name="local")
         with shown_by(handler):
-            log.info(f"ended: {failed}: stopping the nodes that still run: {', '.join(map(str, others))}")
+            log.info(f"{failed}: stopping the other nodes: {', '.join(map(str, others))}")
             handler.close(_LAST_LINES)
 
 
 def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.Lock) -> None:
     assert launcher.stdout is not None
-    with launcher.stdout:  # closed when our own output has no reader any more, so that the launcher does not wait
+    with launcher.stdout:  # closed when this process's output has no reader: otherwise the launcher would wait
         for line in launcher.stdout:
             try:
                 with lock:

@@ -1,7 +1,7 @@
-"""A network namespace for several nodes on one machine, with a device and an address for each, as Paddle v0 needs.
+"""A network namespace for several nodes on one machine. Each node has a device and an address: Paddle v0 needs both.
 
-Without root, it needs a user namespace, too. Paddle picks its address by device name, so each node gets an alias of the
-loopback device (`lo:1`) with an address of its own.
+Without root, this needs a user namespace, too. Paddle picks its address by device name. So each node gets an alias of
+the loopback device (`lo:1`) with its own address.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIRST_ADDRESS = ipaddress.IPv4Address("127.0.1.1")
 
 
 def enter(nodes: int) -> list[tuple[str, str]]:
-    """Move this process into a new network namespace, and return device and address of each node.
+    """Move this process into a new network namespace. Return the device and the address of each node.
 
     Assumes that the process has one thread.
     """

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
-_HOLDS_FOR = 30.0  # seconds since its last renewal in which a lease counts as held; it is renewed every 5 s
+_HOLDS_FOR = 30.0  # seconds after a renewal in which a lease counts as held; its hub renews a lease every 5 s
 _MARK_SEEN_WITHIN = 3.0  # seconds: a network volume may show the hub's mark a moment later
 
 
@@ -61,7 +61,7 @@ class Node:
         self._flags = flags
         self._command = command
         self.rank: int | None = config.discovery.rank
-        self.name = config.own_name  # the roster has the pod's name, which may differ from its host name
+        self.name = config.own_name  # replaced by the pod's name in the roster, which may differ from the host name
         self.first_plan = self._plan(None, None, FIRST)
         self.staged = asyncio.Event()  # configuration and shard are copied
         self.last_cause: Cause | None = None  # why the generation before this one ended, if this pod saw it
@@ -80,10 +80,10 @@ class Node:
         self._gang: Gang | None = None
         self._lose_lease: Callable[[Cause], None] = lambda cause: None
 
-    def join(self, joined: Joined, settings: GangSettings, gang: Gang, lose_lease: Callable[[Cause], None]) -> None:
-        """Take rank and name from the roster of the complete gang, and prepare the files and the lease for it.
+    def join(self, joined: Joined, settings: GangSettings, lose_lease: Callable[[Cause], None]) -> None:
+        """Set rank and name from the roster of the complete gang. Prepare the files and the lease of this gang.
 
-        lose_lease: called with the cause when the hub has lost its lease, so that another gang may train
+        lose_lease: called with the cause when the hub has lost its lease. Then another gang may train.
         """
         self._lose_lease = lose_lease
         config, roster, rank = self._config, joined.roster, joined.rank
@@ -118,7 +118,7 @@ class Node:
         return self._plan(self.roster, self.rank, start)
 
     def begin(self, start: Start, supervisor: Supervisor) -> None:
-        """Begin a generation: its logs and its status go to the folder of this member."""
+        """Begin a generation: write its logs and its status to the folder of this member."""
         assert self.journal is not None
         after = "" if start.resume is None else f", after pass {start.resume}"
         cause = describe_cause(self.last_cause, self.shape) if self.last_cause else ""
@@ -188,7 +188,7 @@ class Node:
             log.info(failure.message)
 
     async def another_trains(self) -> bool:
-        """Return whether another gang holds the lease and still renews it. This gang must then write no files."""
+        """Return whether another gang holds and renews the lease. If so, this gang must write no files."""
         if self._record is None or not self._record.identity:
             return False
         try:
@@ -213,7 +213,7 @@ class Node:
             await run_in_thread(self._record.mark_complete)
 
     async def is_complete(self) -> bool:
-        """Return whether the volume has the mark of completion. Called if this member has trained and lost its hub."""
+        """Return whether the volume has the mark of completion. Call this after training, if the hub is lost."""
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identity and (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""For jobs whose pods have one role each: if one role has failed for good, the other role must not wait for it."""
+"""If each pod has one role, and one role has failed for good, the other role must not wait for the failed role."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ANSWER_WITHIN = 5.0  # seconds for one look at the volume
 
 
 class OtherRole:
-    """Watch the other role for signs that it has failed for good, and leave marks for it.
+    """Watch for signs that the other role has failed for good. Write marks by which the other role sees failures here.
 
     A sign is a mark on the volume. If the launcher uses the Kubernetes API, a pod that has ended with a final exit code
     is a sign, too.

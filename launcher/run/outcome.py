@@ -19,7 +19,8 @@ def outcome_of(
 
     cause: the first cause; None if the job is complete
     told_to_stop: this launcher has received SIGTERM
-    alone: why the other role starts no pod again after this cause, so that this member must not wait for it
+    alone: why the other role starts no new pod after this cause, or None if it may start one. A member that would wait
+        for a new pod then ends with GIVEN_UP.
     """
     code = _exit_code(cause, rank, told_to_stop)
     if alone and cause and code == Exit.PEER_FAILED:
@@ -30,7 +31,7 @@ def outcome_of(
 def stands_for(cause: Cause, rank: int | None) -> bool:
     """Return whether this member reports the cause in place of a member that is gone.
 
-    The hub does so for every other member. Rank 1 does so for the hub.
+    The hub reports for every other member. Rank 1 reports for the hub.
     """
     return rank == (1 if cause.rank == 0 else 0)
 
@@ -41,7 +42,7 @@ def is_blamed(cause: Cause, rank: int | None) -> bool:
 
 
 def _shows(cause: Cause, rank: int | None) -> bool:
-    """Return whether this member's exit code shows the cause. All other codes only show that a peer failed."""
+    """Return whether this member's exit code shows the cause. Otherwise its exit code shows that a peer failed."""
     if cause.kind is CauseKind.STALLED:
         return rank == 0
     if cause.kind is CauseKind.LOST:
@@ -85,7 +86,7 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
 
 
 def termination_message(result: Outcome) -> bytes:
-    """Return the outcome and the last lines of the dead process. The oldest lines are cut to Kubernetes's limit."""
+    """Return the outcome and the last lines of the dead process. Drop the oldest lines to stay below 4096 bytes."""
     head = f"exit code {result.code}: {result.text}\n".encode(errors="backslashreplace")[:_TERMINATION_LIMIT]
     lines = [line.encode(errors="backslashreplace") + b"\n" for line in result.cause.tail] if result.cause else []
     while lines and len(head) + sum(map(len, lines)) > _TERMINATION_LIMIT:
@@ -94,7 +95,7 @@ def termination_message(result: Outcome) -> bytes:
 
 
 def write_termination_message(path: str, message: bytes) -> None:
-    """Write the message to the file that Kubernetes has made for it, if there is one. Blocks: call it in a thread."""
+    """Write the message to the file at `path`, if Kubernetes has created this file. Blocks: call it in a thread."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
     except OSError:

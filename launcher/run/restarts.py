@@ -31,7 +31,7 @@ class RestartPolicy:
     max_restarts: how often this hub may start the processes again
     without_progress: how many generations in a row have ended before their first pass was complete
     sees_passes: the launcher learns of each complete pass
-    has_identity: attempts are counted over all gangs of the job, so that the job can be given up
+    has_identity: attempts are counted over all gangs of the job, so the limit of attempts works across pods
     rejoins: after the loss of a member, the other members join again
     forgets: new pods would not know how often the job was started again
     stalled_within: seconds of silence, at most, before a job counts as stalled
@@ -68,7 +68,7 @@ class RestartPolicy:
         return self.latest if self.latest and self.latest.ended_by else None
 
     def begin(self, resume: int | None, now: float) -> None:
-        """Begin a generation. It counts as an attempt at once, since at its end no launcher may be left to count it."""
+        """Begin a generation, and count it as an attempt. At its end, perhaps no launcher is left to count it."""
         self.latest = Generation(resume, now)
         self.without_progress = self._before + 1
 
@@ -79,7 +79,7 @@ class RestartPolicy:
         self.without_progress = 0
 
     def catch_up(self, without_progress: int) -> None:
-        """Take over the count of another gang of this job, which has run generations meanwhile."""
+        """Replace the count by the count of another gang of this job, which has run generations meanwhile."""
         self.without_progress = self._before = without_progress
 
     def judge(self, cause: Cause, now: float) -> tuple[Cause, Verdict]:
@@ -91,7 +91,7 @@ class RestartPolicy:
             return cause, Verdict.REJOIN if gone else Verdict.STOP
         self.latest.ended_by = cause
         if not self.latest.passed:
-            if cause.kind is CauseKind.STOPPED:  # a stop is no attempt
+            if cause.kind is CauseKind.STOPPED:  # a generation that was stopped does not count as an attempt
                 self.without_progress = self._before
             elif self._sees_passes and self._has_identity and self._before + 1 >= MAX_ATTEMPTS:
                 attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
@@ -99,10 +99,10 @@ class RestartPolicy:
         return (cause, Verdict.REJOIN) if gone else self._restart(cause, now)
 
     def look_back(self, saved: bool, now: float) -> Cause | None:
-        """Count the failed generation before the next one begins. `saved`: it has left a new pass on the volume.
+        """Count the failed generation before the next one begins. `saved`: the failed one has saved a new pass.
 
-        If the same failure came twice without progress, it is a bug of the training program: return the cause with
-        which the job is given up. Else return None.
+        If the same failure came twice without progress, the training program has a bug: return the cause with which the
+        job is given up. Otherwise return None.
         """
         failed = self.failed
         if failed is None or failed.ended_by is None:
@@ -121,7 +121,7 @@ class RestartPolicy:
         return None
 
     def pause(self, now: float) -> float:
-        """Return how many seconds from `now` the next start is. Double the pause for the start after it."""
+        """Return how many seconds after `now` the next start is. Double the pause for the start after that."""
         pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
         return self._failed_at + pause - now
 

@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class Generations:
-    """The generations of one job while this launcher is its hub, over all of its sessions.
+    """The generations of one job, while this launcher is the job's hub, over all sessions of this launcher.
 
-    lease: None if the job has no identity, since nothing then distinguishes it from another job
+    lease: None if the job has no identity, since nothing then distinguishes this job from another job
     sees_passes: the launcher learns of each complete pass
     written: called whenever the history has changed
     """
@@ -80,7 +80,7 @@ class Generations:
         return verdict
 
     def explain(self, cause: Cause) -> None:
-        """Replace the recorded cause of the latest generation, if that has the same kind and rank."""
+        """Replace the recorded cause of the latest generation by `cause`, if both have the same kind and rank."""
         failed = self._policy.failed
         ended_by = failed.ended_by if failed else None
         if ended_by is not None and (ended_by.kind, ended_by.rank) == (cause.kind, cause.rank):
@@ -127,7 +127,7 @@ class Generations:
             raise StartRefused(given_up)
 
     async def _has_saved(self, failed: Generation) -> bool:
-        """Return whether the failed generation has left a new pass. The volume is not asked if a pass was seen."""
+        """Return whether the failed generation has saved a new pass. If a pass was seen, do not read the volume."""
         if failed.passed or self._saves is None:
             return False
         return await self._newest_pass(self._saves) not in (None, failed.resume)
@@ -135,7 +135,7 @@ class Generations:
     async def _acquire_lease(self) -> None:
         """Wait until no other gang trains into the folder, and take the lease.
 
-        If another gang of this job has run meanwhile, take over its history.
+        If another gang of this job has run meanwhile, read the history that the other gang has written.
         """
         if self._lease is None:
             return
@@ -169,7 +169,7 @@ class Generations:
         resume = await self._newest_pass(saves)
         await self._set_aside(saves, checkpoints.incomplete, f"incomplete-{number}", "an unfinished attempt")
         if resume is not None:
-            log.info(f"resumes after pass {resume}, {pass_folder(saves.folder, resume)}")
+            log.info(f"the job resumes after pass {resume} ({pass_folder(saves.folder, resume)})")
         return resume
 
     async def _newest_pass(self, saves: Saves) -> int | None:
@@ -182,4 +182,4 @@ class Generations:
         into = os.path.join(self._output, name)
         await self._from_volume(partial(checkpoints.set_aside, saves.folder, found, into))
         passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
-        log.info(f"{passes} of {whose}: moved to {into}")
+        log.info(f"moved {passes} of {whose} to {into}")

@@ -1,4 +1,4 @@
-"""One session: join a gang, start the processes as often as its hub decides, and leave."""
+"""One session: join a gang, start the processes as often as the hub decides, and leave."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from launcher.run.steps import Steps
 log = logging.getLogger(__name__)
 
 FLUSH_WITHIN = 2.0  # seconds for logs and files at the end, all together
-FAILURE_GRACE = 1.0  # seconds for processes to end after a failure, since they have nothing to save
+FAILURE_GRACE = 1.0  # seconds for processes to end after a failure: they have nothing to save
 
 
 @dataclass(frozen=True)
 class Rejoin:
-    """This member has left its gang by `cause`, and joins a new one."""
+    """This member has left its gang because of `cause`, and joins a new gang."""
 
     cause: Cause
 
@@ -56,7 +56,7 @@ Decision = Restart | Stop | Finish | HubLost
 class Session:
     """Everything that belongs to one gang, and ends together with this gang.
 
-    after: why the session before this one ended; None for the first session
+    after: why the previous session ended; None for the first session
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Session:
         signals.on_kill = lambda: self.attempt.supervisor.kill()
 
     async def run(self) -> Stop | Finish | Rejoin:
-        """Join a gang, then start the processes as often as its hub decides. Return how the session ends."""
+        """Join a gang, then start the processes as often as the hub decides. Return how the session ends."""
         if self._after is None:
             self.attempt.serve_early(self._node.first_plan)
         self._steps.begin(CauseKind.PEERS, self._join)
@@ -180,7 +180,7 @@ class Session:
                 self._decide(event)
 
     def _decide(self, decision: Decision) -> None:
-        """Let `run` act on a decision. Events of this attempt are dropped from now on."""
+        """Let `run` act on a decision. Drop all further events of this attempt."""
         self.attempt.close()
         self._decisions.put_nowait(decision)
 
@@ -207,7 +207,7 @@ class Session:
         return self._steps.begin(CauseKind.LAUNCHER, partial(self._run_after, ending))
 
     async def _run_after(self, ending: asyncio.Task[Sequence[Process]]) -> None:
-        """Run the attempt. The hub begins it when no process of the attempt before runs on any member."""
+        """Run the attempt. The hub begins it when no process of the previous attempt runs on any member."""
         if left := await asyncio.shield(ending):
             self._fail(deaths.blocked(left, self._node.rank, self._node.name), time.monotonic())
             return
@@ -223,7 +223,7 @@ class Session:
         return attempt
 
     def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
-        """End this attempt. The previous attempt may still be ending: wait for both."""
+        """End this attempt. The previous attempt may still be ending: wait until both attempts have ended."""
         before = [self._ending_attempt] if self._ending_attempt and not self._ending_attempt.done() else []
         self._ending_attempt = asyncio.ensure_future(_all_left(self.attempt.end(grace, FLUSH_WITHIN), *before))
         return self._ending_attempt
@@ -231,11 +231,11 @@ class Session:
     # ---- leaving -----------------------------------------------------------------------------------------------------
 
     def _may_rejoin(self, cause: Cause) -> bool:
-        """Return whether this member joins again after the gang is over: not if it is at fault for good, or stops."""
+        """Return whether this member joins a new gang: not if it got SIGTERM, or is at fault and cannot restart."""
         return not self._signals.stop_requested.done() and (cause.rank != self._node.rank or cause.kind.restartable)
 
     async def _without_hub(self, cause: Cause) -> Stop | Finish | Rejoin:
-        """This member has trained, and then lost its hub. The mark of completion shows whether the job is complete."""
+        """End a session that lost its hub after training. The mark of completion shows whether the job is complete."""
         if await self._node.is_complete():
             return Finish()
         if self._signals.stop_requested.done() or not self._config.rejoins:
@@ -265,7 +265,7 @@ class Session:
         return Rejoin(cause)
 
     async def _leave_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> Cause:
-        """Return the cause, with what Kubernetes knows about it."""
+        """End the processes and close the gang. Return the cause, with what Kubernetes knows about the lost pod."""
         explained, *_ = await asyncio.gather(self.explained(cause), self._end_gang(cause, ending), self._end_join())
         if explained.kind is CauseKind.LOST or explained != cause:
             await self.attempt.explain_end(explained)
@@ -293,7 +293,7 @@ class Session:
         await self.joining.end()
 
     async def explained(self, cause: Cause) -> Cause:
-        """Return the cause, with what Kubernetes knows about a member that is gone. Only one member asks it."""
+        """Return the cause, with what Kubernetes knows about a member that is gone. Only one member asks Kubernetes."""
         if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._signals.stop_requested.done():
             return cause
         answer = await self._signals.unless_stopped(self.joining.ask_about(cause.pod))

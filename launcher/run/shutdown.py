@@ -1,4 +1,4 @@
-"""The end of a launcher: end the processes, let the member at fault leave first, and write what is still to be written.
+"""The end of a launcher: end the processes, let the member at fault leave first, and write the last files.
 
 All steps have time limits, since a volume may stall.
 """
@@ -29,7 +29,7 @@ async def shut_down(
     decision: Stop | Finish, config: JobConfig, node: Node, session: Session, signals: Signals
 ) -> Outcome:
     """End this member, and return its outcome."""
-    signals.on_stop = lambda: None  # it stops already
+    signals.on_stop = lambda: None  # this launcher stops already
     if isinstance(decision, Finish):
         result = await _finish(config, node, session, signals)
     else:
@@ -79,7 +79,7 @@ async def _until_finish(session: Session) -> None:
 
 
 async def _until_others_end(config: JobConfig, session: Session, signals: Signals) -> None:
-    """On the hub, wait until all members have ended, so that the hub can release its lease at once."""
+    """On the hub, wait until all members have ended. Then the hub can release its lease at once."""
     left = signals.grace_left(config.stop_grace) if signals.stop_requested.done() else _LEAVE_WITHIN
     others: asyncio.Future[None] = asyncio.ensure_future(session.gang.wait_others_ended())
     await asyncio.wait([others, signals.kill_requested], timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +131,7 @@ def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:
 
 
 async def _answer_in_time(answer: Awaitable[bool]) -> bool:
-    """Return the answer of the volume, or False if it takes too long."""
+    """Return the answer of the volume, or False if there is no answer within 1 s."""
     try:
         return await wait_within(answer, FLUSH_WITHIN / 2)
     except asyncio.TimeoutError:

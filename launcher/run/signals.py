@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGHUP, from `watch` on. All three mean the same.
+    """SIGTERM, SIGINT and SIGHUP, as soon as `watch` is called. All three have the same meaning.
 
-    stop_requested: done once a signal has come
-    kill_requested: done once a second signal has come
+    stop_requested: done once a signal has arrived
+    kill_requested: done once a second signal has arrived
     on_stop: called at the first signal
     on_kill: called at each further signal
     """
@@ -31,7 +31,7 @@ class Signals:
         self._stop_requested_at = 0.0
 
     def watch(self, received: Sequence[int]) -> None:
-        """Handle signals from now on. The signals that were `received` before this call count as well."""
+        """Start to handle signals. The signals in `received`, which arrived before this call, count, too."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -40,7 +40,7 @@ class Signals:
             self._on_signal()
 
     async def unless_stopped(self, work: Awaitable[T]) -> T | None:
-        """Return the result of the work, or None if the first signal comes before."""
+        """Return the result of the work, or None if the first signal arrives earlier."""
         working = asyncio.ensure_future(work)
         either: list[asyncio.Future[Any]] = [working, self.stop_requested]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Each member's watchdog for one attempt: it reports output of the trainers, and collects evidence of a stall.
+"""The watchdog of each member for one attempt. It reports output of the trainers, and collects evidence of a stall.
 
 The hub decides when the job counts as stalled (`launcher.gang.stall`).
 """
@@ -34,7 +34,7 @@ class Watchdog:
 
     `printed` may be called from any thread, all other methods only on the loop.
 
-    last_line: returns the last line of a trainer
+    last_line: returns the last line that a trainer has printed
     """
 
     def __init__(self, attempt: int, gang: Gang, last_line: Callable[[], str]) -> None:
@@ -49,7 +49,7 @@ class Watchdog:
         self._collecting: asyncio.Task[None] | None = None
 
     def train(self, stall: float) -> None:
-        """Report progress from now on, since trainers start. `stall`: the hub's timeout; 0: report nothing."""
+        """Start to report progress, since trainers start. `stall`: the hub's timeout, in seconds; 0: report nothing."""
         self._report_every = stall / PROGRESS_REPORTS
 
     def printed(self) -> None:
@@ -76,11 +76,11 @@ class Watchdog:
     def collect(
         self, subjects: Sequence[Subject], peers: Mapping[str, str], path: str, head: str, *, show: bool
     ) -> None:
-        """Write evidence of what all children do to a file, and report to the hub. `show`: also log it."""
+        """Write evidence about all children to the file at `path`, and report to the hub. `show`: log the evidence."""
         self._collecting = asyncio.ensure_future(self._collect(subjects, peers, path, head, show))
 
     def close(self) -> None:
-        """End the watchdog: its attempt is over."""
+        """End the watchdog: its attempt has ended."""
         self._report_every = 0.0
         if self._collecting is not None:
             self._collecting.cancel()
@@ -110,7 +110,7 @@ def file_name(generation: int) -> str:
 
 
 def names(roster: Roster, shape: Shape) -> dict[str, str]:
-    """Return the names of the members by address. Both addresses of a member are keys."""
+    """Return the name of the member for each address. Both addresses of a member are keys."""
     return {
         address: shape.name(rank)
         for rank, member in enumerate(roster.members)

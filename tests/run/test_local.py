@@ -109,7 +109,7 @@ def test_nodes_do_not_wait_for_a_node_that_ended_before_the_join(
     _, errors = job.communicate(timeout=60)
     assert job.returncode == code, errors
     (said,) = (line for line in errors.splitlines() if "[local]" in line)
-    assert f"node 1 with exit code {code}: stopping the nodes that still run: 0, 2" in said
+    assert f"node 1 ended with exit code {code}: stopping the other nodes: 0, 2" in said
     assert errors.count("exit code 143: ") == 2
 
 

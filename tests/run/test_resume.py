@@ -372,7 +372,7 @@ def test_a_generation_resumes_after_the_newest_complete_pass(world: World, caplo
     for number in range(3):
         world.save(number)
     assert world.fails() == Start(1, 2)
-    assert caplog.messages == [f"resumes after pass 2, {world.output}/pass-00002"]
+    assert caplog.messages == [f"the job resumes after pass 2 ({world.output}/pass-00002)"]
     assert len(world.passes()) == 3
 
 
@@ -393,7 +393,7 @@ def test_an_incomplete_pass_is_moved_aside_and_reported(world: World, caplog: py
     assert not half.exists()
     assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
     into = world.output / "incomplete-1"
-    assert f"1 pass of an unfinished attempt: moved to {into}" in caplog.messages
+    assert f"moved 1 pass of an unfinished attempt to {into}" in caplog.messages
 
 
 def test_without_a_complete_pass_training_starts_with_the_first_pass(
@@ -414,7 +414,7 @@ def test_passes_of_an_earlier_job_are_moved_aside_and_reported(world: World, cap
     (earlier,) = world.output.glob("earlier-*")
     assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
     assert (earlier / "pass-00000" / "done").exists()
-    assert caplog.messages == [f"2 passes of an earlier job: moved to {earlier}"]
+    assert caplog.messages == [f"moved 2 passes of an earlier job to {earlier}"]
 
 
 def test_a_job_that_has_begun_resumes_although_its_history_is_lost(world: World) -> None:

@@ -144,7 +144,7 @@ def test_an_incomplete_pass_is_moved_to_another_folder(restarting: Job) -> None:
     (kept,) = job.output.glob("incomplete-1/pass-00001")
     assert list(kept.iterdir())
     assert not (kept / "done").exists()
-    assert f"1 pass of an unfinished attempt: moved to {kept.parent}" in job.stderr(0)
+    assert f"moved 1 pass of an unfinished attempt to {kept.parent}" in job.stderr(0)
     for rank in range(3):
         job.launchers[rank].terminate()
     job.codes()
@@ -157,7 +157,7 @@ def test_a_new_job_of_the_same_name_moves_the_passes_of_the_earlier_job(restarti
     assert job.passes() == ["pass-00000", "pass-00001"]
     (earlier,) = job.output.glob("earlier-*")
     assert len(list(earlier.glob("pass-*/done"))) == PASSES
-    assert f"{PASSES} passes of an earlier job: moved to {earlier}" in job.stderr(0)
+    assert f"moved {PASSES} passes of an earlier job to {earlier}" in job.stderr(0)
 
 
 def test_a_job_that_gets_sigterm_in_the_pause_before_a_restart_stops(restarting: Job) -> None:
