@@ -1,4 +1,4 @@
-"""Marks on the volume that a member of one role has failed for good, so that the other role does not wait for it.
+"""Marks on the volume: a member of one role has failed for good, so the other role must not wait for this member.
 
 The marks are in output/.launcher/failed/<identity of the role's pods>/, one file per member. A member that starts again
 removes its own mark. All functions block while the volume blocks: do not call them on the event loop.
@@ -63,17 +63,17 @@ class FailureMarks:
     def count(self) -> int:
         """Record that this pod ended with an exit code that its Job counts as a failure.
 
-        Return how many pods of this role have recorded such an end, including this pod.
+        Return how many pods of this role have recorded that they failed in this way, including this pod.
         """
         place = os.path.join(self._folder, self._identity)
         files.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
         return sum(name.startswith(f"{_COUNTED}{self._role}-") for name in os.listdir(place))
 
     def of(self, identity: str | None, role: str) -> FailureMark | None:
-        """Return a mark which says that this role has failed for good, or None if there is no such mark.
+        """Return a mark which says that `role` has failed for good, or None if there is no such mark.
 
-        identity: the identity of the role's pods. If this is None, look for marks of the newest pods of that role.
-            In this case, ignore marks that are much older than the pods of this member's role.
+        identity: the identity of the pods of `role`. If None, look for marks of the newest pods of `role`, and ignore
+            marks that are much older than the pods of this member's role.
         """
         try:
             for path in self._marks(identity or self._newest(role), f"{role}-"):
@@ -86,7 +86,7 @@ class FailureMarks:
         return None
 
     def _since(self) -> float:
-        """Return when the first pod of this member's role started, or 0 if that was not recorded."""
+        """Return when the first pod of this member's role started (time.time()), or 0 if that was not recorded."""
         try:
             return os.path.getmtime(self._beginning(self._identity, self._role))
         except FileNotFoundError:
@@ -129,7 +129,7 @@ def mark_name(role: str, number: int | None, pod: str) -> str:
 
 
 def mark_before_launch(member: RoleMember, why: str) -> None:
-    """Mark a member as failed for good that ends before the launch. Give up if the volume does not answer in time."""
+    """Mark a member that ends before the launch as failed for good. Return if the volume does not answer within 5 s."""
     marks = FailureMarks(member.output, member.job_id, mark_name(member.role, member.number, member.pod))
 
     def mark() -> None:

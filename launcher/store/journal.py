@@ -53,7 +53,7 @@ class Journal:
         self._status.put(member_status(self._job, self._me, snapshot, self._shape))
 
     def write_summary(self, outcome: Outcome | None) -> None:
-        """On the hub, write job.json and attempts.json. Called when the history has changed or the job is over."""
+        """On the hub, write job.json and attempts.json. Call this when the history has changed or the job has ended."""
         if self._history is None:
             return
         history = self._history.content()
@@ -75,9 +75,9 @@ class Journal:
         )
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version of each file is written. Blocks: run it in a thread.
+        """Wait until the newest version of each file is written. Blocks: call it in a thread.
 
-        Return False if a file is not written within this number of seconds.
+        Return False if a file is not written within `within` seconds.
         """
         written = [self._status]
         if self._history is not None:
@@ -88,8 +88,8 @@ class Journal:
 class LatestFile:
     """A small file that a thread writes. If the volume is slow, only the newest version is written.
 
-    If a later launcher has written the file, this launcher no longer writes the file: this launcher may belong to a
-    deleted job, and end late.
+    If another launcher has written the file meanwhile, this one stops writing it: its own job may be deleted although
+    it still runs.
     """
 
     def __init__(self, path: str) -> None:
@@ -108,7 +108,7 @@ class LatestFile:
                 threading.Thread(target=self._write, daemon=True, name=f"write {self._path}").start()
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version is written. Return False if this takes too long. Blocks: run it in a thread."""
+        """Wait until the newest version is written, for at most `within` seconds. Return whether it is. Blocks."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._writing, within)
 
@@ -131,7 +131,8 @@ class LatestFile:
     def _replace(self, data: bytes) -> None:
         if self._written and self._content() not in (None, *self._written):
             raise Failure(
-                Exit.CANNOT_WRITE, f"{self._path} is no longer written: a later run of this job has written this file"
+                Exit.CANNOT_WRITE,
+                f"this launcher stops writing {self._path}: another launcher has written it meanwhile",
             )
         files.make_folder(os.path.dirname(self._path))
         self._written.add(data)

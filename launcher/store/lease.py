@@ -1,10 +1,10 @@
-"""The lease of an output folder: only one gang at a time trains into the folder, whatever job it belongs to.
+"""The lease of an output folder: only one gang at a time, of any job, trains into the folder.
 
-    output/.launcher/.leases/<number>       a lease: the content names the holder, the file's time is the last renewal
+    output/.launcher/.leases/<number>       a lease: the content is the holder, the file's time is the last renewal
     output/.launcher/.leases/<number>.over  this lease is released: seconds until the gang's last process has ended
 
-The lease with the highest number counts. A gang takes the next number by link(2), so that only one gang gets it. All
-times are times of the volume's clock, since the clocks of nodes differ.
+The lease with the highest number counts. A gang takes the next number by link(2), so only one gang gets that number.
+All times are times of the volume's clock, since the clocks of nodes differ.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LeaseOwner:
 
 @dataclass(frozen=True)
 class Lease:
-    """The latest lease of a folder, as it is read from the volume.
+    """The latest lease of a folder, as read from the volume.
 
     changed_at: when the lease was last renewed, or was released: nanoseconds by the volume's clock
     age: seconds since `changed_at`
@@ -92,7 +92,7 @@ class LeaseFiles:
             raise files.cannot_read(path, error) from None
 
     def take(self, number: int, me: LeaseOwner) -> bool:
-        """Try to create the lease with this number. Return whether this gang got the lease: only one gang can."""
+        """Try to create the lease with this number. Return whether this gang got the lease: only one gang gets it."""
         files.make_folder(self._folder)
         mine = json.dumps(asdict(me)).encode()
         return files.create_once(self._path(number), mine) == mine
@@ -140,7 +140,7 @@ class LeaseFiles:
 
 
 def _read(path: str) -> tuple[str, int]:
-    """Return content and modification time. Opening the file makes a network volume get both from its server."""
+    """Return content and modification time in nanoseconds. The open makes a network volume ask its server for both."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns
 
@@ -244,7 +244,7 @@ class LeaseHolder:
             await asyncio.sleep(min(_LOOK_EVERY, self._renew_every))
 
     async def stop_renewing(self) -> None:
-        """Stop renewing the lease. If it is not released, the next gang must wait until the lease has expired."""
+        """Stop renewing the lease. If the lease is not released, the next gang must wait until it has expired."""
         if self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
@@ -268,7 +268,7 @@ class LeaseHolder:
         while True:
             await asyncio.sleep(self._renew_every)
             asked_at = time.monotonic()
-            # If this process was stopped (SIGSTOP), it tries at least once more before it gives the lease up.
+            # If this process was stopped (SIGSTOP), try at least once more before the lease counts as lost.
             left = max(answered_at + self._silence - asked_at, self._renew_every)
             why = ""
             try:
@@ -316,7 +316,7 @@ class LeaseHolder:
         if holder.job == self.me.job:
             advice = "Was this job submitted twice, or is that pod cut off from the network?"
         else:
-            advice = "If that job also has this JOB_NAME, delete that job, or give this job another name."
+            advice = "If that job has the same JOB_NAME, delete that job, or give this job another name."
         return (
             f"for the end of another gang that trains into this folder: its hub is pod {holder.pod} of job "
             f"{holder.job}, last heard from {max(lease.age, 0):.0f} s ago. {advice} That gang counts as gone after "

@@ -1,9 +1,9 @@
 """What the volume keeps for one job: its secret, its generations, its mark of completion.
 
 The files are in output/.launcher/<identity>/. The leases, which all jobs of the folder share, are beside that folder.
-If each role has its own controller, the identity of the job is `<trainers' controller>+<pservers' controller>`, and it
-is known only after the join. Before the join only the secret is used, and all such jobs of the folder share one
-secret. All functions block while the volume blocks: do not call them on the event loop.
+If each role has its own controller, the identity of the job is `<trainers' controller>+<pservers' controller>`. This
+identity is known only after the join. Before the join only the secret is used, and all such jobs of the folder share
+one secret. All functions block while the volume blocks: do not call them on the event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT = 100  # generations; numbers continue from the latest, so older ones are 
 class Record:
     """The files of one job.
 
-    A job without an identity has only a secret: nothing distinguishes it from another job of the same name.
+    A job without an identity has only a secret: nothing distinguishes this job from another job of the same name.
 
     controller: the identity of the pods of this member's role, if the job's identity is not known before the join
     """
@@ -41,7 +41,7 @@ class Record:
         self.leases = LeaseFiles(output)
 
     def open(self) -> None:
-        """Make the folder and write a probe to it, so that a fault of the volume is reported before anything else."""
+        """Make the folder of the job, and write a test file to it. Raises Failure if the volume has a fault."""
         files.make_folder(self._folder)
         probe = self._path(f"probe.{secrets.token_hex(8)}")
         files.write_atomically(probe, bytes(4096))
@@ -88,7 +88,7 @@ class Record:
         return self._content(self.attempts_file)
 
     def explain(self, generation: int, cause: Cause, shape: Shape) -> None:
-        """Replace the recorded cause of a generation. Called if its hub could not write the cause, or knew less."""
+        """Replace the recorded cause of a generation. Call this if the hub could not write the cause, or knew less."""
         history = self.history(shape)
         if self.identity is not None and history.explain(generation, cause):
             files.write_atomically(self.attempts_file, as_bytes(history.content()))
@@ -100,12 +100,12 @@ class Record:
             files.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
 
     def kept_ranks(self) -> dict[str, int]:
-        """Return the ranks of the latest gang, by pod uid. The result is empty if the file cannot be read."""
+        """Return the ranks in the latest gang, by pod uid. The result is empty if the file cannot be read."""
         ranks = self._content(self._path("roster.json")).get("ranks")
         return {uid: rank for uid, rank in ranks.items() if type(rank) is int} if isinstance(ranks, dict) else {}
 
     def has_begun(self) -> bool:
-        """Return whether this job has begun, so that all passes in the folder are its own."""
+        """Return whether `mark_begun` was called for this job. Then all passes in the folder are this job's own."""
         return self.identity is not None and files.exists(self._path("begun"))
 
     def mark_begun(self) -> None:
@@ -114,7 +114,7 @@ class Record:
             files.create_once(self._to_write("begun"), b"what earlier jobs had left was moved aside\n")
 
     def claim(self, generation: int, who: str) -> bool:
-        """Claim a generation for this gang. Return whether this gang got it: only one gang can.
+        """Claim a generation for this gang. Return whether this gang got the generation: only one gang can get it.
 
         Always True for a job without an identity.
         """
@@ -128,7 +128,7 @@ class Record:
         return self._path("attempts.json")
 
     def _content(self, path: str) -> dict[str, Any]:
-        """Return the content of a JSON file: empty if it cannot be read, or if the job has no identity."""
+        """Return the content of a JSON file, or {} if the file cannot be read, or if the job has no identity."""
         try:
             with open(path, encoding="utf-8") as file:
                 content = json.load(file) if self.identity is not None else {}
@@ -164,7 +164,7 @@ class History:
         return self._generations[-1]["number"] if self._generations else None
 
     def catch_up(self, content: Mapping[str, Any]) -> None:
-        """Use `content` in place of this history, if another gang of this job has written newer generations into it."""
+        """Replace this history by `content`, if another gang of this job has written newer generations into it."""
         other = History(content, self._shape)
         if other._reached > self._reached:
             self.without_progress, self._generations = other.without_progress, other._generations
@@ -175,7 +175,7 @@ class History:
         return latest["number"], latest.get("ended") is not None
 
     def begin(self, number: int, resume: int | None) -> None:
-        """Add a generation. The generation before has no end if its hub could not write the end."""
+        """Add a generation. If the hub could not write the end of the previous generation, that has no end."""
         self._generations.append(
             {"number": number, "began": utc_now(), "after_pass": resume, "ended": None, "first_cause": None}
         )

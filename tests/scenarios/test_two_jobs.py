@@ -62,7 +62,7 @@ def test_a_job_that_was_submitted_twice_trains_once(first: Job, second: Job) -> 
     assert first.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert re.findall(r"Pass=(\d+)", log(first, 0)) == [str(number) for number in range(PASSES)]
     assert len(history(first)) == 1
-    assert "is no longer written" not in first.stderr()
+    assert "stops writing" not in first.stderr()
 
 
 def test_one_of_two_jobs_that_start_together_waits(first: Job, second: Job) -> None:

@@ -29,7 +29,7 @@ def test_a_run_does_not_write_the_file_after_a_later_run_has_begun(
     for file, number in ((old, 1), (old, 2), (new, 3), (old, 4), (old, 5)):
         put(file, number)
     assert version(path) == 3
-    assert caplog.messages == [f"{path} is no longer written: a later run of this job has written this file"]
+    assert caplog.messages == [f"this launcher stops writing {path}: another launcher has written it meanwhile"]
     put(new, 6)
     assert version(path) == 6
 
