@@ -2,8 +2,8 @@
 
 If a destination does not exist, its source is copied to a temporary folder, which is then renamed. A destination may
 exist: the work directory, a mount, or a data folder of the image. Then each file is copied to a temporary file, which
-is renamed. Files that an earlier start has copied are removed if the source no longer has these files. They are reused
-if their size and time have not changed. All other files are kept, unless the source has a file with the same path.
+is renamed. A file that an earlier start has copied is removed if the source no longer has this file. The file is reused
+if its size and time have not changed. All other files are kept, unless the source has a file with the same path.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _PlannedCopy:
 
 
 class Copier:
-    """Does all copies of one request."""
+    """Make all copies of one request."""
 
     def __init__(self, request: Mapping[str, Any], pool: Pool) -> None:
         self._copies = [_PlannedCopy(**copy) for copy in request["copies"]]
@@ -105,12 +105,13 @@ class Copier:
                 log.info(f"{copy.what}: {text}: {format_names(paths, 5)}")
 
     def _warn_of_unused_shards(self, copy: _PlannedCopy) -> None:
-        """Warn if there are more shards than trainers: the job trains on a part of the data only."""
+        """Warn if there are more shards than trainers: the job trains only on a part of the data."""
         unused = os.path.join(copy.job, str(copy.trainers), "data")
         if copy.trainers is not None and self._pool.call(inspection.kind_of, os.fsencode(unused)):
             log.warning(
                 f"{printable(unused)} is a shard that no trainer of this job reads: the data set was split for more "
-                f"trainers than CONF_PADDLE_GRADIENT_NUM={copy.trainers}"
+                f"trainers than CONF_PADDLE_GRADIENT_NUM={copy.trainers}: to use all shards, set it to the number of "
+                "shards; otherwise split again"
             )
 
     def _refuse_nested(self, copy: _PlannedCopy) -> None:
@@ -124,7 +125,7 @@ class Copier:
             raise Failure(Exit.CONFIG, f"{text}: set LAUNCHER_WORKDIR to a folder outside of the job's folder")
 
     def _plan(self, copy: _PlannedCopy, record: StageRecord) -> space.Need:
-        """Find which files and links must be copied. Return the space that they need."""
+        """Determine which files and links must be copied. Return the space that they need."""
         kind = self._pool.call(inspection.kind_of, copy.path)
         if kind == "something else":
             raise Failure(Exit.CANNOT_WRITE, f"{printable(copy.destination)} is not a folder: remove it or rename it")

@@ -17,7 +17,7 @@ from launcher.errors import Exit, Failure
 PART = b".paddle-part-"  # the name of an incomplete file or folder begins with this
 
 _SMALL = 256 * 1024  # up to this size, one read and one write are faster than copying inside the kernel
-_CHUNK = 8 * 1024 * 1024  # bytes per system call: progress is counted after each
+_CHUNK = 8 * 1024 * 1024  # bytes per system call: progress is counted after each call
 _BUFFER = 1024 * 1024
 
 
@@ -70,7 +70,7 @@ def make_links(root: bytes, links: list[tuple[int, Link]]) -> None:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a small file atomically. Do not sync it: that would wait until all copied data is on the disk."""
+    """Write a small file atomically, without a sync: a sync would wait until all copied data is on the disk."""
     temporary = f"{path}.new"
     try:
         with open(temporary, "wb") as file:
@@ -107,8 +107,8 @@ def sync(path: bytes) -> None:
 def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], new_root: bool) -> None:
     """Copy files below `source` to the same paths below `root`.
 
-    With `new_root` no other process uses `root` yet, so files are written in place. Without it, each file is written
-    to a temporary file in the same folder and then renamed. The temporary name contains the file's number.
+    If `new_root` is true, no other process uses `root` yet, so files are written in place. Otherwise each file is
+    written to a temporary file in the same folder, which is renamed. The temporary name contains the file's number.
     """
     for number, file in files:
         _copy(source, root, number, file, 0, file[2], new_root, last=True)
@@ -126,11 +126,12 @@ def finish_file(source: bytes, root: bytes, number: int, file: File, new_root: b
 
 
 def copy_bytes(source: int, target: int, start: int, length: int, at: int) -> int:
-    """Copy `length` bytes at offset `start` of one open file to offset `at` of another. Return how many were copied.
+    """Copy `length` bytes at offset `start` of `source` to offset `at` of `target`. Return how many were copied.
 
-    The kernel copies the bytes if both file systems allow this. If they do not, the kernel returns one of many
-    different errors, or copies 0 bytes. So after any problem the next method is tried. Only the last method raises
-    OSError.
+    source, target: descriptors of open files
+
+    The kernel copies the bytes if both file systems allow this. Otherwise the kernel returns one of many different
+    errors, or copies 0 bytes. So after any problem the next method is tried. Only the last method raises OSError.
     """
     done = 0
     if length > _SMALL:
@@ -156,7 +157,9 @@ def _copy(
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if length == full else 0)
     origin, target, written = _below(source, path), _below(root, path), _temporary_path(root, number, path, new_root)
     try:
-        reading = os.open(origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not block if it has become a FIFO
+        reading = os.open(
+            origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # do not block if the source is now a FIFO
     except OSError as error:
         raise cannot_read(origin, error) from error
     try:
@@ -237,7 +240,7 @@ def remove_files(root: bytes, paths: list[bytes]) -> None:
 
 
 def remove_empty_folders(root: bytes, paths: list[bytes]) -> None:
-    """Remove all empty folders among these folders."""
+    """Remove those of these folders that are empty."""
     for path in paths:
         absolute = os.path.join(root, path)
         try:

@@ -126,7 +126,7 @@ def _examine_link(root: bytes, path: bytes, attributes: os.stat_result) -> Entry
 def find_differences(root: bytes, files: list[File], links: list[Link], ours: bool) -> Differences:
     """Return which of these files and links must be copied to `root`.
 
-    `ours`: an earlier run has copied these files. Then files with the same size and time are skipped.
+    `ours`: an earlier run has copied these files. If so, skip files with the same size and time.
     """
     replaced = freed = 0
     different = []
@@ -163,7 +163,10 @@ def _target(path: bytes) -> bytes | None:
 
 
 def free_space(path: bytes) -> FreeSpace:
-    """Return the free space of the file system of a path, which need not exist. Without a limit of inodes: -1."""
+    """Return the free space of a path's file system. The path need not exist.
+
+    If the file system has no limit of inodes, their number is -1.
+    """
     while not os.path.isdir(path):
         path = os.path.dirname(path.rstrip(b"/")) or b"/"
     try:

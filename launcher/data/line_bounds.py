@@ -1,4 +1,4 @@
-"""Find where to cut a text file into parts of whole lines. The pool's workers do this, since reading may block."""
+"""Compute where to cut a text file into parts of whole lines. The pool's workers do this, since reading may block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_line_bounds(path: bytes, count: int) -> list[int]:
             bounds.append(size)
             for part in range(
                 count - 1, 0, -1
-            ):  # if the last line is long, earlier parts must pass lines to later ones
+            ):  # if the last line is long, lines must move from the first parts to the last parts
                 if bounds[part] >= bounds[part + 1]:
                     bounds[part] = _previous_line(file.fileno(), bounds[part + 1])
     except OSError as error:
@@ -32,7 +32,7 @@ def find_line_bounds(path: bytes, count: int) -> list[int]:
 
 
 def _next_line(fd: int, position: int, size: int) -> int:
-    """Return the first offset at or after `position` at which a line begins, or `size` if there is none."""
+    """Return the first offset at or after `position` at which a line begins, or `size` if no line begins there."""
     position -= 1
     while position < size:
         data = os.pread(fd, _WINDOW, position)

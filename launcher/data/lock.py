@@ -41,7 +41,7 @@ class Lock:
             os.unlink(self._path)
 
     def renew(self) -> None:
-        """Touch the lock file if a touch is due. Raises Failure if another process has taken the lock."""
+        """Touch the lock file if the last touch is long enough ago. Raises Failure if another process has the lock."""
         if time.monotonic() < self._next_touch:
             return
         if read_file(self._path) != self._token:
@@ -52,7 +52,7 @@ class Lock:
     def _take_over(self, holder: bytes, touched: int) -> None:
         """Wait until the lock is stale, then take the lock. Raises Failure if its holder is alive."""
         name = _name(holder)
-        waiting = f"waiting {STALE_AFTER:.0f} s to find out whether {name} still runs"
+        waiting = f"waiting {STALE_AFTER:.0f} s to see whether {name} still runs"
         log.info(f"{printable(self._path)} is locked by {name}: {waiting}")
         deadline = time.monotonic() + STALE_AFTER
         while time.monotonic() < deadline:
@@ -63,7 +63,7 @@ class Lock:
             if now != (holder, touched):
                 raise self._busy("is working in this folder", now[0])
         if not _remove_stale(self._path, holder) or _claim(self._path, self._token)[0] != self._token:
-            raise self._busy("was faster and has the lock")
+            raise self._busy("has taken the lock first")
 
     def _busy(self, does: str, holder: bytes = b"") -> Failure:
         who = f" ({_name(holder)})" if holder else ""
@@ -110,6 +110,6 @@ def _remove_stale(path: str, token: bytes) -> bool:
         raise cannot_write(path, error) from error
     is_stale = read_file(aside) == token
     if not is_stale:
-        create_once(path, read_file(aside))  # another process was faster and has the lock: put its file back
+        create_once(path, read_file(aside))  # another process has taken the lock first: put its file back
     os.unlink(aside)
     return is_stale

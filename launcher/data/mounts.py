@@ -1,4 +1,4 @@
-"""Find which mounts of a container are volumes, from the text of /proc/self/mountinfo."""
+"""Determine which mounts of a container are volumes, from the text of /proc/self/mountinfo."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse(mountinfo: str) -> list[Mount]:
 
 
 def ephemeral_storage(mounts: Sequence[Mount], path: str, in_container: bool) -> str:
-    """Describe the storage of an absolute path if its data is lost with the pod. Return "" if the data is kept.
+    """Describe the storage of the absolute `path` if its data is lost with the pod. Return "" if its data is kept.
 
     If the root file system is an overlay, this is a container even if `in_container` is false.
     """
@@ -65,7 +65,7 @@ def describe_volumes(mounts: Sequence[Mount]) -> list[str]:
 
 
 def _mount_of(mounts: Sequence[Mount], path: str) -> Mount:
-    """Return the mount that contains the path. If there are several mounts on one mount point, the last one counts."""
+    """Return the mount that contains the path. If one mount point has several mounts, the last mount counts."""
     longest = Mount("/", "", "/")
     for mount in mounts:
         if (path + "/").startswith(mount.point.rstrip("/") + "/") and len(mount.point) >= len(longest.point):

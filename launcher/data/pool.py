@@ -27,9 +27,7 @@ T = TypeVar("T")
 Task = tuple[Any, ...]
 
 MAX_WORKERS = progress.SLOTS  # enough to hide a volume's latency, few enough that N pods do not overload it
-_WAITING = (
-    0.25  # a worker mostly waits if it is busy (computes, or waits for a processor) for less than this share of time
-)
+_WAITING = 0.25  # a worker mostly waits if it computes, or waits for a processor, for less than this share of its time
 _TICK = 1.0  # seconds between calls of `on_tick`
 _CLOSE_TIMEOUT = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -39,8 +37,8 @@ _LENGTH = struct.Struct("!I")
 class Pool:
     """A context manager that forks workers, runs tasks in them, and kills them at its end.
 
-    `on_tick` is called about every second while tasks run. `output` is the writing end of a pipe. If its reader closes
-    the pipe, this process exits, since the reader no longer needs the result.
+    `on_tick` is called about every second while tasks run. `output` is the writing end of a pipe. If the reader of the
+    pipe closes it, this process exits, since the reader no longer needs the result.
     """
 
     def __init__(self, output: int | None = None) -> None:
@@ -159,7 +157,7 @@ class Pool:
         return worker
 
     def _serve(self, tasks: int, results: int, slot: int, parent: int) -> NoReturn:
-        """Run a worker, in the forked process. It does not keep its parent's output open, and ends with its parent."""
+        """Run a worker, in the forked process. Close the parent's output in the worker. End when the parent ends."""
         try:
             _end_with_parent(parent)
             signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -20,11 +20,11 @@ _COUNT = struct.Struct("@q")
 _counts = mmap.mmap(-1, _COUNT.size * SLOTS)
 _slot = 0
 
-_FIRST, _INTERVAL = 2.0, 10.0  # seconds until the first message, and between later ones
+_FIRST, _INTERVAL = 2.0, 10.0  # seconds until the first message, and between further messages
 
 
 def use_slot(slot: int) -> None:
-    """Count the bytes of this worker in this slot. Each live worker must have its own slot."""
+    """Count the bytes of this worker in slot number `slot`. Each live worker must have its own slot."""
     global _slot
     _slot = slot * _COUNT.size
 
@@ -68,14 +68,14 @@ class Progress:
         self.begin("")
 
     def begin(self, task: str, total: int = 0) -> None:
-        """Begin another task: to copy `total` bytes, or if `total` is 0, to find files."""
+        """Begin another task: to copy `total` bytes, or if `total` is 0, to scan for files."""
         self._task, self._total = task, total
         self._logged_at = self._changed_at = self._began_at = self._clock()
         self._logged = 0
         self._due = self._began_at + _FIRST
 
     def update(self, done: int) -> None:
-        """Log the progress if a message is due. `done` is a number of bytes, or of files if the task has no total."""
+        """Log the progress if it is time for a message. `done`: copied bytes, or found files if there is no total."""
         now = self._clock()
         if now < self._due:
             return
@@ -85,7 +85,7 @@ class Progress:
         self._logged_at, self._logged, self._due = now, done, now + _INTERVAL
 
     def seconds(self) -> float:
-        """Return how long the task has taken so far."""
+        """Return how many seconds the task has taken so far."""
         return self._clock() - self._began_at
 
     def _describe(self, done: int, now: float) -> str:

@@ -27,7 +27,7 @@ class Need:
 
 
 def check(pool: Pool, needs: Iterable[Need]) -> None:
-    """Raise Failure (CANNOT_WRITE) if a file system has too few free bytes or inodes for the sum of its copies."""
+    """Raise Failure (CANNOT_WRITE) if a file system has too few free bytes or inodes for all copies to it together."""
     by_device: dict[int, list[Need]] = {}
     spaces: dict[int, tuple[int, int, int, bytes]] = {}
     for need in needs:
@@ -52,9 +52,9 @@ def _check(needs: list[Need], block: int, free: int, free_inodes: int, folder: b
 
 
 def _bytes(need: Need, block: int) -> int:
-    """Return the needed bytes, in whole blocks.
+    """Return how many bytes the copy needs, with each file size rounded up to whole blocks.
 
-    At least the largest file must fit, since a new file is complete before it replaces the old one.
+    The result is at least the largest file, because a new file is complete before it replaces the old one.
     """
     sizes = [-(-file[2] // block) * block for file in need.files]
     return max(sum(sizes) - need.freed, max(sizes, default=0))

@@ -1,4 +1,4 @@
-"""Split a data set: one folder per trainer, with its share of the lines of some files and a copy of all other files.
+"""Split a data set: one folder per trainer, with a share of the lines of some files and a copy of all other files.
 
 Each folder is made under a temporary name and renamed at the end, so a trainer sees the old folder or the new one.
 Each folder contains a hidden file, its mark. A folder without a mark was made by another program and is never replaced.
@@ -43,7 +43,7 @@ class _Target:
         return os.path.join(folder, PART + word.encode() + b"-" + name)
 
     def mark(self) -> bytes:
-        """Return the content of the mark. It depends on all files, links and folders that the folder is made from."""
+        """Return the content of the mark. The mark depends on all files, links and folders that are copied."""
         digest = hashlib.sha256(repr((self.files, self.tree.links, self.tree.folders)).encode()).hexdigest()
         return json.dumps({"version": 1, "what": self.what, "of": digest}).encode()
 
@@ -114,7 +114,11 @@ class Splitter:
     def _configuration(self, config: str) -> list[_Target]:
         name = os.path.basename(os.path.normpath(config))
         if name.isdigit() or name == "output":
-            raise Failure(Exit.CONFIG, f"--config {printable(config)}: {name} is the name of another folder of the job")
+            raise Failure(
+                Exit.CONFIG,
+                f"--config {printable(config)}: the job itself uses the folder name {name!r}: "
+                "rename the configuration folder",
+            )
         path = os.path.join(self._out, name)
         if os.path.realpath(path) == os.path.realpath(config):
             return []  # the configuration is already in its place
@@ -130,8 +134,9 @@ class Splitter:
     def _refuse_foreign(self, paths: Iterable[str]) -> None:
         foreign = [path for path in paths if self._is_foreign(path)]
         if foreign:
-            text = f"exists, but was not made by `paddle-launcher shard`: {', '.join(map(printable, foreign))}"
-            raise Failure(Exit.CONFIG, f"{text}: remove or rename it, or choose another OUT_DIR")
+            text = f"{', '.join(map(printable, foreign))}: not made by `paddle-launcher shard`"
+            these = "this folder" if len(foreign) == 1 else "these folders"
+            raise Failure(Exit.CONFIG, f"{text}: remove or rename {these}, or choose another OUT_DIR")
 
     def _is_foreign(self, path: str) -> bool:
         kind = self._pool.call(inspection.kind_of, os.fsencode(path))

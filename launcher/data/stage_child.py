@@ -1,8 +1,8 @@
 """The child process of staging. It reads a request as one line of JSON, and answers in lines of JSON.
 
 Answers: {"say": text} any number of times, then {"complete": true} or {"failure": [exit code, message]}.
-Only the workers of this process wait for volumes. So this process can always end when the launcher closes the pipe. It
-must have only one thread, since it forks.
+Only the workers of this process wait for volumes. So this process can always end when the launcher closes the pipe.
+This process must have only one thread, since it forks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLEANING = 5  # seconds to remove incomplete copies; the next start removes tho
 
 
 def main() -> None:
-    """Do all copies of the request."""
+    """Make all copies of the request."""
     with shown_by(TextHandler(lambda text: _answer({"say": text}))), Pool(output=1) as pool:
         copier = Copier(read_request(), pool)
         try:

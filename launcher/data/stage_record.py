@@ -1,4 +1,4 @@
-"""The record of copied files, a file in the work directory. A later start reuses or removes the copies."""
+"""The record of copied files: a file in the work directory. A later start reuses or removes these copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERSION = 1
 
 
 class StageRecord:
-    """One record for all destinations. Before you change a destination, `write` that it is not complete."""
+    """One record for all destinations. Before a change of a destination, call `write` with `complete` false."""
 
     def __init__(self, pool: Pool, path: str) -> None:
         self._pool = pool
@@ -22,7 +22,7 @@ class StageRecord:
         self._destinations: dict[str, Any] = _parse(pool.call(inspection.read_file, path))
 
     def names(self, destination: str) -> set[bytes]:
-        """Return the paths that staging has copied or has begun to copy. The paths of folders end with a slash."""
+        """Return the paths that staging has copied, or started to copy. The paths of folders end with a slash."""
         return {os.fsencode(name) for name in self._destinations.get(destination, {}).get("names", ())}
 
     def is_complete(self, destination: str) -> bool:
@@ -45,7 +45,7 @@ class StageRecord:
 
 
 def _parse(data: bytes) -> dict[str, Any]:
-    """Return the destinations. If the record is damaged or of another version, return {}: all files are copied."""
+    """Return the destinations, or {} if the record is damaged or of another version. Then all files are copied."""
     try:
         content = json.loads(data)
         destinations = content["destinations"] if content["version"] == _VERSION else {}

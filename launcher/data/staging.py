@@ -17,9 +17,11 @@ _RECORD = ".paddle-launcher-staged.json"
 
 @dataclass(frozen=True)
 class Copy:
-    """A folder to copy: the content of `source`, except hidden entries at its top level, goes into `destination`.
+    """A folder to copy: the content of `source`, except hidden entries at its top level, is copied to `destination`.
 
-    `job` is the job's folder on the volume, `trainers` is the expected number of shards. Both are for messages only.
+    what: the name of the copy in messages
+    job: the job's folder on the volume, for messages
+    trainers: the expected number of shards, for messages; None if this is no shard
     """
 
     source: str
@@ -37,7 +39,7 @@ class Staging:
         self._helper = Helper("launcher.data.stage_child", request, env)
 
     async def run(self) -> None:
-        """Do all copies. Raises Failure if a source is missing or a copy fails."""
+        """Make all copies. Raises Failure if a source is missing or a copy fails."""
         complete, failure = False, None
         async for message in self._helper.messages():
             if "say" in message:

@@ -103,17 +103,17 @@ def compare(
 def copy(pool: Pool, tree: Tree, wanted: list[File], links: list[Link], root: bytes, new_root: bool) -> None:
     """Make all folders of the tree below `root`, and copy the files `wanted` and the links `links` of the tree.
 
-    With `new_root` no other process uses `root` yet, so files are written in place. Without it, each file is written
-    to a temporary file, which is renamed.
+    If `new_root` is true, no other process uses `root` yet, so files are written in place. Otherwise each file is
+    written to a temporary file, which is then renamed.
     """
     made = {b""} if new_root else set()
 
-    def note_made(result: list[bytes]) -> Iterable[Task]:
+    def record_made(result: list[bytes]) -> Iterable[Task]:
         made.update(result)
         return ()
 
     for level in _levels(path for path in tree.folders if path):
-        pool.run([(files.make_folders, root, batch) for batch in batches(level)], note_made)
+        pool.run([(files.make_folders, root, batch) for batch in batches(level)], record_made)
     numbered = list(enumerate(wanted))
     large = [item for item in numbered if item[1][2] > 2 * _RANGE]
     small = [item for item in numbered if item[1][2] <= 2 * _RANGE]
@@ -122,7 +122,7 @@ def copy(pool: Pool, tree: Tree, wanted: list[File], links: list[Link], root: by
     def next_ranges(number: int | None) -> Iterable[Task]:
         """Return the next range of the same file, or the next two if the last task mostly waited for the file system.
 
-        On a local disk one writer of a file is faster than several writers. On a network volume several are faster.
+        On a local disk one writer per file is fastest. On a network volume several writers per file are faster.
         """
         return () if number is None else islice(ranges[number], 1 + pool.last_task_waited)
 

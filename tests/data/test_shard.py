@@ -172,7 +172,7 @@ def test_shards_of_an_earlier_split_for_more_trainers_are_removed(data: Path, ou
 def test_folders_of_another_program_are_named_and_kept(data: Path, config: Path, out: Path, place: str) -> None:
     (out / place).mkdir(parents=True)
     (out / place / "precious").write_text("x")
-    with pytest.raises(Failure, match=f"was not made by `paddle-launcher shard`: {out}/{place}:") as failed:
+    with pytest.raises(Failure, match=f"{out}/{place}: not made by `paddle-launcher shard`:") as failed:
         split(data, out, 2, config=config)
     assert failed.value.code == Exit.CONFIG
     assert (out / place / "precious").exists()
