@@ -1,4 +1,4 @@
-"""Plan which processes a member runs, with Paddle's flags and variables. Each flavour of Paddle is one file."""
+"""Plan which processes a member runs, with the flags of Paddle v0 or the variables of Paddle 2.x and 3.x."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def mode(config: JobConfig, command: Sequence[str]) -> str:
     if not command and config.role != BOTH:
         raise Failure(
             Exit.USAGE,
-            f"LAUNCHER_ROLE: {config.role!r}: v0 runs a server and a trainer in each pod: expected a command after --, "
-            "as in `run -- python train.py`",
+            f"LAUNCHER_ROLE: {config.role!r}: without a command after --, the launcher runs Paddle v0, which has no "
+            "roles: unset LAUNCHER_ROLE, or pass a command, as in `run -- python train.py`",
         )
     if not command:
         if requested not in (None, "v0"):
@@ -93,7 +93,7 @@ def plan(
     rank: int | None,
     start: Start = FIRST,
 ) -> Plan:
-    """Return the plan of one member. Without a roster, values that depend on the peers are placeholders."""
+    """Return the plan of one member. If `roster` is None, values that depend on the peers are placeholders."""
     flavour = mode(config, command)
     if flavour == "v0":
         return v0.plan(config, flags, roster, rank, start.resume)

@@ -1,6 +1,6 @@
 """Advice for known failures, found by patterns in the last output of a dead child.
 
-Paddle 2.6.2, 3.0.0 and 3.3.1 print these lines. docs/paddle.md lists when.
+Paddle 2.6.2, 3.0.0 and 3.3.1 print these lines. docs/paddle.md describes each failure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _SEGFAULT = 139
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A pattern in the log, the mode, role and exit code for which the pattern counts, and the advice.
+    """A pattern in the log, and the advice. The pattern counts only for this mode, role and exit code.
 
-    `{name}` in the advice is replaced with the text of the pattern's group `name`.
+    `{name}` in the advice is replaced by the text of the pattern's group `name`.
     """
 
     pattern: re.Pattern[str]
@@ -26,7 +26,7 @@ class KnownFailure:
     code: int | None = None
 
     def is_possible(self, mode: str, role: str, code: int) -> bool:
-        """Return whether mode, role and exit code fit. The pattern is not searched."""
+        """Return whether mode, role and exit code fit. Does not search for the pattern."""
         return self.mode in (None, mode) and self.role in (None, role) and self.code in (None, code)
 
 

@@ -79,7 +79,7 @@ def saves(config: JobConfig) -> Saves | None:
 
 
 def _resume(config: JobConfig, start: Start) -> dict[str, str]:
-    """Return the variables that tell a program where to resume. Without a pass LAUNCHER_RESUME_DIR is empty."""
+    """Return the variables from which a program reads where to resume. Without a pass, LAUNCHER_RESUME_DIR is empty."""
     model = "" if start.resume is None else pass_folder(config.output, start.resume)
     return {"LAUNCHER_GENERATION": str(start.generation), "LAUNCHER_RESUME_DIR": model}
 
@@ -114,15 +114,16 @@ def _refuse_two_launchers(config: JobConfig, command: Sequence[str], mode: str) 
     if mode == "ps" or _WITH_SERVERS.search(" ".join(its_arguments)):
         raise Failure(
             Exit.USAGE,
-            f"-- {' '.join(command[: at + 1])}: never ends if it starts parameter servers: expected only the training "
-            "program and LAUNCHER_MODE=ps, as in `-- python train.py`",
+            f"-- {' '.join(command[: at + 1])}: Paddle's launcher never ends after it has started parameter servers: "
+            "expected only the training program and LAUNCHER_MODE=ps, as in `-- python train.py`",
         )
     wrong = [name for name in _ASK_FOR_SERVERS if config.environment.get(name, "collective") not in ("", "collective")]
     if wrong:
         raise Failure(
             Exit.USAGE,
-            f"{', '.join(wrong)}: makes {command[at]} start parameter servers, and then {command[at]} never ends: "
-            f"unset {', '.join(wrong)}, or run only the training program, with LAUNCHER_MODE=ps",
+            f"{', '.join(wrong)}: with {'this variable' if len(wrong) == 1 else 'these variables'} {command[at]} "
+            f"starts parameter servers, and then never ends: unset {', '.join(wrong)}, or run only the training "
+            "program, with LAUNCHER_MODE=ps",
         )
     if (count := config.trainers_per_node) > 1:
         raise Failure(
@@ -198,7 +199,7 @@ def _common(config: JobConfig, layout: Layout) -> dict[str, str]:
 
 
 def _without_proxy(given: str | None, layout: Layout) -> str:
-    """Return no_proxy with all peers added: through a proxy, Paddle's rendezvous hangs."""
+    """Return the value for no_proxy, with all peers added: through a proxy, Paddle's rendezvous hangs."""
     return ",".join(dict.fromkeys([*(given.split(",") if given else []), *layout.all_hosts, "localhost", "127.0.0.1"]))
 
 
@@ -235,7 +236,7 @@ def _collective(config: JobConfig, layout: Layout) -> dict[str, str]:
 
 
 def _single(config: JobConfig, layout: Layout) -> dict[str, str]:
-    """Return no variables, so that Paddle does not look for other trainers."""
+    """Return an empty dict: without variables, Paddle does not look for other trainers."""
     return {}
 
 
@@ -270,7 +271,7 @@ def _trainer(
     number: int,
     leads: bool,
 ) -> Process:
-    """Return the member's trainer with this number, 0 for the first. If this trainer `leads`, peers connect to it."""
+    """Return the member's trainer with this number, 0 for the first. If `leads` is true, peers connect to it."""
     rank = None if layout.number is None else layout.number * config.trainers_per_node + number
     port = _port_of(config, number)
     own = {

@@ -36,7 +36,7 @@ _OWNED = {
 def plan(
     config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: int | None, resume: int | None = None
 ) -> Plan:
-    """Return the pserver and the trainer of one member. A job of one member has no pserver.
+    """Return the plan of one member: a pserver and a trainer. A job of one member has no pserver.
 
     `resume` is the number of the last complete pass. Return a plan without processes if no pass is left to train.
     """
@@ -74,7 +74,7 @@ def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
 
 
 def _integer(value: str | None, default: int) -> int:
-    """Parse a number as gflags does. Return the default for other text, which Paddle itself refuses."""
+    """Parse a number as gflags does. Return `default` for any other text: Paddle itself then refuses it."""
     if value is None or not re.fullmatch(r"\s*[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)", value):
         return default
     return int(value, 16 if "x" in value.lower() else 10)
@@ -117,7 +117,7 @@ def _pserver(config: JobConfig, network: Sequence[str]) -> Process:
 def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last: Sequence[str]) -> Process:
     """Return the trainer.
 
-    `ours` are the first flags: a user's flag could take the next word as its value. `last` overrides all other flags.
+    `ours` come first, since a user's flag could take the next word as its value. `last` overrides all other flags.
     """
     given = {name for name, _ in _flag_values(flags)}
     defaults = []
@@ -139,7 +139,7 @@ def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last:
 
 
 def _trainer_config(workdir: str) -> str:
-    """Return the configuration file that exists, else the first name. start_paddle.py of 2016 used these names."""
+    """Return the name of the configuration file that exists, else the first name. start_paddle.py used these names."""
     existing = [name for name in _TRAINER_CONFIGS if os.path.exists(os.path.join(workdir, name))]
     return existing[0] if existing else _TRAINER_CONFIGS[0]
 

@@ -181,7 +181,7 @@ def test_servers_get_the_configuration_and_no_shard() -> None:
 
 
 def test_v0_has_no_roles() -> None:
-    with pytest.raises(Failure, match="v0 runs a server and a trainer in each pod") as caught:
+    with pytest.raises(Failure, match="the launcher runs Paddle v0, which has no roles") as caught:
         paddle.mode(job(**ROLES, LAUNCHER_ROLE="trainer"), ())
     assert caught.value.code == Exit.USAGE
 
