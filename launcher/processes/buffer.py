@@ -33,7 +33,7 @@ class Buffer:
     """The writer's thread calls `reserve` and `commit`. Each reader's thread calls `next_bytes` and `advance`."""
 
     def __init__(self, limit: int, spare: int) -> None:
-        """Keep `spare` bytes of the `limit` for the output that is left in the pipe when the child dies."""
+        """Keep `spare` of the `limit` bytes for the output that is still in the pipe when the child dies."""
         self._limit = limit
         self._spare = spare
         self._changed = threading.Condition()
@@ -50,7 +50,7 @@ class Buffer:
         return cursor
 
     def reserve(self, stop: threading.Event, dead: threading.Event) -> memoryview | None:
-        """Wait for free memory and return it, for the next bytes. Return None once `stop` is set.
+        """Wait for free memory, and return this memory for the next bytes. Return None once `stop` is set.
 
         Once the child is `dead`, use the spare memory and do not wait. Return None if the spare memory is full, too.
         Call `wake` after setting one of the events.
@@ -76,7 +76,7 @@ class Buffer:
     def commit(self, count: int) -> tuple[bytearray, int, int]:
         """Add the first `count` bytes of the reserved memory to the stream.
 
-        Return the memory, and the begin and end of these bytes in it. The bytes are valid until the next `reserve`.
+        Return the memory, and the offsets in it at which these bytes begin and end. The next `reserve` may reuse it.
         """
         with self._changed:
             chunk = self._chunks[-1]
@@ -87,7 +87,7 @@ class Buffer:
             return chunk.data, begin, chunk.filled
 
     def next_bytes(self, cursor: Cursor, limit: int) -> memoryview | None:
-        """Wait for bytes and return the next ones. Return None if the cursor is closed or at the end of the stream."""
+        """Wait for bytes. Return at most `limit` bytes, or None if the cursor is closed or at the end of the stream."""
         with self._changed:
             while cursor.position == self._end and not self._finished and not cursor.closed:
                 self._changed.wait()

@@ -54,10 +54,10 @@ class Child:
         self._sigterm_sent = False  # send SIGTERM once: on the second one many programs end without cleaning up
         self._killed_at: float | None = None
         self._next_group_poll = 0.0
-        self._group_ended = False  # another group may have its number now: send no more signals
+        self._group_ended = False  # if true, send no more signals: a new group may have the same number
 
     async def start(self, output: int) -> None:
-        """Run the program with the descriptor `output` as its output, and close the descriptor. Raises StartFailed."""
+        """Run the program with its output to the descriptor `output`, and close the descriptor. Raises StartFailed."""
         self._starting = run_in_thread(self._spawn, output)
         try:
             popen = await self._starting
@@ -69,7 +69,7 @@ class Child:
             self._signal(signal.SIGKILL)
 
     async def death(self) -> Death:
-        """Wait for the death of the process itself. Other processes of its group may still be alive."""
+        """Wait until the process itself is dead. Other processes of its group may still be alive."""
         assert self._death is not None
         return await asyncio.shield(self._death)
 
@@ -81,8 +81,8 @@ class Child:
     async def end(self, grace: float) -> bool:
         """Send SIGTERM to the group, and SIGKILL after `grace` seconds.
 
-        Return False if a process is still alive after SIGKILL. It is blocked in the kernel, for example on a stalled
-        volume, or belongs to another user.
+        Return False if a process is still alive after SIGKILL. That process is blocked in the kernel, for example on a
+        stalled volume, or belongs to another user.
         """
         deadline = time.monotonic() + grace
         while await self._group_is_alive():
@@ -137,7 +137,7 @@ class Child:
             pass  # all processes of the group have changed their user: `end` returns False
 
     def _signal_process(self, number: int) -> None:
-        """Send the signal to the process if it has not created its group yet. Else note whether the group has ended."""
+        """Signal the process if it has not created its group yet. Otherwise record whether the group has ended."""
         assert self.pid is not None
         if self._death is not None:
             self._group_ended = self._death.done()

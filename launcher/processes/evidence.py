@@ -64,8 +64,7 @@ class Evidence:
 async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: float) -> Evidence:
     """Describe the subjects and all their descendants, in at most `within` seconds.
 
-    If a process does not answer in time, the text contains its number without details. `peers` maps addresses to
-    names of members.
+    If a process does not answer in time, the text contains only its pid. `peers` maps addresses to names of members.
     """
     deadline = time.monotonic() + within
     below = [
@@ -148,7 +147,7 @@ def _memory(status: Mapping[str, str]) -> str:
 
 
 def _threads(pid: int) -> list[str]:
-    """Describe the threads. Threads in the same state share a line, since dozens of Paddle's threads wait for work."""
+    """Describe the threads, with one line per state, since dozens of Paddle's threads wait for work."""
     counts: Counter[str] = Counter()
     for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
         try:
@@ -168,7 +167,10 @@ def _thread(pid: int, thread: int) -> str:
 
 
 def _in_kernel(pid: int, folder: str) -> str:
-    """Describe where a thread waits in the kernel: its kernel stack, or without root only the innermost function."""
+    """Describe where a thread waits in the kernel.
+
+    Root sees the whole kernel stack, other users see only its innermost function.
+    """
     frames = [_FRAME.sub("", line) for line in _optional(pid, f"{folder}/stack").splitlines()]
     where = " < ".join(frame for frame in frames if not frame.startswith(_ENTRY)) or _optional(pid, f"{folder}/wchan")
     return f" in {where}" if where not in ("", "0") else ""

@@ -21,11 +21,11 @@ from launcher.processes.proc import find_tagged, read_entry
 # Seconds between checks whether the launcher is alive. After its death, a thread that is blocked on a stalled volume
 # keeps the pipe open.
 _POLL = 1.0
-_SWEEP = 5.0  # seconds of repeated kills of tagged processes: a process that is blocked on a volume cannot die at once
+_SWEEP = 5.0  # seconds in which tagged processes are killed again and again: one blocked on a volume cannot die at once
 
 
 class Guardian:
-    """A process that kills the children if the launcher dies. Create it before any thread and the event loop."""
+    """A process that kills the children if the launcher dies. Create it before the first thread and the event loop."""
 
     def __init__(self, tag: str) -> None:
         launcher = os.getpid()
@@ -41,11 +41,11 @@ class Guardian:
         register_fork(self.pid)
 
     def watch(self, group: int) -> None:
-        """Let the guardian kill this process group if the launcher dies."""
+        """Make the guardian kill this process group if the launcher dies."""
         self._send(b"+%d\n" % group)
 
     def forget(self, group: int) -> None:
-        """Let the guardian forget a process group that has ended: a new group may get the same number."""
+        """Make the guardian forget a process group that has ended: a new group may get the same number."""
         self._send(b"-%d\n" % group)
 
     def dismiss(self) -> None:

@@ -1,4 +1,4 @@
-"""Find out from the container's control group whether the kernel killed a process because memory ran out.
+"""Read from the container's control group whether the kernel killed a process because memory ran out.
 
 Reads of the group's files never block, so they are allowed on the event loop.
 """
@@ -17,7 +17,10 @@ _NO_LIMIT = 1 << 60  # version 1 shows a very large number
 
 
 def watch(cgroups: str = _CGROUPS) -> Callable[[], str]:
-    """Return a function that describes a kill after this call. The function returns "" if there was no kill."""
+    """Return a function that describes an out-of-memory kill in this container.
+
+    The function returns "" if there was no such kill since `watch` was called.
+    """
     before = _kills(cgroups)
 
     def describe_kill() -> str:

@@ -29,7 +29,8 @@ _DIGITS = 20  # a pass number has fewer digits
 class Output:
     """The output of a process. Each retry of the process attaches again and continues the same log.
 
-    `on_pass` is called on the event loop with each new pass number. `on_output` is called in a thread after each read.
+    on_pass: called on the event loop with each new pass number
+    on_output: called in a thread after each read
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class Output:
         return writing
 
     async def read_rest(self, timeout: float) -> None:
-        """Wait until all output of a dead process has been read, so that the tail is complete."""
+        """Wait until all output of a dead process has been read, for at most `timeout` seconds."""
         if self._reader is not None:
             await self._reader.read_rest(timeout)
 
     async def detach(self, timeout: float) -> None:
-        """Wait until all writers have closed the pipe or the time is over, then close it. Later output is dropped."""
+        """Wait until all writers have closed the pipe or the time limit has passed. Then close it, and read no more."""
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close(timeout)
@@ -150,7 +151,7 @@ class _Reader:
             await wait_within(self._empty.wait(), timeout)
 
     async def close(self, timeout: float) -> None:
-        """Wait until all writers have closed the pipe or the time is over, then stop reading."""
+        """Wait until all writers have closed the pipe or the time limit has passed, then stop reading."""
         self._dead.set()
         self._wake()
         await asyncio.wait([self._done], timeout=timeout)

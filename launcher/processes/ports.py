@@ -1,4 +1,4 @@
-"""Find out whether a child listens on its ports, from /proc. Never connect: a probe can crash a pserver."""
+"""Read from /proc whether a child listens on its ports. Never connect: a probe can crash a pserver."""
 
 from __future__ import annotations
 

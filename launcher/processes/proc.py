@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 _SHORT_FLAG = re.compile("-[A-Za-z]{1,3}")
 
-TAG = "LAUNCHER_TAG"  # set for all children. When the launcher ends, it kills each process that has the variable
+TAG = "LAUNCHER_TAG"  # set for all children. When the launcher ends, it kills each process that has its tag
 
 
 class ProcEntry(NamedTuple):
@@ -22,7 +22,7 @@ class ProcEntry(NamedTuple):
 
 
 def tagged_environment(env: Mapping[str, str], tag: str) -> dict[str, str]:
-    """Return the environment with the tag appended to the tags of the launchers that started this one."""
+    """Return the environment with `tag` appended to the tags of the launchers that started this launcher."""
     return {**env, TAG: f"{env[TAG]}:{tag}" if env.get(TAG) else tag}
 
 
@@ -57,7 +57,7 @@ def descendants(roots: set[int], processes: Mapping[int, ProcEntry]) -> set[int]
 
 
 def process_tree(pid: int) -> set[int]:
-    """Return the process, all other processes of the session that it leads, and all their descendants."""
+    """Return the process, all other processes of the session that this process leads, and all their descendants."""
     processes = all_processes()
     session = {pid} | {other for other, entry in processes.items() if entry.session == pid}
     return descendants(session, processes)

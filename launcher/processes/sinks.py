@@ -64,7 +64,7 @@ class Sink:
         self._buffer.close(self._cursor)
 
     def check_stall(self) -> None:
-        """Log if a write does not return. Call this about every second: the sink's own thread may be blocked."""
+        """Log if a write has not returned for 10 s. Call this about every second: the sink's thread may be blocked."""
         since, now = self._in_write_since, time.monotonic()
         if since is None or now - since < self._limits.stall:
             if self._stall_logged_at:
@@ -131,7 +131,7 @@ class LogFile(Sink):
         self._folder_known = threading.Event()
 
     def set_folder(self, folder: str, mark: str) -> None:
-        """Write to this folder. A line with `mark` separates this attempt from earlier ones in the file."""
+        """Write to this folder. A line with `mark` separates this attempt from earlier attempts in the same file."""
         self.name = os.path.join(folder, self._file)
         self._header = f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {mark} ====\n".encode()
         self._folder_known.set()
@@ -175,7 +175,7 @@ class LogFile(Sink):
 
 
 class StandardOutput(Sink):
-    """The launcher's standard output. The sink is given up if the reader of standard output has closed it."""
+    """The launcher's standard output. The sink is given up if the reader has closed standard output."""
 
     max_write = _PIPE_CHUNK
 
@@ -210,7 +210,7 @@ def _make_folders(path: str) -> None:
 
 
 def _set_mode(path: str | int, mode: int) -> None:
-    """Set the mode in spite of the umask. Ignore errors: another user may own the file, or the volume has no modes."""
+    """Set the mode regardless of the umask. Ignore errors: another user owns the file, or the volume has no modes."""
     try:
         os.chmod(path, mode)
     except OSError:

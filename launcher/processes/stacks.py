@@ -1,4 +1,4 @@
-"""Get the Python stacks of processes that registered a signal for this at their start. Signal no other process."""
+"""Get the Python stacks of processes that registered a signal handler at their start. Signal no other process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_BYTES = 256 * 1024
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which each Python process registers the signal at its start."""
+    """Return the environment in which each Python process registers the signal handler at its start."""
     return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (_FOLDER, env.get("PYTHONPATH"))))}
 
 
@@ -45,7 +45,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _registration(pid: int) -> tuple[str, int] | None:
-    """Return the memory file and the signal, or None if the signal would kill the process, which has no handler."""
+    """Return the memory file and the signal, or None if the process has no handler: the signal would kill it."""
     folder = f"/proc/{pid}/fd"
     for fd in os.listdir(folder):
         try:
@@ -64,9 +64,9 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _dump(pid: int, number: int, memory: int) -> str:
-    """Send the signal and return what the process writes.
+    """Send the signal, and return what the process writes to its memory file.
 
-    Call it for one process at a time: a forked process shares the file with its parent.
+    Call this for one process at a time: a forked process shares the file with its parent.
     """
     before = size = os.fstat(memory).st_size
     os.kill(pid, number)

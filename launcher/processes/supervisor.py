@@ -41,13 +41,13 @@ class Serving:
 
 @dataclass(frozen=True)
 class Died:
-    """The process could not be started, or has died without the supervisor ending it.
+    """The process could not be started, or has died although the supervisor was not ending it.
 
     at: the monotonic time of the death
     tail: the last lines of its output
     start_error: why the process could not be started, or ""
     out_of_memory: a sentence, if the kernel killed a process of the container because memory ran out, or ""
-    recent_lines: more of its last lines; the line with the reason may be far above the last line
+    recent_lines: more of the last lines: the line with the reason may be far above the last line
     """
 
     process: Process
@@ -70,7 +70,7 @@ Event = Serving | Died | PassDone
 
 
 class _Run:
-    """One process of the plan, with all its tries."""
+    """One process of the plan, with all its starts."""
 
     def __init__(self, process: Process, output: Output) -> None:
         self.process = process
@@ -83,9 +83,9 @@ class _Run:
 
 
 class Supervisor:
-    """Supervises one attempt. Create it on the event loop, where it also calls `events`.
+    """Supervises one attempt. Create it on the event loop. It calls `events` on the same loop.
 
-    `on_output` is called in a thread after each output of a trainer. With `with_stacks`, Python children can dump
+    `on_output` is called in a thread after each output of a trainer. If `with_stacks` is true, Python children can dump
     their stacks. The caller must call `base.spawn.reap_orphans` on SIGCHLD, and be process 1 or a subreaper.
     """
 
@@ -112,7 +112,10 @@ class Supervisor:
         self._log_folder: tuple[str | None, str] | None = None
 
     def start(self, process: Process) -> None:
-        """Start a process and supervise it. If it dies before it serves, start it again, up to `tries` starts."""
+        """Start a process and supervise it. If it dies before it listens on all its ports, start it again.
+
+        `process.tries` is the maximum number of starts, the first included.
+        """
         output = Output(
             process,
             on_pass=lambda number: self._events(PassDone(number)),
@@ -145,7 +148,7 @@ class Supervisor:
             run.output.set_folder(folder, mark)
 
     async def end(self, grace: float, *, role: str | None = None) -> list[Process]:
-        """End all processes, or those of one role: send SIGTERM now, and SIGKILL after `grace` seconds.
+        """End all processes, or all processes of `role`: send SIGTERM now, and SIGKILL after `grace` seconds.
 
         Return the processes that are still alive after SIGKILL, for example because they are blocked in the kernel.
         """
@@ -198,7 +201,7 @@ class Supervisor:
             await run.output.detach(_DETACH)
             if last or run.is_ending:
                 return
-            if not ended:  # its remaining processes may still use its ports
+            if not ended:  # the remaining processes of its group may still use its ports
                 self._report_death(run, death, out_of_memory=describe_kill())
                 return
             log.info(
@@ -211,7 +214,7 @@ class Supervisor:
         return stacks.environment(env) if self._with_stacks else env
 
     def _note_output(self, run: _Run) -> None:
-        """Note that a process has printed something. Called in a thread."""
+        """Record that a process has printed something. Called in a thread."""
         if run.process.role == "trainer":
             self._last_printed = run.output
             self._on_output()
@@ -290,7 +293,7 @@ def _kill_strays(tag: str) -> set[int]:
 
 
 def _kill(pid: int) -> bool:
-    """Kill a process, and return whether it was alive. The caller has just seen it, so its pid is not reused yet."""
+    """Kill a process, and return whether it was alive. The caller has just seen it, so the pid is not reused yet."""
     entry = read_entry(pid)
     if entry is None or entry.is_dead:
         return False

@@ -1,9 +1,9 @@
 """Make this Python process write its stacks when it gets a signal.
 
-Each Python process below a launcher with LAUNCHER_STALL_TIMEOUT imports this module. The handler is written in C and
-does not need the GIL, so it works while the program hangs in C code. It writes to a memory file, which the launcher
-finds among the open files of the process. The file's name contains the number of the signal.
-This module must also run without an error in Python 2, which Paddle v0 embeds. There it does nothing.
+If LAUNCHER_STALL_TIMEOUT is set, each Python process that a launcher has started imports this module. The handler is
+written in C and does not need the GIL, so it works while the program hangs in C code. The handler writes to a memory
+file. The launcher reads this file among the open files of the process. The file's name contains the signal's number.
+This module must run without an error in Python 2, too, which Paddle v0 embeds. In Python 2 the module does nothing.
 """
 
 import os
@@ -25,10 +25,10 @@ try:
             memory = ctypes.CDLL(None).memfd_create(name.encode(), 1)
         if memory >= 0:
             faulthandler.register(SIGNAL, memory, all_threads=True)
-except Exception:  # errors must not disturb the program; the evidence then says that there are no stacks
+except Exception:  # an error must not disturb the program: the evidence then says that there are no stacks
     pass
 
-# The image or the user may have a module of this name, too: import it now, as Python would have done.
+# The image or the user may have another module of this name: import it now, as Python would have done.
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
 ours = sys.modules.pop("sitecustomize", None)
