@@ -1,4 +1,4 @@
-"""The cluster in which the commands work: the cluster of kubectl, or that of the pod in which the command runs."""
+"""The cluster in which the commands work: the cluster that kubectl uses, or the cluster of the pod that runs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXPECTED = f"expected KUBECONFIG or {_KUBECONFIG}, as for kubectl, or a pod wit
 
 
 def connect(namespace: str | None = None) -> KubeClient:
-    """Return a client for this namespace. None: the namespace of kubectl's current context, or of this pod."""
+    """Return a client for this namespace. If None, use the namespace of kubectl's current context, or of this pod."""
     return KubeClient(_credentials(), namespace, _denied)
 
 

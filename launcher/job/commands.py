@@ -28,12 +28,15 @@ def render_options(image: str | None, entrypoint: str | None, *, inject: bool) -
 
 
 def render(file: str, options: RenderOptions, *, strict: bool) -> str:
-    """Return the manifests of a file with PaddleJobs."""
+    """Convert each PaddleJob in the file to Kubernetes objects, and return all objects as YAML."""
     return rendering.render(file, options, strict=strict)
 
 
 def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: bool, watch: bool) -> int:
-    """Create the objects of a file in the cluster, and with `watch` wait until the job ends. Return an exit code."""
+    """Create in the cluster all objects that the file describes. If `watch` is true, wait until the job ends.
+
+    Return the exit code of the command.
+    """
     parts = rendering.read_file("submit", file, options, strict=strict)
     jobs = [job_spec for _, job_spec in parts if job_spec is not None]
     if len(jobs) != 1:
@@ -84,7 +87,7 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
 
 
 def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool) -> Iterator[str]:
-    """Yield the lines of one member."""
+    """Yield the lines that one member has printed."""
     from launcher.job.access import connect
     from launcher.job.logs import read_log
 
@@ -101,10 +104,11 @@ def delete(job: str, namespace: str | None) -> str:
 
 
 def _in_namespace(job: JobSpec, namespace: str | None) -> JobSpec:
-    """Return the job in this namespace. Raises Failure if the file names another namespace."""
+    """Return the job with this namespace. Raises Failure if the file has another namespace."""
     if namespace and job.namespace and namespace != job.namespace:
         raise Failure(
             Exit.USAGE,
-            f"--namespace: {namespace!r}: the file has namespace {job.namespace!r}: remove one of the two",
+            f"--namespace: {namespace!r}: the file has namespace {job.namespace!r}: remove this flag, or "
+            "metadata.namespace from the file",
         )
     return job if job.namespace else replace(job, namespace=namespace)

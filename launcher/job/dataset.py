@@ -1,4 +1,4 @@
-"""A data set as lines of numbers. It is written once, from a reader. Each trainer then reads its share of the lines."""
+"""A data set as lines of numbers. One process writes the file from a reader. Each trainer reads its part."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Reader = Callable[[], Iterable[Iterable[object]]]
 
 
 def dataset_from_reader(filename: str | os.PathLike[str], reader: Reader) -> None:
-    """Write one line per sample of the reader, with its values separated by commas.
+    """Write one line per sample of the reader, with the sample's values separated by commas.
 
-    The file appears only when it is complete. Raises ValueError for a sample that `dist_reader` could not read.
+    The file appears only when it is complete. Raises ValueError for a sample that `dist_reader` cannot read.
     """
     lines = (_line(number, sample) for number, sample in enumerate(reader()))
     write_atomically(os.fspath(filename), "".join(lines).encode())

@@ -1,4 +1,4 @@
-"""Read what a user wrote, field by field, and collect all fields that are wrong or cannot be kept."""
+"""Read a user's mapping field by field. Collect all fields that are wrong, or that are ignored or changed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Finding:
 
 @dataclass
 class Findings:
-    """The findings of one job: `problems` make it unusable, `notes` say what is ignored or changed."""
+    """The findings of one job: a job with `problems` cannot be used, `notes` say what is ignored or changed."""
 
     problems: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
     def add_problem(self, path: str, reason: str) -> None:
-        """Add a problem, unless it is known already."""
+        """Add a problem, unless the same problem was added before."""
         if (problem := Finding(path, reason)) not in self.problems:
             self.problems.append(problem)
 
@@ -39,7 +39,7 @@ class Findings:
 class Fields:
     """The fields of a mapping. `path`: where the mapping is in the user's file.
 
-    A null field counts as absent. A field of the wrong type also counts as absent, and is added to the findings.
+    A null field counts as absent. A field of the wrong type counts as absent, too, and is added to the findings.
     """
 
     def __init__(self, values: dict[str, Any], path: str, findings: Findings) -> None:
@@ -70,7 +70,7 @@ class Fields:
         return None if value is None else Fields(value, self.path(name), self.findings)
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of strings. The list is empty if the field is absent or if an item is no string."""
+        """Return a list of strings. The list is empty if the field is absent or if one of its items is no string."""
         items = self._typed(name, list, "a list") or []
         for index, item in enumerate(items):
             if not isinstance(item, str):

@@ -44,9 +44,9 @@ class RenderOptions:
 
 
 def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, findings: Findings) -> JobSpec | None:
-    """Return the job in a document, or None after adding problems to the findings.
+    """Return the JobSpec of one PaddleJob object, or None after adding problems to the findings.
 
-    others: all objects of the file that are not PaddleJobs
+    others: all objects in the file that are not PaddleJobs
     """
     top = Fields(document, "", findings)
     _note_unknown(top, _TOP)
@@ -259,7 +259,7 @@ def _note_min_member(job_spec: JobSpec, path: str, number: object, findings: Fin
 
 
 def _secret(job_spec: JobSpec, others: Sequence[Json]) -> SecretSpec | None:
-    """Return the Secret of the job: the one in the user's file, else a new one. None if the job needs no Secret."""
+    """Return the Secret in the user's file, else a new Secret, or None if the job needs no Secret."""
     secret, name = pod_env.new_secret(job_spec), pod_env.user_secret_name(job_spec)
     if secret and _find_other(job_spec, others, "Secret", name) is not None:
         return SecretSpec(name, None)
@@ -267,7 +267,10 @@ def _secret(job_spec: JobSpec, others: Sequence[Json]) -> SecretSpec | None:
 
 
 def _find_other(job_spec: JobSpec, others: Sequence[Json], kind: str, name: str) -> Json | None:
-    """Return the object of the file with this kind and name, or None. A missing namespace is that of the job."""
+    """Return the object in the file with this kind and name, or None.
+
+    An object without a namespace counts as in the job's namespace.
+    """
     for other in others:
         metadata = _mapping(other, "metadata")
         namespaces = {metadata.get("namespace"), job_spec.namespace} - {None}
@@ -277,7 +280,7 @@ def _find_other(job_spec: JobSpec, others: Sequence[Json], kind: str, name: str)
 
 
 def _mapping(other: Json, name: str) -> Json:
-    """Return a field that is a mapping, or an empty mapping. The API server reports mistakes in this object."""
+    """Return the field `name`, or {} if it is no mapping: the API server then reports the mistake."""
     value = other.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -294,7 +297,7 @@ def _check_pods(job_spec: JobSpec, findings: Findings) -> None:
 
 
 def _container_path(role_spec: RoleSpec) -> str:
-    """Return the path of the container that trains or serves."""
+    """Return the YAML path (`spec.worker...`) of the container that trains or serves."""
     containers = role_spec.template["spec"]["containers"]
     index = next(index for index, each in enumerate(containers) if each["name"] == role_spec.container)
     return f"spec.{'ps' if role_spec.role == PSERVER else 'worker'}.template.spec.containers[{index}]"

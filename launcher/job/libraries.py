@@ -1,4 +1,4 @@
-"""Find the launcher's libraries in a Python that can import only its package."""
+"""Make the launcher's libraries importable in a Python that has only the package `launcher`."""
 
 from __future__ import annotations
 

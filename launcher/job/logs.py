@@ -23,7 +23,7 @@ _TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT")  # a node without free inotify wat
 def read_log(client: KubeClient, job: str, rank: int, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines that the member has printed.
 
-    With `follow`, wait until the member has started, and yield lines until it ends.
+    If `follow` is true, wait until the member has started, and yield lines until the member ends.
     """
     member = _started_member(client, job, rank, role, wait=follow)
     newest, outage = b"", OutageLimit(_OUTAGE_SECONDS)
@@ -52,7 +52,7 @@ def read_log(client: KubeClient, job: str, rank: int, *, role: str, follow: bool
 
 
 def _started_member(client: KubeClient, job: str, rank: int, role: str, *, wait: bool) -> MemberState:
-    """Wait until the member has started, and return it. Print to standard error what the member waits for.
+    """Wait until the member has started, and return its state. Print to standard error what the member waits for.
 
     Raises Failure if the member has not started and `wait` is false, or if it will never start.
     """

@@ -24,13 +24,13 @@ def objects(job_spec: JobSpec) -> list[Json]:
 
 
 def _secret(job_spec: JobSpec, name: str, value: str) -> Json:
-    """Return the Secret. It is immutable: pods that start after a change could not join the running gang."""
+    """Return an immutable Secret: if its content changed, new pods could not join the running gang."""
     text = base64.b64encode(value.encode()).decode()
     return _object(job_spec, "v1", "Secret", name) | {"type": "Opaque", "immutable": True, "data": {SECRET_KEY: text}}
 
 
 def _service(job_spec: JobSpec, name: str) -> Json:
-    """Return the headless Service. It publishes pods before they are ready: they must find each other by name."""
+    """Return the headless Service. It publishes pods that are not ready, because these pods must find each other."""
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_LABEL: job_spec.name}}
     return _object(job_spec, "v1", "Service", name) | {"spec": spec}
 

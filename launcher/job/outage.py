@@ -1,4 +1,4 @@
-"""How long the API server may fail to answer before a command gives up."""
+"""How long the API server may fail to answer before a command ends with a failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.errors import Exit, Failure
 
 
 class OutageLimit:
-    """Ignore temporary failures of the API server, for some seconds after its last answer."""
+    """Ignore temporary failures of the API server, for `seconds` after its last answer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -17,11 +17,11 @@ class OutageLimit:
         self._has_answered = False
 
     def answered(self) -> None:
-        """Note that the API server has answered."""
+        """Record that the API server has just answered."""
         self._last_answer, self._has_answered = time.monotonic(), True
 
     def bear(self, failure: Failure) -> None:
-        """Raise the failure if it is permanent, or if the last answer was too long ago.
+        """Raise the failure if it is permanent, or if the last answer was more than `seconds` ago.
 
         An API server that has just started answers 403 until it has read the Roles. So 403 counts as temporary if the
         API server has answered before.

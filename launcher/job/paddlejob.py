@@ -40,7 +40,7 @@ class PaddleJob:
         trainers: The number of trainers.
         gpu_nums: GPUs of each pod that trains. Also called gpu_num.
         use_gpu: True means one GPU, unless gpu_nums is set.
-        namespace: The job's namespace; by default the one that kubectl uses.
+        namespace: The job's namespace; by default the namespace that kubectl uses.
         trainer_package_path: The folder in the image in which the command runs.
         cephfs_volume: A folder of CephFS for all pods.
         volumes: Other volumes for all pods.
@@ -104,7 +104,7 @@ class PaddleJob:
     def spec(self, namespace: str | None = None) -> JobSpec:
         """Return the checked JobSpec, from which the Kubernetes objects are made.
 
-        namespace: used if the job has no namespace of its own
+        namespace: used if the parameter `namespace` of the job is None
 
         Raises ConfigProblems with all problems that the launcher in the pods would report.
         """
@@ -124,7 +124,7 @@ class PaddleJob:
         return job_spec
 
     def submit(self) -> None:
-        """Create the job in the cluster: all of its objects, or none."""
+        """Create the job in the cluster: all of its objects, or none. Raises Failure."""
         from launcher.job.submit import create
 
         if inside_a_job():
@@ -137,13 +137,13 @@ class PaddleJob:
         create(client, self.spec(client.namespace))
 
     def status(self) -> JobState:
-        """Return the state of the job, as the cluster knows it."""
+        """Return the state of the job in the cluster. Raises Failure."""
         from launcher.job.state import read_state
 
         return read_state(self._client(), self.job_name)
 
     def wait(self, timeout: float | None = None, *, quiet: bool = False) -> int:
-        """Wait until the job ends. Unless `quiet`, show its members on standard error.
+        """Wait until the job ends. Unless `quiet` is true, show the job's members on standard error.
 
         Returns 0, or the exit code of the first cause. Raises Failure after `timeout` seconds; the job then continues.
         """
@@ -154,7 +154,7 @@ class PaddleJob:
     def logs(self, rank: int = 0, *, role: str = TRAINER, follow: bool = False) -> Iterator[str]:
         """Yield the log of a trainer, or of a server with role="pserver", line by line.
 
-        With `follow`, wait until the container has started, and yield new lines until the container ends.
+        If `follow` is true, wait until the container has started, and yield new lines until the container ends.
         """
         from launcher.job.logs import read_log
 
@@ -173,12 +173,12 @@ class PaddleJob:
 
 
 def inside_a_job() -> bool:
-    """Return whether the launcher has started this process, as a trainer or a server."""
+    """Return whether the launcher has started this process as a trainer or a server."""
     return _SET_IN_JOBS in os.environ
 
 
 def dist_train(trainer: Callable[[], T], paddle_job: PaddleJob) -> T | None:
-    """Call `trainer` if this process runs inside a job, else submit the job. So one file can submit and train.
+    """Call `trainer` if this process runs inside a job. Otherwise submit the job. So one file can submit and train.
 
     Parameter servers call `trainer`, too.
     """

@@ -29,7 +29,7 @@ _MINIMUM = {"trainers": 1, "pservers": 0, "max_restarts": 0, "gpu_nums": 0, "gpu
 
 
 def check(job: PaddleJob, findings: Findings) -> None:
-    """Add all problems that can be found without a cluster."""
+    """Add all problems that can be detected without a cluster."""
     given = Fields({field.name: getattr(job, field.name) for field in fields(job)}, "", findings)
     _check_types(job, given, findings)
     for name in _TEXTS:
@@ -69,7 +69,7 @@ def gpus(job: PaddleJob) -> int:
 
 
 def all_volumes(job: PaddleJob) -> Iterator[tuple[str, AnyVolume]]:
-    """Yield each volume with its parameter."""
+    """Yield each volume with the name of its parameter."""
     if job.cephfs_volume:
         yield "cephfs_volume", job.cephfs_volume
     for index, volume in enumerate(job.volumes):
@@ -77,7 +77,7 @@ def all_volumes(job: PaddleJob) -> Iterator[tuple[str, AnyVolume]]:
 
 
 def split_entry_point(entry_point: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the command as a list of words, run by a shell if it needs one. Raises ValueError for open quotes."""
+    """Return the words of the command, or the words that run it in a shell. Raises ValueError for open quotes."""
     if not isinstance(entry_point, str):
         return tuple(entry_point)
     if _NEEDS_SHELL.search(entry_point):

@@ -1,4 +1,4 @@
-"""The environment variables of a job's pods: those that the launcher needs, and those that the user has set."""
+"""The environment variables of a job's pods: the launcher's variables, and the variables that the user has set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY_FIELD = {
 }
 _JOB_ID = ("LAUNCHER_JOB_ID", "metadata.labels['batch.kubernetes.io/controller-uid']")
 
-# Variables that launcher/paddle/fleet.py always sets for programs; a test compares them with these.
+# Variables that launcher/paddle/fleet.py always sets for programs. A test compares both lists.
 _SET_FOR_TRAINERS = {
     *("TRAINERS", "TRAINER_ID", "PADDLE_TRAINERS", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ENDPOINTS"),
     *("PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK", "PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
@@ -41,7 +41,7 @@ SET_BY_LAUNCHER = {
 def variables(job_spec: JobSpec, role_spec: RoleSpec) -> list[Json]:
     """Return the whole `env` of the role's main container.
 
-    The launcher's variables come first, so that the user's variables may refer to them.
+    The launcher's variables come first. Then the user's variables may refer to the launcher's variables.
     """
     fixed = _fixed(job_spec, role_spec)
     defaults = [entry for name, entry in _defaults(job_spec, role_spec).items() if not set_by_user(role_spec, name)]
@@ -74,7 +74,7 @@ def new_secret(job_spec: JobSpec) -> SecretSpec | None:
 
 
 def user_secret_name(job_spec: JobSpec) -> str:
-    """Return the name by which the job finds a Secret that the user has made."""
+    """Return the name that a Secret must have if the user has made it."""
     return f"{job_spec.name}-gang"
 
 
@@ -90,7 +90,7 @@ def _user_variables(role_spec: RoleSpec) -> list[Json]:
 
 
 def _fixed(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
-    """Return the variables that follow from the job. The user cannot change them."""
+    """Return the variables that are computed from the job. The user cannot change them."""
     values = {"CONF_PADDLE_GRADIENT_NUM": str(job_spec.trainers)}
     if role_spec.role != BOTH:
         values |= {"LAUNCHER_PSERVERS": str(job_spec.pservers), "LAUNCHER_ROLE": role_spec.role}
@@ -103,7 +103,7 @@ def _fixed(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
 
 def _defaults(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
     """Return the variables that the user may change."""
-    # On the host network a pod has the host name of its node, so the name of the hub is made from JOB_NAME.
+    # On the host network a pod has the host name of its node. So the launcher makes the hub's name from JOB_NAME.
     of_role = job_spec.on_host_network(role_spec) and role_spec.role == BOTH
     values = {"JOB_NAME": role_spec.name if of_role else job_spec.name}
     values |= {"LAUNCHER_MODE": job_spec.mode, "LAUNCHER_STOP_GRACE": str(_stop_grace(role_spec.template))}

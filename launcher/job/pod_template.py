@@ -58,7 +58,7 @@ def _annotations(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
 
 
 def _with_launcher(job_spec: JobSpec, role_spec: RoleSpec, original: Json) -> Json:
-    """Return the container with the launcher as its command, which runs the original command."""
+    """Return the container with the launcher as its command. The launcher runs the original command."""
     program = f"{INJECT_FOLDER}/paddle-launcher" if job_spec.launcher_image else "paddle-launcher"
     launcher_fields: Json = {
         "command": [program],
@@ -86,8 +86,8 @@ def _with_launcher(job_spec: JobSpec, role_spec: RoleSpec, original: Json) -> Js
 def _readiness_probe(program: str) -> Json:
     """Return a readiness probe.
 
-    A liveness probe could kill a good pod: `alive` needs a work directory that is writable, and in the user's image it
-    may not be. Other members detect a launcher that hangs (LAUNCHER_SILENCE).
+    A liveness probe could kill a good pod: `alive` needs a writable work directory, which the user's image may not
+    have. Other members detect a launcher that hangs (LAUNCHER_SILENCE).
     """
     probe = {"exec": {"command": [program, "alive"]}}
     return probe | {"initialDelaySeconds": 2, "timeoutSeconds": 5, "periodSeconds": 30}
@@ -112,7 +112,7 @@ def _inject(image: str, pod: Json) -> Json:
 
 
 def _host_ports(job_spec: JobSpec, role_spec: RoleSpec) -> list[int]:
-    """Return the fixed ports of the role's pods. As host ports, they keep two pods of the job from sharing a node."""
+    """Return the fixed ports of the role's pods. They become host ports: then no node runs two pods of the job."""
     paddle_port = _port(role_spec, "CONF_PADDLE_PORT", _PADDLE_PORT)
     gang_port = _port(role_spec, "LAUNCHER_GANG_PORT", paddle_port + _PADDLE_PORTS)
     ports = [gang_port]

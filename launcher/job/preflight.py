@@ -1,4 +1,4 @@
-"""Find, before the pods of a job exist, the problems that the launchers in these pods would report."""
+"""Report, before the pods of a job exist, the problems that the launchers in these pods would report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_pods(job_spec: JobSpec, findings: Findings, container_path: Callable[[
 
 
 def _start(job_spec: JobSpec, role_spec: RoleSpec) -> tuple[list[str], list[str]]:
-    """Return the problems and warnings of a launcher in the first pod. Values that only the cluster knows are unset."""
+    """Return the problems and warnings of a launcher in the role's first pod. Values from the cluster are unset."""
     values = {entry["name"]: entry["value"] for entry in variables(job_spec, role_spec) if entry.get("value")}
     try:
         job_config = config.read(values | {"JOB_COMPLETION_INDEX": "0"}, {}, check_here=False)

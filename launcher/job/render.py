@@ -1,4 +1,4 @@
-"""Read a file with PaddleJobs, for `render` and `submit`, and render it as manifests."""
+"""Read a file with PaddleJobs, for `render` and `submit`, and convert the PaddleJobs to Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DONE = {"render": "rendered", "submit": "submitted"}
 
 
 def render(file: str, options: RenderOptions, *, strict: bool) -> str:
-    """Return the manifests of a file with PaddleJobs. All other objects of the file are not changed."""
+    """Convert the PaddleJobs in the file to Kubernetes objects. Return these and all other objects, as YAML."""
     texts: list[str] = []
     for document, job_spec in read_file("render", file, options, strict=strict):
         if job_spec is None:
@@ -32,9 +32,11 @@ def render(file: str, options: RenderOptions, *, strict: bool) -> str:
 def read_file(
     command: str, file: str, options: RenderOptions, *, strict: bool
 ) -> list[tuple[Document, JobSpec | None]]:
-    """Return the objects of a file in order, with a JobSpec for each PaddleJob.
+    """Return the objects in the file, in file order, with a JobSpec for each PaddleJob.
 
-    Notes go to standard error. Raises Failure with all problems, or with all notes if `strict`.
+    command: `render` or `submit`, for messages
+
+    Notes go to standard error. Raises Failure with all problems, or if `strict` is true, with all notes.
     """
     documents = yaml_io.read(_content(file), _file_name(file))
     jobs = [document for document in documents if _is_job(document)]
@@ -62,7 +64,7 @@ def read_file(
 
 
 def split_command(text: str, flag: str) -> tuple[str, ...]:
-    """Split a command line as a shell does. Raises Failure, which names the flag."""
+    """Split a command line as a shell does. Raises Failure, whose message begins with `flag`."""
     try:
         command = tuple(shlex.split(text))
     except ValueError as error:

@@ -23,10 +23,10 @@ _BACKOFF_LIMIT = 4
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """The pods of one role: one Indexed Job. `template` is the pod template of the user; it is never changed."""
+    """The pods of one role: one Indexed Job. `template` is the user's pod template, which is never changed."""
 
     role: str  # a role of launcher.model
-    name: str  # of its Kubernetes Job
+    name: str  # the name of its Kubernetes Job
     replicas: int
     template: Mapping[str, Any]
     container: str  # the container of the template that trains or serves
@@ -51,7 +51,7 @@ class PodGroupSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job: its roles, and what they have in common."""
+    """A job: its roles, and the settings that all roles have in common."""
 
     name: str
     namespace: str | None
@@ -80,7 +80,7 @@ class JobSpec:
 
     @property
     def pservers(self) -> int:
-        """The number of pods that only serve."""
+        """The number of pods that run only a server."""
         return self.pod_count - self.trainers
 
     @property
@@ -90,22 +90,22 @@ class JobSpec:
 
     @property
     def own_labels(self) -> Json:
-        """The labels of every object of the job, to find them."""
+        """The labels of every object of the job, by which the commands select these objects."""
         return {_MANAGED_BY: "paddle-launcher", JOB_LABEL: self.name}
 
     @property
     def service(self) -> str | None:
-        """The headless Service that gives the pods their names; None for a job of one pod."""
+        """The name of the headless Service, from which pods get DNS names. None for a job of one pod."""
         return self.name if self.pod_count > 1 else None
 
     @property
     def hub_address(self) -> str:
-        """The value of LAUNCHER_SERVICE: where pods find the hub."""
+        """The value of LAUNCHER_SERVICE, by which the pods find the hub."""
         of_trainers = next((f"{TRAINER}={role.name}." for role in self.roles if role.role == TRAINER), "")
         return f"{of_trainers}{self.service}"
 
     def on_host_network(self, role_spec: RoleSpec) -> bool:
-        """Whether the role's pods use the network of their nodes, by the job's setting or by their template."""
+        """Whether the role's pods use the network of their nodes, because of the job's setting or their template."""
         return self.host_network or bool(role_spec.template["spec"].get("hostNetwork"))
 
 

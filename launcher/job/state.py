@@ -25,7 +25,7 @@ _ENDS = {"Complete": COMPLETE, "SuccessCriteriaMet": COMPLETE, "Failed": FAILED,
 
 @dataclass(frozen=True)
 class MemberState:
-    """One member, as its newest pod shows it. `pod` is empty if the member has no pod."""
+    """The state of one member, from its newest pod. `pod` is empty if the member has no pod."""
 
     role: str
     rank: int
@@ -48,7 +48,7 @@ class MemberState:
 
 @dataclass(frozen=True)
 class JobState:
-    """A whole job. `exit_code` and `cause` are set once its end is known, `ended` once all of its Jobs have ended."""
+    """The state of a job. `exit_code` and `cause`: set once its end is known. `ended`: all of its Jobs have ended."""
 
     name: str
     namespace: str

@@ -22,11 +22,11 @@ _POLL_SECONDS = 0.5
 def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
     """Create all objects of a job, or none.
 
-    The first object is a suspended Job, whose creation reserves the name. The first Job owns all other objects, so that
-    they are deleted together with it. All Jobs are released at the end, so an interrupted submission leaves a Job that
-    does nothing.
+    The first object is a suspended Job, whose creation reserves the name. The first Job owns all other objects. So they
+    are deleted together with it. All Jobs are released at the end. So an interrupted submission leaves a Job that does
+    nothing.
 
-    beside: other objects of the user's file, which do not belong to the job
+    beside: other objects in the user's file, which do not belong to the job
     """
     _check_beside(beside)
     all_objects = objects(job_spec)
@@ -72,7 +72,7 @@ def _create_first(client: KubeClient, name: str, job: Json) -> Json:
 
 
 def _check_name_is_free(client: KubeClient, name: str, owner: Json) -> None:
-    """Raise Failure if another job has this name. Kubernetes Jobs from `render` may have other names than ours."""
+    """Raise Failure if another job has this name. A job created by `render` may have other names for its Jobs."""
     for job in client.list("Job", f"{JOB_LABEL}={name}"):
         if job["metadata"]["uid"] != owner["uid"]:
             raise _name_is_taken(client, name, job["metadata"]["name"])
@@ -87,9 +87,9 @@ def _name_is_taken(client: KubeClient, name: str, job: str) -> Failure:
 
 
 def _create_replacing(client: KubeClient, wanted: Json) -> Json:
-    """Create an object. If a deleted job of the same name has left one with this name, replace that object.
+    """Create an object. If a deleted job of the same name has left an object with this name, replace that object.
 
-    Raises Failure if an object with this name belongs to something else.
+    Raises Failure if the object with this name does not belong to such a job.
     """
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
@@ -142,7 +142,7 @@ def _create_unless_exists(client: KubeClient, wanted: Json) -> None:
 
 
 def _undo(client: KubeClient, created: Sequence[Json]) -> None:
-    """Delete the created objects. A failure is only printed, so that it does not hide the original failure."""
+    """Delete the created objects. Print a failure, but do not raise it: it would hide the original failure."""
     for each in reversed(created):
         kind, metadata = each["kind"], each["metadata"]
         try:
@@ -160,7 +160,7 @@ def _delete_objects(client: KubeClient, name: str) -> None:
 
 
 def _list(client: KubeClient, kind: str, selector: str) -> list[Json]:
-    """Return the objects of a kind. Return none if the cluster does not know the kind, or only an admin may list it."""
+    """Return the objects of a kind, or [] if the cluster does not know the kind, or if only an admin may list it."""
     try:
         found = client.list(kind, selector)
     except Failure as failure:
@@ -187,12 +187,12 @@ def _owner_reference(job: Json) -> Json:
 
 def _with_owners(wanted: Json, owners: Sequence[Json]) -> Json:
     if wanted["kind"] == "PersistentVolume":
-        return wanted  # an object without a namespace cannot have an owner in one
+        return wanted  # an object without a namespace cannot have an owner in a namespace
     return wanted | {"metadata": wanted["metadata"] | {"ownerReferences": list(owners)}}
 
 
 def _is_going(existing: Json) -> bool:
-    """Return whether Kubernetes deletes the object by itself, as it deletes the objects that a deleted Job owned."""
+    """Return whether Kubernetes deletes the object by itself. It deletes the objects that a deleted Job owned."""
     return bool(existing["metadata"].get("ownerReferences") or existing["metadata"].get("deletionTimestamp"))
 
 

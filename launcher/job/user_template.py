@@ -1,4 +1,4 @@
-"""Check the pod template of a PaddleJob in YAML: which container trains, what it runs, and which fields are changed."""
+"""Check the pod template in a PaddleJob: which container trains, its command, and which fields are changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UserTemplate:
 
 
 def read_template(template: Fields, findings: Findings, entrypoint: tuple[str, ...]) -> UserTemplate | None:
-    """Return the template, or None after adding problems. `entrypoint`: the command of a container that has none."""
+    """Return the template, or None after adding problems. `entrypoint`: for a container without `command`."""
     before = len(findings.problems)
     metadata, pod = template.mapping("metadata"), template.mapping("spec")
     if pod is None:
@@ -56,7 +56,7 @@ def _name(container: Fields, findings: Findings) -> str:
 
 
 def _check_types(containers: list[Fields], pod: Fields, metadata: Fields | None, findings: Findings) -> None:
-    """Check the types of the fields that are used later; the API server checks all other fields."""
+    """Check the types of the fields that this package reads. The API server checks all other fields."""
     pod.integer("terminationGracePeriodSeconds")
     pod.mapping("securityContext")
     for name in ("restartPolicy", "hostname", "subdomain", "schedulerName", "dnsPolicy"):
@@ -87,7 +87,7 @@ def _check_reserved(containers: list[Fields], pod: Fields, findings: Findings) -
 
 
 def _main_index(names: list[str], metadata: Fields | None) -> int:
-    """Return the index of the container that trains: kubectl's default container, else `paddle`, else the first one."""
+    """Return the index of the container that trains: kubectl's default container, else `paddle`, else the first."""
     annotations = (metadata.values.get("annotations") if metadata else None) or {}
     for name in (annotations.get(DEFAULT_CONTAINER), _MAIN_CONTAINER):
         if name in names:

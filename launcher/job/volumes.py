@@ -1,4 +1,4 @@
-"""The volumes of a PaddleJob in Python, and the pod volumes, claims and mounts that they become."""
+"""The volumes of a PaddleJob in Python, and the pod volumes, claims and mounts that are made from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Volume:
     Args:
         mount_path: The folder in the pods.
         source: The volume as in a pod spec, such as {"nfs": {"server": ..., "path": ...}}.
-        read_only: Mount it read-only.
+        read_only: Mount the volume read-only.
     """
 
     mount_path: str
@@ -41,11 +41,11 @@ class ClaimVolume:
 class CephFSVolume:
     """A folder of CephFS, mounted by its CSI driver.
 
-    The job gets a PersistentVolume and a claim of its own. Both are deleted together with the job, but the data stays.
+    The job gets its own PersistentVolume and claim. Both are deleted together with the job, but the data stays.
 
     Args:
         monitors_addr: The monitors of the Ceph cluster: `host:port`, several separated by commas.
-        user: The Ceph user of the Secret's key. For readers only: the driver takes the user from the Secret (`userID`).
+        user: The Ceph user of the Secret's key. It has no effect: the driver takes the user from the Secret (`userID`).
         secret_name: A Secret with `userID` and `userKey` in the job's namespace.
         mount_path: The folder in the pods.
         path: The folder in CephFS.
@@ -68,7 +68,7 @@ class CephFSVolume:
             "driver": _CEPHFS_DRIVER,
             "volumeHandle": name,
             "nodeStageSecretRef": {"name": self.secret_name, "namespace": namespace},
-            # With these the driver mounts an existing folder instead of making a new one.
+            # With these attributes the driver mounts an existing folder and makes no new folder.
             "volumeAttributes": {"monitors": self.monitors_addr, "provisionVolume": "false", "rootPath": self.path},
         }
         volume = shared | {
@@ -99,7 +99,7 @@ AnyVolume = Volume | ClaimVolume | CephFSVolume
 
 
 def check(volumes: tuple[tuple[str, AnyVolume], ...], findings: Findings) -> None:
-    """Add the problems of the volumes, each given with its parameter."""
+    """Add the problems of the volumes. `volumes`: each volume with the name of its parameter."""
     mounted: dict[str, str] = {}
     for parameter, volume in volumes:
         folder = volume.mount_path.rstrip("/")

@@ -1,4 +1,4 @@
-"""Wait until a job ends, and show its members meanwhile."""
+"""Wait until a job ends. Meanwhile, show the members of the job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PROGRESS_SECONDS = 10.0  # without a terminal: between two lines about the prog
 
 
 def wait(client: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
-    """Return the job's exit code once it has ended. Raises Failure after `timeout` seconds."""
+    """Wait until the job has ended, and return the job's exit code. Raises Failure after `timeout` seconds."""
     watch = _Watch(client, job, timeout)
     screen = None if quiet else _Screen(sys.stderr)
     progress = _Progress(client)
@@ -101,7 +101,7 @@ class _Watch:
 
 
 class _Progress:
-    """The last line that each running trainer has printed. Each poll reads the last lines of a few trainers only."""
+    """The last line that each running trainer has printed. Each poll reads the last lines of at most 10 trainers."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -129,7 +129,7 @@ class _Progress:
 
 
 class _Screen:
-    """Shows one line per member: on a terminal it is updated in place, elsewhere each change is a new line."""
+    """Shows one line per member. A terminal shows updated lines in place. Otherwise each change is a new line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Read and write YAML as Kubernetes does: a file has several documents, and a list stands for its items."""
+"""Read and write YAML as Kubernetes does: a file may have several documents, and each item of a List is an object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _LIKE_A_NUMBER = re.compile(r"(?=.*[0-9])[-+.0-9][-+.0-9_a-fox]*|[yn]", re.IGNOR
 
 @dataclass(frozen=True)
 class Document:
-    """One object, and its original text. `text` is None if the object was an item of a list."""
+    """One Kubernetes object, and its original text. `text` is None if the object was an item of a list.
+
+    number: the number of the YAML document in the file, 1 for the first
+    """
 
     number: int
     value: Json
@@ -75,7 +78,10 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def read(data: bytes, name: str) -> list[Document]:
-    """Return the objects of a file in order, without empty documents. Raises Failure if it is not valid."""
+    """Return one Document per object in the YAML text. Raises Failure if the text is not valid.
+
+    name: the name of the file, for messages
+    """
     try:
         text = data.decode("utf-8-sig")
         return list(_documents(text, name))
@@ -86,7 +92,7 @@ def read(data: bytes, name: str) -> list[Document]:
 
 
 def dump(value: Json) -> str:
-    """Return an object as a document."""
+    """Return an object as the text of one YAML document."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize)
     return text
 

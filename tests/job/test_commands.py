@@ -65,7 +65,7 @@ def test_ctrl_c_during_a_submission_deletes_what_was_created(cluster: FakeCluste
 def test_a_job_is_not_moved_to_another_namespace(cluster: FakeCluster, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(WIDE_AND_DEEP.read_text().replace("name: wide", "namespace: a\n  name: wide", 1))
     message = command("submit", "-n", "b", *FLAGS, str(tmp_path / "job.yaml"), code=64).stderr
-    assert "--namespace: 'b': the file has namespace 'a': remove one of the two" in message
+    assert "--namespace: 'b': the file has namespace 'a': remove this flag, or metadata.namespace" in message
     assert not cluster.objects
 
 

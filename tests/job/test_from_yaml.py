@@ -71,7 +71,8 @@ ENTRYPOINT = "--entrypoint=python3 train.py"
         ),
         (
             f"{{{WORKER}, ps: {role(', args: [-m, paddle.distributed.launch, x.py]')}}}",
-            "spec.ps.template.spec.containers[0]: -- python3 train.py -m paddle.distributed.launch: never ends",
+            "spec.ps.template.spec.containers[0]: -- python3 train.py -m paddle.distributed.launch: "
+            "Paddle's launcher never ends",
         ),
     ],
 )
