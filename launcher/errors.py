@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """The launcher's own exit codes (docs/exit-codes.md). If a child's code equals one of these codes, use MASKED."""
+    """The launcher's own exit codes (docs/exit-codes.md). MASKED replaces a child's code that equals one of them."""
 
     COMPLETE = 0
     USAGE = 64

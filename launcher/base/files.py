@@ -5,7 +5,7 @@ file. After a crash, a temporary file of a few KiB may remain. It is not removed
 
 The next attempt may have to write the same files under another uid. So files and folders are readable and writable for
 all (0666, 0777), and so is the job's secret. The secret only protects against other hosts on the network: a user who
-can write to the volume can also change the training program.
+can write to the volume can change the training program, too.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _TRANSIENT = (408, 429)
 
 
 class ApiError(Failure):
-    """A call that failed. `fact` says in one line what happened. `message` also says what the user can do."""
+    """A call that failed. `fact`: what happened, in one line. `message`: what happened, and what the user can do."""
 
     def __init__(self, code: Exit, fact: str, message: str = "") -> None:
         super().__init__(code, message or fact)
@@ -49,7 +49,7 @@ class Expired(Refused):
 
 
 def is_transient(status: int) -> bool:
-    """Return whether the same call may succeed later."""
+    """Return whether the same call may succeed after some time. `status`: the HTTP status of the answer."""
     return status in _TRANSIENT or status >= 500
 
 

@@ -1,4 +1,4 @@
-"""The launcher's own messages. They go to the logger `launcher`, and one handler shows them."""
+"""The launcher's own messages. All go to the logger `launcher`. One handler shows them."""
 
 from __future__ import annotations
 

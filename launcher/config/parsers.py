@@ -36,7 +36,7 @@ def seconds_or_none(value: str) -> float:
 
 
 def silence(value: str) -> float:
-    """Parse LAUNCHER_SILENCE. It must be at least three heartbeats of 5 s, since a busy node may send them late."""
+    """Parse LAUNCHER_SILENCE. The minimum is three heartbeats of 5 s, since a busy node may send heartbeats late."""
     number = seconds(value)
     if number < 15:
         raise ValueError
