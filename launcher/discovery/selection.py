@@ -109,7 +109,7 @@ def runs(pod: Pod) -> bool:
 
 
 def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
-    """For each number return only its newest pod, live pods first. Return every pod without a number, too."""
+    """For each number return only its newest pod; a live pod counts as newer. Return all pods without a number, too."""
     newest: dict[int | str, Pod] = {}
     for pod in sorted(pods, key=lambda pod: (_has_place(pod), pod.state == LIVE, pod.created, pod.uid)):
         newest[pod.uid if pod.number is None else pod.number] = pod

@@ -18,8 +18,8 @@ class StaticFinder(Finder):
         if len(settings.peers) != settings.size:
             raise Failure(
                 Exit.CONFIG,
-                f"LAUNCHER_PEERS has {len(settings.peers)} peers, CONF_PADDLE_GRADIENT_NUM is {settings.size}: "
-                "they must be equal",
+                f"LAUNCHER_PEERS has {len(settings.peers)} peers, but the job has {settings.size} members: "
+                "list each member once",
             )
         rank = self._rank()
         return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank)

@@ -68,7 +68,7 @@ def test_without_one_match_the_variable_that_helps_is_named() -> None:
 
 
 def test_the_number_of_peers_must_be_n() -> None:
-    assert "LAUNCHER_PEERS has 3 peers, CONF_PADDLE_GRADIENT_NUM is 4" in refused(size=4)
+    assert "LAUNCHER_PEERS has 3 peers, but the job has 4 members: " in refused(size=4)
 
 
 @pytest.mark.parametrize("discovery", ["kubernetes", "dns", "static"])
