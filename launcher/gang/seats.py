@@ -150,8 +150,11 @@ class RollCall:
                 must_be = f"rank {member.rank} must be a {shape.role(member.rank)}"
                 raise Refusal("another role", f"{must_be}, pod {member.pod} is not: check its LAUNCHER_ROLE")
         elif self._is_role_full(member):
+            variable = "LAUNCHER_PSERVERS" if member.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
             raise Refusal(
-                "a role that is full", f"there are {shape.count(member.role)} members of the role {member.role} already"
+                "a role that is full",
+                f"{shape.count(member.role)} {member.role}s have joined already, so pod {member.pod} is one too many: "
+                f"is {variable} less than the number of these pods?",
             )
         elif _order(member) < _order(self._me):
             reason = f"pod {member.pod} has a lower address, {member.address}"

@@ -90,7 +90,7 @@ async def test_without_numbers_a_role_that_is_full_admits_no_member() -> None:
         leading = asyncio.ensure_future(hub.join(None))
         waiting = asyncio.ensure_future(servers[0].join(hub.place))
         await until(servers[0].gang.missing)
-        with pytest.raises(JoinFailed, match="1 members of the role pserver already"):
+        with pytest.raises(JoinFailed, match="1 pservers have joined already, so pod s-3 is one too many"):
             await asyncio.wait_for(servers[1].join(hub.place), 8)
         waiting.cancel()
         leading.cancel()
