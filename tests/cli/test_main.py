@@ -76,6 +76,10 @@ def test_an_environment_with_six_errors_causes_six_lines_and_exit_code_78(tmp_pa
         ("local", "--nodes: missing: expected a number of nodes, 1 to 200"),
         ("local --nodes none", "--nodes: 'none': expected a number of nodes, 1 to 200"),
         ("local --nodes", "--nodes: expected a value"),
+        (
+            "local --nodes 2 --launcher-rank=1",
+            "--launcher-rank: `local` sets this itself for each node: remove the flag",
+        ),
         ("status --jsn x", "status: --jsn: no such flag: did you mean --json? See paddle-launcher status --help"),
         ("status --js", "status: --js: no such flag: did you mean --json? See paddle-launcher status --help"),
         ("status a b", "status: b: unexpected argument; see paddle-launcher status --help"),
