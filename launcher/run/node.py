@@ -15,7 +15,7 @@ from launcher.base.clock import utc_now
 from launcher.base.log import set_name
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.gang import Gang, GangSettings
+from launcher.gang import GangSettings
 from launcher.model import (
     BOTH,
     FIRST,
@@ -67,6 +67,7 @@ class Node:
         self.last_cause: Cause | None = None  # why the generation before this one ended, if this pod saw it
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # from the first join on
+        self.connected_peers: Callable[[], int] = lambda: 0  # of the latest gang
         self.output_at: float | None = None  # when a trainer of this member printed something
         self.has_begun = False  # in this session, a generation has begun
         self._phase, self._since = "", utc_now()
@@ -77,7 +78,7 @@ class Node:
         self.generations: Generations | None = None  # on the hub
         self._lease: LeaseHolder | None = None  # on the hub
         self._record: Record | None = None
-        self._gang: Gang | None = None
+        self._gang = ""  # the identity of the latest gang
         self._lose_lease: Callable[[Cause], None] = lambda cause: None
 
     def join(self, joined: Joined, settings: GangSettings, lose_lease: Callable[[Cause], None]) -> None:
@@ -90,7 +91,7 @@ class Node:
         me = roster.members[rank]
         self.rank = rank
         self.name = me.pod
-        self._record, self.roster, self._gang = joined.record, roster, gang
+        self._record, self.roster, self._gang = joined.record, roster, joined.gang
         name = self.shape.name(rank)
         set_name(name)
         if self.shape.size > 1:
@@ -101,7 +102,7 @@ class Node:
             self.generations = self._new_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
-            self._lease.me = LeaseOwner(gang.identity, str(joined.record.identity), me.pod, me.uid, ends_within)
+            self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
         attempts_file = joined.record.attempts_file if joined.record.identity else None
         history = self.generations.history if self.generations and rank == 0 else None
         self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, self.shape)
@@ -159,7 +160,7 @@ class Node:
             restarts=max(0, self._attempts - 1),
             last_pass=self._last_pass,
             output_age=None if self.output_at is None else time.monotonic() - self.output_at,
-            peers=self._gang.connected_peers() if self._gang else 0,
+            peers=self.connected_peers(),
             holds_lease=self._lease is not None and self._lease.is_held,
             outcome=self._outcome,
         )
@@ -183,7 +184,7 @@ class Node:
         if within is None or self._record is None or not self._record.identity:
             return
         try:
-            await self._from_volume(partial(self._record.leases.release, self._identity, within))
+            await self._from_volume(partial(self._record.leases.release, self._gang, within))
         except Failure as failure:
             log.info(failure.message)
 
@@ -195,7 +196,7 @@ class Node:
             lease = await self._from_volume(self._record.leases.latest)
         except Failure:
             return False
-        if lease is None or lease.is_released or lease.holder.gang == self._identity:
+        if lease is None or lease.is_released or lease.holder.gang == self._gang:
             return False
         return lease.age < _HOLDS_FOR
 
@@ -224,10 +225,6 @@ class Node:
                 break
             await asyncio.sleep(0.2)
         return False
-
-    @property
-    def _identity(self) -> str:
-        return self._gang.identity if self._gang else ""
 
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
         return paddle.plan(self._config, self._flags, self._command, roster, rank, start)

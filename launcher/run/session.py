@@ -126,7 +126,8 @@ class Session:
             log.info("the job is complete already: nothing to do")
             self._decide(Finish())
             return
-        self._node.join(joined, self._settings, self.gang, self._lose_lease)
+        self._node.join(joined, self._settings, self._lose_lease)
+        self._node.connected_peers = self.gang.connected_peers
         self.joined = True
         if joined.rank == 0 and self._node.generations:
             self.generations.set_result(self._node.generations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from launcher.config import JobConfig
 from launcher.errors import Exit
 from launcher.gang import GangSettings
-from launcher.model import FIRST, Cause, CauseKind, Start
+from launcher.model import FIRST, Cause, CauseKind, Outcome, Start
 from launcher.processes.supervisor import Supervisor
 from launcher.run import node as node_module
 from launcher.run.node import Node
@@ -143,6 +144,38 @@ async def test_the_status_has_the_generation_the_phase_and_the_latest_pass(tmp_p
     assert node.journal.flush(8)
     status = content(node.journal.folder, "status.json")
     assert (status["generation"], status["phase"], status["last_pass"]) == (3, "training", 8)
+
+
+@in_loop
+async def test_a_snapshot_shows_phase_generation_size_restarts_pass_output_peers_and_outcome(tmp_path: Path) -> None:
+    node = node_of(tmp_path, 1)
+    before = node.snapshot()
+    assert (before.phase, before.generation, before.size, before.restarts) == ("starting", None, 2, 0)
+    assert (before.last_pass, before.output_age, before.peers, before.outcome) == (None, None, 0, None)
+    mark(node, FIRST)
+    mark(node, Start(4, 7))
+    node.enter("training")
+    node.passed(8)
+    node.output_at = time.monotonic() - 5
+    node.connected_peers = lambda: 1
+    now = node.snapshot()
+    assert (now.phase, now.generation, now.restarts, now.last_pass, now.peers) == ("training", 4, 1, 8, 1)
+    assert now.output_age is not None
+    assert now.output_age >= 5
+    assert not now.holds_lease
+    result = Outcome(Exit.COMPLETE, None, "the job is complete")
+    node.end(result)
+    assert (node.snapshot().phase, node.snapshot().outcome) == ("complete", result)
+
+
+@in_loop
+async def test_a_hub_that_has_acquired_the_lease_shows_it_in_its_snapshot(tmp_path: Path) -> None:
+    hub = node_of(tmp_path, 0)
+    assert not hub.snapshot().holds_lease
+    assert hub.generations is not None
+    assert hub.roster is not None
+    await hub.generations.prepare(None, hub.roster)
+    assert hub.snapshot().holds_lease
 
 
 @in_loop

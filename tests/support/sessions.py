@@ -120,6 +120,9 @@ class FakeGang:
         self.waits: list[str] = []  # which ends this member has waited for
         self.closed = False
 
+    def connected_peers(self) -> int:
+        return 1
+
     def reported(self, what: str) -> list[int | None]:
         """Return the attempts for which the member has reported this."""
         return [attempt for name, attempt in self.reports if name == what]
