@@ -169,19 +169,26 @@ class Attempt:
         self._watchdog.printed()
 
     async def _handle_events(self) -> None:
-        while True:
-            event = await self._events.get()
-            if self._is_closed:
-                return
-            match event:
-                case Serving():
-                    self._served()
-                case PassDone(number):
-                    self._node.passed(number)
-                case Died() as death:
-                    self._died(death)
-                case TimerDue(call):
-                    call()
+        while not self._is_closed:
+            self._handle(await self._events.get())
+
+    def handle_waiting(self) -> None:
+        """Handle all events that have come until now."""
+        while not self._events.empty():
+            self._handle(self._events.get_nowait())
+
+    def _handle(self, event: object) -> None:
+        if self._is_closed:
+            return
+        match event:
+            case Serving():
+                self._served()
+            case PassDone(number):
+                self._node.passed(number)
+            case Died() as death:
+                self._died(death)
+            case TimerDue(call):
+                call()
 
     def _served(self) -> None:
         self._not_listening -= 1

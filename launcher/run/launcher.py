@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from launcher.base.log import StderrHandler, shown_by
 from launcher.base.spawn import become_subreaper, handle_ignored_signals
 from launcher.config import JobConfig
 from launcher.errors import Exit
-from launcher.model import Outcome, member_name
+from launcher.gang import Finish, Stop
+from launcher.model import CauseKind, Outcome, member_name
 from launcher.processes.guardian import Guardian
 from launcher.processes.proc import tagged_environment
 from launcher.run import backoff_limit, endpoint
@@ -23,6 +25,7 @@ from launcher.run.node import Node
 from launcher.run.session import Rejoin, Session
 from launcher.run.shutdown import shut_down
 from launcher.run.signals import Signals
+from launcher.run.steps import fault
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +89,17 @@ async def run(
     """Run session after session, until this member ends. Return this member's outcome."""
     node = Node(config, flags, command)
     session = Session(config, command, node, signals, guardian, factories)
-    while isinstance(end := await session.run(), Rejoin):
+    while isinstance(end := await _run_session(session, node), Rejoin):
         session = Session(config, command, node, signals, guardian, factories, after=end.cause)
     return await shut_down(end, config, node, session, signals)
+
+
+async def _run_session(session: Session, node: Node) -> Stop | Finish | Rejoin:
+    """Run a session. A fault of the launcher itself is reported to the gang, and ends this member."""
+    try:
+        return await session.run()
+    except Exception as error:
+        failure = fault(CauseKind.LAUNCHER, error)
+        cause = node.cause(CauseKind.LAUNCHER, failure.message, failure.code)
+        session.gang.report_failed(cause, time.monotonic())
+        return Stop(cause)

@@ -77,9 +77,8 @@ class Session:
         self._factories = factories
         self._after = after
         self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
-        self._settings = _settings(config)
         self.gang = Gang(
-            self._settings,
+            _settings(config),
             self._on_event,
             complete=node.mark_complete,
             judge=self._judge,
@@ -92,9 +91,10 @@ class Session:
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
         self._steps = Steps(self._step_failed)
         self._ending_attempt: asyncio.Task[Sequence[Process]] | None = None  # the end of the previous attempt
+        self._before: list[Attempt] = []  # attempts whose processes may still end
         self.attempt = self._new_attempt(0)
         signals.on_stop = self._request_stop
-        signals.on_kill = lambda: self.attempt.supervisor.kill()
+        signals.on_kill = self._kill
 
     async def run(self) -> Stop | Finish | Rejoin:
         """Join a gang, then start the processes as often as the hub decides. Return how the session ends."""
@@ -126,7 +126,7 @@ class Session:
             log.info("the job is complete already: nothing to do")
             self._decide(Finish())
             return
-        self._node.join(joined, self._settings, self._lose_lease)
+        self._node.join(joined, _settings(self._config), self._lose_lease)
         self._node.connected_peers = self.gang.connected_peers
         self.joined = True
         if joined.rank == 0 and self._node.generations:
@@ -160,10 +160,16 @@ class Session:
     def _request_stop(self) -> None:
         """Report that this member got SIGTERM. Without a gang there is no answer to wait for."""
         self.attempt.start_no_more()
+        self.attempt.handle_waiting()  # what has happened before the signal counts: the training may be complete
         cause = self._node.cause(CauseKind.STOPPED, "got SIGTERM", Exit.STOPPED)
         self.gang.report_failed(cause, time.monotonic())
         if not self.joined:
             self._decide(Stop(self._after or cause))
+
+    def _kill(self) -> None:
+        ending = self._before if self._ending_attempt and not self._ending_attempt.done() else []
+        for attempt in dict.fromkeys([*ending, self.attempt]):
+            attempt.supervisor.kill()
 
     # ---- decisions of the hub ----------------------------------------------------------------------------------------
 
@@ -226,6 +232,7 @@ class Session:
     def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
         """End this attempt. The previous attempt may still be ending: wait until both attempts have ended."""
         before = [self._ending_attempt] if self._ending_attempt and not self._ending_attempt.done() else []
+        self._before = [*self._before, self.attempt] if before else [self.attempt]
         self._ending_attempt = asyncio.ensure_future(_all_left(self.attempt.end(grace, FLUSH_WITHIN), *before))
         return self._ending_attempt
 
@@ -273,10 +280,7 @@ class Session:
         return explained
 
     async def _end_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
-        """Wait until all processes have ended on all members, then close the gang.
-
-        When the next gang starts its processes, no process of this gang may still run.
-        """
+        """Close the gang once no process of a member runs: the next gang may then start its processes."""
         await asyncio.shield(ending)
         self.gang.report_stopped()
         await self.gang.wait_finished()

@@ -43,11 +43,11 @@ class Signals:
         """Return the result of the work, or None if the first signal arrives earlier."""
         working = asyncio.ensure_future(work)
         either: list[asyncio.Future[Any]] = [working, self.stop_requested]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        working.cancel()
-        return None
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            working.cancel()  # also if the caller is cancelled
 
     def grace_left(self, grace: float) -> float:
         """Return how many of the `grace` seconds after the first signal are left."""

@@ -18,11 +18,13 @@ class Steps:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self, step: CauseKind, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        self._tasks.append(asyncio.ensure_future(self._report_failure(step, work)))
-        return self._tasks[-1]
+        task = asyncio.ensure_future(self._report_failure(step, work))
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)  # a cancelled task keeps its frames, and so its whole attempt
+        return task
 
     def cancel(self) -> None:
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
 
     async def _report_failure(self, step: CauseKind, work: Callable[[], Awaitable[None]]) -> None:
@@ -31,10 +33,10 @@ class Steps:
         except Failure as failure:
             self._failed(step, failure)
         except Exception as error:
-            self._failed(step, _fault(step, error))
+            self._failed(step, fault(step, error))
 
 
-def _fault(step: CauseKind, error: Exception) -> Failure:
+def fault(step: CauseKind, error: Exception) -> Failure:
     """Return the Failure for a fault of the launcher itself, with its traceback."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Failure(Exit.MASKED, f"a fault of the launcher itself in {str(step)!r}, please report it:\n{trace}")

@@ -9,8 +9,9 @@ import pytest
 
 from launcher.errors import Exit
 from launcher.gang import Restart, Stop
-from launcher.model import CauseKind, Outcome
+from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import launcher, shutdown
+from launcher.run.session import Session
 from tests.support.members import in_loop, until
 from tests.support.sessions import KILLED, LOST, Pod, job_config, pod_of
 
@@ -113,3 +114,26 @@ async def test_the_end_belongs_to_the_latest_attempt_and_waits_for_the_attempt_b
     assert (await asyncio.wait_for(running, 8)).code == Exit.PEER_FAILED
     assert pod.gang.reported("stopped") == [None]
     assert all(supervisor.closed for supervisor in pod.supervisors)
+
+
+@in_loop
+async def test_a_fault_of_the_launcher_itself_is_reported_and_ends_it_with_an_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    running = runs(pod)
+    await until(lambda: pod.gangs and pod.gang.reported("staged"))
+    await pod.trains()
+
+    def fails(session: Session, number: int, cause: Cause) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Session, "_restart", fails)
+    pod.gang.finished.set()
+    pod.gang.others_ended.set()
+    pod.gang.tell(Restart(1, KILLED))
+    result = await asyncio.wait_for(running, 8)
+    assert result.cause is not None
+    assert (result.code, result.cause.kind) == (Exit.MASKED, CauseKind.LAUNCHER)
+    assert "a bug" in result.cause.what
+    assert pod.gang.causes == [result.cause]

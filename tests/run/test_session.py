@@ -293,7 +293,22 @@ async def test_sigterm_after_the_join_is_reported_and_waits_for_the_hub(
 
 
 @in_loop
-async def test_the_second_signal_kills_the_processes_of_the_latest_attempt(
+async def test_the_second_signal_kills_also_processes_of_an_attempt_that_still_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    await pod.joins()
+    await pod.begins()
+    pod.supervisor.may_end.clear()
+    pod.gang.tell(Restart(1, KILLED))
+    await until(lambda: len(pod.supervisors) == 2)
+    pod.sigterm()
+    pod.sigterm()
+    assert [supervisor.killed for supervisor in pod.supervisors] == [True, True]
+
+
+@in_loop
+async def test_the_second_signal_kills_no_process_of_an_attempt_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod = pod_of(monkeypatch, tmp_path)
@@ -305,6 +320,20 @@ async def test_the_second_signal_kills_the_processes_of_the_latest_attempt(
     assert not pod.supervisor.killed
     pod.sigterm()
     assert [supervisor.killed for supervisor in pod.supervisors] == [False, True]
+
+
+@in_loop
+async def test_a_trainer_that_ended_before_sigterm_still_counts_as_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    await pod.joins()
+    await pod.begins()
+    pod.gang.tell(Train())
+    await until(lambda: "trainer" in pod.supervisor.roles)
+    pod.supervisor.die("trainer", 0)
+    pod.sigterm()
+    assert pod.gang.reported("trained")
 
 
 @in_loop

@@ -7,6 +7,7 @@ the file is what the next start finds. `POWER_LOSS_INSTANTS` says how many copie
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -51,7 +52,7 @@ class Disk:
         self.volume = folder / "volume"
         self._memory, self._below, self._found = (folder / name for name in ("memory", "below", "found"))
         self._file = self._below / "disk"
-        self._copy = self._memory / "copy"
+        self._copies = itertools.count()
         self._mounted: list[Path] = []
 
     def __enter__(self) -> Disk:
@@ -75,23 +76,26 @@ class Disk:
 
         The copy shows one instant: while the file system that holds the file is frozen, neither a process nor the
         kernel writes to the file. The freeze is short also on a busy machine, since no process is started for it: a
-        launcher that ends waits two seconds for the volume, no longer.
+        launcher that ends waits two seconds for the volume, no longer. Each copy is a new file: on a busy machine the
+        kernel may still keep the loop device of the copy before, with old content.
         """
+        copy = self._memory / f"copy-{next(self._copies)}"
         descriptor = os.open(self._below, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(descriptor, _FREEZE, 0)
             try:
-                shutil.copyfile(self._file, self._copy)
+                shutil.copyfile(self._file, copy)
             finally:
                 fcntl.ioctl(descriptor, _THAW, 0)
         finally:
             os.close(descriptor)
         self._found.mkdir(exist_ok=True)
-        _run("mount", "-o", "loop", self._copy, self._found)  # the mount replays the journal
+        _run("mount", "-o", "loop", copy, self._found)  # the mount replays the journal
         try:
             yield self._found
         finally:
             _run("umount", self._found)
+            copy.unlink()
 
     def _mount(self, what: str | Path, place: Path, *options: str) -> None:
         place.mkdir()

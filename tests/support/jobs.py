@@ -24,7 +24,7 @@ IN_A_PASS = "pass-0-batch-1"  # a gate of the stand-in: each trainer waits here 
 FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
 
 
-def until(condition: Callable[[], Any], within: float = 30, what: str = "") -> Any:
+def until(condition: Callable[[], Any], within: float = 60, what: str = "") -> Any:
     """Wait until the condition returns a true value, and return the value. Fail the test if it never does."""
     deadline = time.monotonic() + within
     while True:
