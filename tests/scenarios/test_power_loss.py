@@ -35,6 +35,7 @@ INSTANTS = int(os.environ.get("POWER_LOSS_INSTANTS", "40"))
 SEED = 6
 LONGEST_WAIT = 0.2  # seconds between two instants
 MiB = 1 << 20
+_IN_PASS_1 = "pass-1-batch-1"  # a gate of the stand-in
 _FREEZE, _THAW = 0xC0045877, 0xC0045878  # from linux/fs.h
 
 
@@ -154,12 +155,13 @@ class Jobs:
             LAUNCHER_MAX_RESTARTS="3",
             STANDIN_BATCH_SECONDS="0.02",
         )
-        job.start(flags=SIX)
+        job.hold(_IN_PASS_1).start(flags=SIX)
         job.process(1, TRAINER)
         lease = f".leases/{self.completed}"
         self.promised += [f"{name}/secret", f"{name}/generation-0", lease]
         until_saved(job, 0)
         job.kill(1, TRAINER)
+        job.release()
         until(lambda: _generation(job.output / ".launcher" / name) == 1, what=job.stderr())
         self.promised.append(f"{name}/generation-1")
         assert job.codes() == [0, 0, 0], job.stderr()
