@@ -1,4 +1,6 @@
-"""Small files on the volume. Readers see a complete file or no file. All functions block: call them in `run_in_thread`.
+"""Small files on the volume. Readers see a complete file or no file.
+
+All functions block while the volume blocks: the event loop must not call them.
 
 Temporary files are hidden files in the same folder. Their names are random, so writers in several pods never share a
 file. After a crash, a temporary file of a few KiB may remain. It is not removed: another pod may still be writing it.

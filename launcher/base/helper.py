@@ -24,7 +24,7 @@ _PATIENCE = 1.0  # seconds; a healthy kernel ends a killed process at once
 
 
 class Helper:
-    """A child that runs `python -m MODULE`. Always close it.
+    """A child that runs `python -m MODULE`. The caller must always close it.
 
     exit_code: the child's exit code; None until all messages are read or the helper is closed
     """

@@ -77,7 +77,10 @@ def _of_device(device: str) -> list[str]:
 
 
 def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> int:
-    """Return how many GPUs CUDA_VISIBLE_DEVICES lists, or if it is unset, how many device files nvidia0, ... exist."""
+    """Return the number of GPUs: those that CUDA_VISIBLE_DEVICES lists.
+
+    If CUDA_VISIBLE_DEVICES is unset, count the device files nvidia0, ...
+    """
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return len([name for name in listed.split(",") if name.strip() not in ("", "-1", "NoDevFiles")])

@@ -82,7 +82,7 @@ class KubeClient:
         self.namespace = namespace or credentials.namespace() or "default"
 
     def connect(self) -> None:
-        """Read the credentials. Call this again if the credentials may have changed. Raises Failure."""
+        """Read the credentials. The caller must call this again if the credentials may have changed. Raises Failure."""
         settings = self._credentials.read()
         settings.retries = Retry(total=0)  # a retry of the library would take the timeout of a whole call again
         self._host = settings.host

@@ -80,7 +80,10 @@ class StderrHandler(logging.Handler):
             self._changed.notify()
 
     def close(self, timeout: float = 0.0) -> None:
-        """Wait until all lines are written, for at most `timeout` seconds. This blocks the caller, so call it last."""
+        """Wait until all lines are written, for at most `timeout` seconds.
+
+        This blocks the caller, so the caller must call it last.
+        """
         with self._changed:
             self._closing = True
             self._changed.notify()

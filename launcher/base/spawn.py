@@ -64,7 +64,7 @@ def become_subreaper() -> None:
 def handle_ignored_signals() -> None:
     """Install handlers for all signals that the parent process ignored. Otherwise all children would ignore them, too.
 
-    Call this early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
+    The caller must call this early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
     """
     kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}  # Popen restores the last two
     for number in signal.valid_signals() - kept:
@@ -95,7 +95,7 @@ def spawn(
     forked: Callable[[int], None] | None = None,
     **pipes: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a new session. Blocks until the program is loaded: call it in `run_in_thread`.
+    """Start a process in a new session. Blocks until the program is loaded: the event loop must not call it.
 
     `forked` is called with the pid right after the fork. In the child, all signals are unblocked and have their default
     actions: exec resets handled signals, and Popen resets the signals that Python ignores (SIGPIPE).
@@ -136,7 +136,10 @@ async def wait_for_exit(child: subprocess.Popen[bytes]) -> int:
 
 
 def reap_orphans() -> None:
-    """Reap all dead children. The exit codes of own children stay for `wait_for_exit`. Call this on the event loop."""
+    """Reap all dead children. The exit codes of own children stay for `wait_for_exit`.
+
+    The caller must call this on the event loop.
+    """
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -84,7 +84,7 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
 
 
 def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """Return the problems of roles: the number of pservers must be set, and peers must be listed by role."""
+    """Return the contradictions between LAUNCHER_ROLE and the number of pservers, mode, peers or service."""
     role, peers, service = values["LAUNCHER_ROLE"], values["LAUNCHER_PEERS"], values["LAUNCHER_SERVICE"] or ""
     problems = []
     if role and not values["LAUNCHER_PSERVERS"]:

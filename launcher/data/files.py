@@ -47,7 +47,7 @@ def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
 
 
 def set_folder_attributes(root: bytes, folders: list[tuple[bytes, int, int]]) -> None:
-    """Set mode and time of folders. Call this last: each new entry changes the time of its folder."""
+    """Set mode and time of folders. The caller must call this last: each new entry changes the time of its folder."""
     for path, mode, mtime in folders:
         absolute = _below(root, path)
         try:
@@ -115,7 +115,7 @@ def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], new_ro
 
 
 def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, new_root: bool) -> int:
-    """Copy one range of a large file. Return the file's number. Call `finish_file` once all ranges are copied."""
+    """Copy one range of a large file. Return the file's number. The caller must call `finish_file` after all ranges."""
     _copy(source, root, number, file, start, length, new_root, last=False)
     return number
 

@@ -23,7 +23,7 @@ _POLL = 0.25
 
 
 class Lock:
-    """A context manager that holds the lock. Call `renew` about every second."""
+    """A context manager that holds the lock. The caller must call `renew` about every second."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -14,7 +14,10 @@ _VERSION = 1
 
 
 class StageRecord:
-    """One record for all destinations. Before a change of a destination, call `write` with `complete` false."""
+    """One record for all destinations.
+
+    Before the caller changes a destination, it must call `write` with `complete` false.
+    """
 
     def __init__(self, pool: Pool, path: str) -> None:
         self._pool = pool

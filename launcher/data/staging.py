@@ -32,7 +32,10 @@ class Copy:
 
 
 class Staging:
-    """The copies of one member, done in order by a helper process. Always call `close`, even while `run` waits."""
+    """The copies of one member, done in order by a helper process.
+
+    The caller must always call `close`; it may do so while `run` waits.
+    """
 
     def __init__(self, copies: Sequence[Copy], workdir: str, env: Mapping[str, str]) -> None:
         request = {"copies": [asdict(copy) for copy in copies], "record": os.path.join(workdir, _RECORD)}

@@ -54,7 +54,10 @@ class FinderSettings:
 
 
 class Finder(ABC):
-    """Find the peers of a job. Close the finder once this member has joined. `describe_peer` works after that, too."""
+    """Finds the peers of a job.
+
+    The caller closes the finder once this member has joined. `describe_peer` works after that, too.
+    """
 
     def __init__(self, settings: FinderSettings) -> None:
         self._settings = settings
@@ -86,7 +89,11 @@ class Finder(ABC):
         """Return which members are missing and why. `joined`: pod names or uids of the members that have joined."""
 
     def other_role(self) -> tuple[str | None, str]:
-        """Return the identity of the other role's pods, or None, and why that role has failed for good, or ""."""
+        """Return two values about the other role.
+
+        - the identity of the other role's pods (or None)
+        - why that role has failed for good ("" if it has not)
+        """
         return None, ""
 
     async def describe_peer(self, pod: str) -> str:

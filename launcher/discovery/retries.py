@@ -19,9 +19,11 @@ _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 
 
 class Retries:
-    """Retry calls that may succeed later. Call `report` with each error, and with "" once the API server answers again.
+    """Retries calls that may succeed later.
 
-    If the API server rejects the credentials (401, 403), read them again and retry, for at most 4 calls in a row.
+    If the API server rejects the credentials (401, 403), reads them again and retries, for at most 4 calls in a row.
+
+    report: called with each error that is retried, and with "" once the API server answers again
     """
 
     def __init__(self, client: KubeClient, report: Callable[[str], None]) -> None:

@@ -273,7 +273,7 @@ class Attempts:
         return bool(self._completing or self._ending.cause or self._ending.finished)
 
     def close(self) -> None:
-        """Decide on the reports that are still waiting for a decision. After that, begin no attempt."""
+        """If reports still wait, choose the first cause and stop the gang. No attempt begins after this call."""
         self._stall.stop()
         if self._attempt.preparing is not None:
             self._attempt.preparing.cancel()

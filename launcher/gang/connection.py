@@ -23,9 +23,10 @@ _ALIVE = ALIVE.rstrip(b"\n")
 
 
 class Connection(asyncio.Protocol):
-    """Call `on_message` with each received message, and `on_ended` once, at the end.
+    """One connection. A new owner of the connection replaces both callbacks.
 
-    A new owner of the connection replaces both callbacks.
+    on_message: called with each received message
+    on_ended: called once, at the end
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class Decisions:
         asyncio.get_running_loop().call_later(run_time, self.finished.set)
 
     def close(self) -> None:
-        """Deliver nothing more."""
+        """After this call, no new event is delivered."""
         self._closed = True
         if self._finish_timer:
             self._finish_timer.cancel()

@@ -114,7 +114,7 @@ class Ending:
         return max((seat.remaining_run_time(self._settings) for seat in seats), default=0.0)
 
     def close(self) -> None:
-        """Send finish, if the gang was stopped. After that, no timer sends finish."""
+        """Send finish, if the gang was stopped. After this call, no timer sends finish."""
         if self.cause:
             self.finish(self.remaining_run_time() if self._rejoin else 0.0)
         if self._finish_timer:

@@ -14,7 +14,7 @@ _TRAINER_SURVIVORS = (134, 139)
 
 
 def first_cause(reports: Iterable[tuple[float, Cause]]) -> tuple[float, Cause]:
-    """Return the oldest report as (time of death, cause). Before the comparison, add to each time its penalty."""
+    """Add to each time of death its penalty. Return the report with the earliest sum, as (time of death, cause)."""
     return min(reports, key=lambda report: report[0] + survivor_penalty(report[1]))
 
 

@@ -44,13 +44,13 @@ _CLOSE_WITHIN = 0.9
 
 
 class Gang:
-    """Call `listen`, then `join`, then report what happens on this member. `on_event` gets the decisions of the hub.
+    """The caller calls `listen`, then `join`, and then a `report_...` method for each event on this member.
 
+    on_event: called with the decisions of the hub
     The hub alone calls these:
     complete: writes the mark of completion; called once, when all members have finished training
     judge: takes the first cause of an attempt; returns the cause to send to all members, and the verdict. Never blocks.
-    prepare: takes the cause that ended the previous attempt, or None; returns the start of the next attempt. Raises
-        StartRefused or AlreadyComplete.
+    prepare: takes what ended the last attempt, or None; returns the next start. Raises StartRefused, AlreadyComplete.
     """
 
     def __init__(

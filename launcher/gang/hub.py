@@ -256,7 +256,7 @@ class Hub:
             connection.close()
 
     async def close(self, within: float) -> None:
-        """Decide on the reports that still wait. Then end all connections once every message has arrived."""
+        """Close `Attempts`, which decides on waiting reports. End each connection once its messages have arrived."""
         self._heartbeat.stop()
         self._attempts.close()
         self.ending.close()

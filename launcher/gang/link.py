@@ -173,7 +173,7 @@ class Link:
         return self._connection is not None and self._connection.time_out_if_cut_off(self._settings.heartbeat_every)
 
     def leave(self) -> None:
-        """Never reconnect after this call: this member needs nothing more from the hub."""
+        """After this call, no reconnect begins: this member needs nothing more from the hub."""
         self._over = True
 
     def _handle(self, connection: Connection, message: Message) -> None:

@@ -77,7 +77,7 @@ class RefusalLog:
 
 
 class Listener:
-    """Send a challenge on each new connection. Call `on_hello` with the connection, the nonce and the first message.
+    """Sends a challenge on each new connection, then calls `on_hello` with connection, nonce and first message.
 
     `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited. Above
     the limit, each new connection replaces the oldest of these. So idle connections cannot keep members out.

@@ -7,7 +7,10 @@ from launcher.model import Cause, CauseKind, Shape
 
 
 def lost_member(shape: Shape, rank: int, pod: str, reason: str, *, silent: bool) -> Cause:
-    """Return the cause. `silent`: the member has only sent nothing, so it may still run behind a network cut."""
+    """Return the cause.
+
+    silent: nothing arrived from the member, but it did not close its connection: it may still run behind a network cut
+    """
     name = f"{shape.name(rank)} (pod {pod})" if rank else f"the hub, {shape.name(0)} (pod {pod}),"
     what = (
         f"{name} was lost without a message: {reason}; was its pod deleted, out of memory, or is its node gone? "

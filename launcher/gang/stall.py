@@ -37,7 +37,7 @@ class StallDetector:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, attempt: int) -> None:
-        """Start to watch an attempt. Call this when all trainers of the attempt may start."""
+        """Start to watch an attempt. The caller must call this when all trainers of the attempt may start."""
         self.stop()
         if self._settings.stall:
             self._attempt, self._printed_at = attempt, time.monotonic()
@@ -45,7 +45,10 @@ class StallDetector:
             self._check()
 
     def stop(self) -> None:
-        """Stop watching. Call this when all members have finished training, or when the attempt ends in another way."""
+        """Stop watching.
+
+        The caller must call this when all members have finished training, or when the attempt ends in another way.
+        """
         self._attempt = None
         if self._timer is not None:
             self._timer.cancel()

@@ -37,7 +37,11 @@ _INTRANETS = ("PodIP", "Service", "Host")
 
 @dataclass(frozen=True)
 class RenderOptions:
-    """What a PaddleJob cannot say: the image that has the launcher, or None, and the ENTRYPOINT of the job's images."""
+    """What a PaddleJob cannot say.
+
+    launcher_image: the image from which the launcher is copied into the pods; None: nothing is copied
+    entrypoint: the ENTRYPOINT of the job's images
+    """
 
     launcher_image: str | None
     entrypoint: tuple[str, ...] = ()

@@ -44,16 +44,21 @@ class Buffer:
         self._finished = False
 
     def cursor(self) -> Cursor:
-        """Return the position of a new reader, at the first byte. Create all cursors before the first write."""
+        """Return the position of a new reader, at the first byte.
+
+        The caller must create all cursors before the first write.
+        """
         cursor = Cursor()
         self._cursors.append(cursor)
         return cursor
 
     def reserve(self, stop: threading.Event, dead: threading.Event) -> memoryview | None:
-        """Wait for free memory, and return this memory for the next bytes. Return None once `stop` is set.
+        """Wait for free memory, and return this memory for the next bytes.
 
-        Once the child is `dead`, use the spare memory and do not wait. Return None if the spare memory is full, too.
-        Call `wake` after setting one of the events.
+        If there is no free memory and `stop` is set, return None. Once the child is `dead`, use the spare memory and do
+        not wait. Return None if the spare memory is full, too.
+
+        The thread that sets one of the events must then call `wake`.
         """
         with self._changed:
             while not self._may_grow(self._limit - self._spare):

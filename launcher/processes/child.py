@@ -42,7 +42,10 @@ class StartFailed(Exception):
 
 
 class Child:
-    """Call `start` once. After that, call `end` and `kill` at any time, even during a slow start."""
+    """One child process.
+
+    The caller calls `start` once. After that it may call `end` and `kill` at any time, even during a slow start.
+    """
 
     def __init__(self, process: Process, env: Mapping[str, str], on_fork: Callable[[int], None]) -> None:
         self.pid: int | None = None  # set at the fork; the process group has the same number

@@ -81,7 +81,10 @@ class Output:
             await self._reader.read_rest(timeout)
 
     async def detach(self, timeout: float) -> None:
-        """Wait until all writers have closed the pipe or the time limit has passed. Then close it, and read no more."""
+        """Wait until all writers have closed the pipe or the time limit has passed. Then close the pipe.
+
+        After this call, nothing is read.
+        """
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close(timeout)

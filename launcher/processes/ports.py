@@ -1,4 +1,4 @@
-"""Read from /proc whether a child listens on its ports. Never connect: a probe can crash a pserver."""
+"""Read from /proc whether a child listens on its ports. The launcher never connects: a probe can crash a pserver."""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ class Sink:
         self._buffer.close(self._cursor)
 
     def check_stall(self) -> None:
-        """Log if a write has not returned for 10 s. Call this about every second: the sink's thread may be blocked."""
+        """Log if a write has not returned for 10 s.
+
+        The caller must call this about every second, in another thread: the sink's thread may be blocked.
+        """
         since, now = self._in_write_since, time.monotonic()
         if since is None or now - since < self._limits.stall:
             if self._stall_logged_at:

@@ -66,7 +66,7 @@ def _catches(pid: int, number: int) -> bool:
 def _dump(pid: int, number: int, memory: int) -> str:
     """Send the signal, and return what the process writes to its memory file.
 
-    Call this for one process at a time: a forked process shares the file with its parent.
+    The caller must call this for one process at a time: a forked process shares the file with its parent.
     """
     before = size = os.fstat(memory).st_size
     os.kill(pid, number)

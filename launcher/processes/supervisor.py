@@ -83,7 +83,7 @@ class _Run:
 
 
 class Supervisor:
-    """Supervises one attempt. Create it on the event loop. It calls `events` on the same loop.
+    """Supervises one attempt. The caller must create it on the event loop. It calls `events` on the same loop.
 
     `on_output` is called in a thread after each output of a trainer. If `with_stacks` is true, Python children can dump
     their stacks. The caller must call `base.spawn.reap_orphans` on SIGCHLD, and be process 1 or a subreaper.

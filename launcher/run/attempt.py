@@ -246,18 +246,18 @@ class Attempt:
             self.supervisor.set_log_folder(self._node.journal.folder, mark)
 
     async def explain_end(self, cause: Cause) -> None:
-        """Replace the recorded cause of the generation that `cause` has ended, if the hub could not write the file."""
+        """Record `cause` as the end of the generation, instead of the recorded cause, if the hub could not write it."""
         if self.begun.done():
             await self._node.explain_end(self.begun.result().start.generation, cause)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def start_no_more(self) -> None:
-        """Start no further process."""
+        """After this call, this attempt starts no process."""
         self._starts_no_more = True
 
     def close(self) -> None:
-        """Start no further process, and drop all further events."""
+        """After this call, no process starts, and events are dropped."""
         self.start_no_more()
         self._is_closed = True
 

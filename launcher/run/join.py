@@ -113,7 +113,7 @@ class Joining:
             return ""
 
     async def end_discovery(self) -> None:
-        """End the child processes that find peers. Call this when the join is complete."""
+        """End the child processes that find peers. The caller must call this when the join is complete."""
         await self._finder.close()
 
     async def end(self) -> None:

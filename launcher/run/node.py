@@ -175,9 +175,9 @@ class Node:
         return Cause(kind, self.rank, self.name, what, code)
 
     async def release_folder(self, within: float | None) -> None:
-        """Release the lease. `within`: seconds until the gang's last process has ended.
+        """Release the lease. `within`: the gang's last process ends within this many seconds.
 
-        If that time is not known (None), only stop renewing the lease.
+        If this limit is not known (None), only stop renewing the lease.
         """
         if self._lease is not None:
             await self._lease.stop_renewing()
@@ -214,7 +214,7 @@ class Node:
             await run_in_thread(self._record.mark_complete)
 
     async def is_complete(self) -> bool:
-        """Return whether the volume has the mark of completion. Call this after training, if the hub is lost."""
+        """Return whether the volume has the mark of completion. Needed after training, if the hub is lost."""
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identity and (left := deadline - time.monotonic()) > 0:

@@ -92,7 +92,11 @@ class OtherRole:
                 raise Failure(Exit.GIVEN_UP, f"given up: the {self._other}s have failed for good: {sign}")
 
     async def _sign(self) -> tuple[str, float]:
-        """Return the current sign, or an empty text, and for how many seconds the sign must be seen."""
+        """Return two values.
+
+        - the current sign ("" if there is none)
+        - how long it must be seen before it counts, in seconds
+        """
         identity, ended = self._finder.other_role()
         if ended:
             return ended, _STANDS_POD

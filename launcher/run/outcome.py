@@ -95,7 +95,10 @@ def termination_message(result: Outcome) -> bytes:
 
 
 def write_termination_message(path: str, message: bytes) -> None:
-    """Write the message to the file at `path`, if Kubernetes has created this file. Blocks: call it in a thread."""
+    """Write the message to the file at `path`, if Kubernetes has created this file.
+
+    Blocks: the event loop must not call it.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
     except OSError:

@@ -34,7 +34,7 @@ class RestartPolicy:
     has_identity: attempts are counted over all gangs of the job, so the limit of attempts works across pods
     rejoins: after the loss of a member, the other members join again
     forgets: new pods would not know how often the job was started again
-    stalled_within: seconds of silence, at most, before a job counts as stalled
+    stalled_within: a job counts as stalled after at most this many seconds without output
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RestartPolicy:
         self.without_progress = 0
 
     def catch_up(self, without_progress: int) -> None:
-        """Replace the count by the count of another gang of this job, which has run generations meanwhile."""
+        """Take over the count of another gang of this job, which has run newer generations."""
         self.without_progress = self._before = without_progress
 
     def judge(self, cause: Cause, now: float) -> tuple[Cause, Verdict]:
@@ -99,7 +99,9 @@ class RestartPolicy:
         return (cause, Verdict.REJOIN) if gone else self._restart(cause, now)
 
     def look_back(self, saved: bool, now: float) -> Cause | None:
-        """Count the failed generation before the next one begins. `saved`: the failed one has saved a new pass.
+        """Count the failed generation before the next generation begins.
+
+        saved: the failed generation has saved a new pass
 
         If the same failure came twice without progress, the training program has a bug: return the cause with which the
         job is given up. Otherwise return None.

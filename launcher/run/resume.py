@@ -127,7 +127,7 @@ class Generations:
             raise StartRefused(given_up)
 
     async def _has_saved(self, failed: Generation) -> bool:
-        """Return whether the failed generation has saved a new pass. If a pass was seen, do not read the volume."""
+        """Return whether the failed generation has saved a new pass. If a pass was seen, the volume is not read."""
         if failed.passed or self._saves is None:
             return False
         return await self._newest_pass(self._saves) not in (None, failed.resume)

@@ -1,7 +1,7 @@
 """The passes that a job has saved: folders `pass-00000`, `pass-00001`, ... A pass is complete once `done` is in it.
 
 Paddle v0 saves passes in this way. A program for Paddle 2.x or 3.x must save passes as docs/resume.md describes. All
-functions block while the volume blocks: do not call them on the event loop.
+functions block while the volume blocks: the event loop must not call them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Marks on the volume: a member of one role has failed for good, so the other role must not wait for this member.
 
 The marks are in output/.launcher/failed/<identity of the role's pods>/, one file per member. A member that starts again
-removes its own mark. All functions block while the volume blocks: do not call them on the event loop.
+removes its own mark. All functions block while the volume blocks: the event loop must not call them.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class FailureMarks:
     def of(self, identity: str | None, role: str) -> FailureMark | None:
         """Return a mark which says that `role` has failed for good, or None if there is no such mark.
 
-        identity: the identity of the pods of `role`. If None, look for marks of the newest pods of `role`, and ignore
-            marks that are much older than the pods of this member's role.
+        identity: the identity of the other role's pods. If None, take that role's newest pods, and ignore marks that
+            are much older than the pods of this member's own role.
+        role: the other role, for which this member would wait
         """
         try:
             for path in self._marks(identity or self._newest(role), f"{role}-"):

@@ -53,7 +53,10 @@ class Journal:
         self._status.put(member_status(self._job, self._me, snapshot, self._shape))
 
     def write_summary(self, outcome: Outcome | None) -> None:
-        """On the hub, write job.json and attempts.json. Call this when the history has changed or the job has ended."""
+        """On the hub, write job.json and attempts.json.
+
+        The caller must call this when the history has changed or the job has ended.
+        """
         if self._history is None:
             return
         history = self._history.content()
@@ -75,7 +78,7 @@ class Journal:
         )
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version of each file is written. Blocks: call it in a thread.
+        """Wait until the newest version of each file is written. Blocks: the event loop must not call it.
 
         Return False if a file is not written within `within` seconds.
         """
@@ -88,8 +91,8 @@ class Journal:
 class LatestFile:
     """A small file that a thread writes. If the volume is slow, only the newest version is written.
 
-    If another launcher has written the file meanwhile, this one stops writing it: its own job may be deleted although
-    it still runs.
+    If another launcher has written the file meanwhile, this launcher stops writing the file: its job may have been
+    deleted while the launcher still runs.
     """
 
     def __init__(self, path: str) -> None:

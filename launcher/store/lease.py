@@ -1,7 +1,7 @@
 """The lease of an output folder: only one gang at a time, of any job, trains into the folder.
 
     output/.launcher/.leases/<number>       a lease: the content is the holder, the file's time is the last renewal
-    output/.launcher/.leases/<number>.over  this lease is released: seconds until the gang's last process has ended
+    output/.launcher/.leases/<number>.over  released lease: the gang's last process ends within this many seconds
 
 The lease with the highest number counts. A gang takes the next number by link(2), so only one gang gets that number.
 All times are times of the volume's clock, since the clocks of nodes differ.
@@ -41,7 +41,7 @@ _RENEWALS_MISSED = 2  # the least number before a silent holder counts as gone, 
 class LeaseOwner:
     """The gang that owns a lease, and its hub's pod. The fields have the same names in the file.
 
-    ends_within: seconds from the last renewal of the lease until the gang's last process has ended
+    ends_within: the gang's last process ends at most this many seconds after the last renewal
     """
 
     gang: str
@@ -57,7 +57,7 @@ class Lease:
 
     changed_at: when the lease was last renewed, or was released: nanoseconds by the volume's clock
     age: seconds since `changed_at`
-    ends_within: seconds from `changed_at` until the holder's last process has ended
+    ends_within: the holder's last process ends at most this many seconds after `changed_at`
     """
 
     number: int
@@ -69,7 +69,7 @@ class Lease:
 
 
 class LeaseFiles:
-    """The leases of one output folder. All methods block while the volume blocks: call them off the event loop."""
+    """The leases of one output folder. All methods block while the volume blocks: the event loop must not call them."""
 
     def __init__(self, output: str) -> None:
         self._folder = os.path.join(output, ".launcher", ".leases")
@@ -110,7 +110,7 @@ class LeaseFiles:
         return (self._latest_number() or number) <= number and not files.exists(f"{path}.over")
 
     def release(self, gang: str, within: float) -> None:
-        """Release the lease if this gang holds it. `within`: seconds until the gang's last process has ended."""
+        """Release the lease if this gang holds it. `within`: the gang's last process ends within this many seconds."""
         lease = self.latest()
         if lease and lease.holder.gang == gang and not lease.is_released:
             files.create_once(f"{self._path(lease.number)}.over", f"{within:.1f}\n".encode())

@@ -3,7 +3,7 @@
 The files are in output/.launcher/<identity>/. The leases, which all jobs of the folder share, are beside that folder.
 If each role has its own controller, the identity of the job is `<trainers' controller>+<pservers' controller>`. This
 identity is known only after the join. Before the join only the secret is used, and all such jobs of the folder share
-one secret. All functions block while the volume blocks: do not call them on the event loop.
+one secret. All functions block while the volume blocks: the event loop must not call them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ class Record:
         return self._content(self.attempts_file)
 
     def explain(self, generation: int, cause: Cause, shape: Shape) -> None:
-        """Replace the recorded cause of a generation. Call this if the hub could not write the cause, or knew less."""
+        """Replace the recorded cause of a generation.
+
+        The caller must call this only if the hub could not write the cause, or knew less.
+        """
         history = self.history(shape)
         if self.identity is not None and history.explain(generation, cause):
             files.write_atomically(self.attempts_file, as_bytes(history.content()))
@@ -175,7 +178,10 @@ class History:
         return latest["number"], latest.get("ended") is not None
 
     def begin(self, number: int, resume: int | None) -> None:
-        """Add a generation. If the hub could not write the end of the previous generation, that has no end."""
+        """Add a generation.
+
+        If the hub could not write the end of the previous generation, the previous generation keeps no end.
+        """
         self._generations.append(
             {"number": number, "began": utc_now(), "after_pass": resume, "ended": None, "first_cause": None}
         )
@@ -189,7 +195,10 @@ class History:
             latest |= {"ended": latest.get("ended") or utc_now(), "first_cause": first_cause}
 
     def explain(self, number: int, cause: Cause) -> bool:
-        """Replace the recorded cause of the latest generation. Return False if the recorded cause is another one."""
+        """Replace the recorded cause of the latest generation, and return True.
+
+        Change nothing and return False if the generation has ended by a cause of another kind or pod.
+        """
         latest = self._generations[-1] if self._generations else {}
         known = latest.get("first_cause") or {}
         is_open = latest.get("number") == number and latest.get("ended") is None
