@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -91,6 +92,12 @@ def test_another_job_of_the_same_name_waits_until_the_earlier_job_has_ended(firs
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
 
 
+def attempts(job: Job) -> list[dict[str, Any]]:
+    """Return what attempts.json says about the generations of the job. Another thread than for job.json writes it."""
+    found: list[dict[str, Any]] = json.loads((job.output / ".launcher/job-1/attempts.json").read_text())["generations"]
+    return found
+
+
 @pytest.mark.slow
 def test_a_waiting_gang_resumes_after_the_last_pass_of_a_killed_gang(first: Job, second: Job) -> None:
     """All launchers of the gang are killed at once, so the lease is not released. Generation numbers continue."""
@@ -100,14 +107,14 @@ def test_a_waiting_gang_resumes_after_the_last_pass_of_a_killed_gang(first: Job,
     until_waiting(first, second)
     first.kill(1, TRAINER)
     until_generation(first, 1)
+    until(lambda: len(attempts(first)) == 2, what=first.stderr())
     for launcher in first.launchers.values():
         launcher.kill()
     assert first.nothing_left()
     assert second.codes(90) == [0, 0, 0], second.stderr()
-    attempts = json.loads((first.output / ".launcher/job-1/attempts.json").read_text())["generations"]
-    assert attempts == history(second)
-    assert [one["number"] for one in attempts] == [0, 1, 2]
-    assert attempts[2]["after_pass"] == 0
+    assert attempts(first) == history(second)
+    assert [one["number"] for one in attempts(first)] == [0, 1, 2]
+    assert attempts(first)[2]["after_pass"] == 0
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
 
 
