@@ -93,7 +93,6 @@ class Gang:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """How many connections this launcher has refused, by reason."""
         return self._refusals.counts
 
     async def join(
@@ -163,9 +162,7 @@ class Gang:
 
     def connected_peers(self) -> int:
         """Return how many other members this launcher is connected to."""
-        if self._hub:
-            return self._hub.connected_members()
-        return int(self._link is not None and self._link.is_connected)
+        return self._hub.connected_members() if self._hub else int(bool(self._link and self._link.is_connected))
 
     def _on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
         if self._hub is None:
@@ -212,7 +209,6 @@ class Gang:
         self._reports.add(lambda: messages.plain("stopped"))
 
     def _repeat_reports(self) -> None:
-        """Send all reports again after a welcome. The hub ignores a report that it has received before."""
         self._reports.repeat()
         self._stop_waiting_for_verdict()  # the hub has these reports now, and collects reports once more
         self._await_verdict()
