@@ -120,7 +120,6 @@ class Attempt:
             stall_timeout = await asyncio.shield(self.may_train)
             self._train(self._node.plan(begin.start), stall_timeout)  # the plan of v0 needs the copied configuration
         except Failure as failure:
-            self.start_no_more()
             self._fail(self._node.cause(CauseKind.PLAN, failure.message, failure.code), time.monotonic())
 
     def _serve(self, plan: Plan) -> None:

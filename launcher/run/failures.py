@@ -27,7 +27,7 @@ class Failures:
         self.held: list[tuple[Cause, float]] = []  # cause and time (monotonic)
         self._gang = gang
         self._expired = expired
-        self._joined = False
+        self.joined = False  # from the complete roster until this member leaves
 
     @property
     def first(self) -> Cause | None:
@@ -36,7 +36,7 @@ class Failures:
 
     def report(self, cause: Cause, died_at: float, attempt: int) -> None:
         log.info(cause.what)
-        if self._joined:
+        if self.joined:
             self._gang.report_failed(cause, died_at, attempt if cause.kind.restartable else None)
             return
         if not self.held:
@@ -46,7 +46,7 @@ class Failures:
 
     def join(self, rank: int | None, pod: str, attempt: int) -> None:
         """Report all failures that were held. This member has joined, so its rank and its pod's name are known."""
-        self._joined = True
+        self.joined = True
         for cause, died_at in self.held:
             number = attempt if cause.kind.is_child else None
             self._gang.report_failed(replace(cause, rank=rank, pod=pod), died_at, number)
@@ -54,8 +54,8 @@ class Failures:
 
     def leave(self) -> None:
         """Hold failures again, since this member has left its gang."""
-        self._joined = False
+        self.joined = False
 
     def _expire(self) -> None:
-        if not self._joined and self.first:
+        if not self.joined and self.first:
             self._expired(self.first)

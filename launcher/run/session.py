@@ -78,14 +78,9 @@ class Session:
         self._after = after
         self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
         self.gang = Gang(
-            _settings(config),
-            self._on_event,
-            complete=node.mark_complete,
-            judge=self._judge,
-            prepare=self._prepare,
+            _settings(config), self._on_event, complete=node.mark_complete, judge=self._judge, prepare=self._prepare
         )
         self.joining = Joining(config, self.gang, rejoin=after is not None, factories=factories)
-        self.joined = False  # from the complete roster until this member leaves
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
         self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
@@ -118,6 +113,10 @@ class Session:
                 case Stop() | Finish():
                     return decision
 
+    @property
+    def joined(self) -> bool:
+        return self.failures.joined
+
     # ---- joining -----------------------------------------------------------------------------------------------------
 
     async def _join(self) -> None:
@@ -128,7 +127,6 @@ class Session:
             return
         self._node.join(joined, _settings(self._config), self._lose_lease)
         self._node.connected_peers = self.gang.connected_peers
-        self.joined = True
         if joined.rank == 0 and self._node.generations:
             self.generations.set_result(self._node.generations)
         self.failures.join(self._node.rank, self._node.name, self.attempt.number)
@@ -254,7 +252,6 @@ class Session:
         """End the processes and leave the gang, to form a new gang with the pod that replaces the lost member."""
         self._after = cause
         self._node.enter("gathering")
-        self.joined = False
         self.failures.leave()
         self.attempt.place_early_logs()
         ending = self._end_attempt(self._config.stop_grace if cause.kind is CauseKind.STOPPED else FAILURE_GRACE)
