@@ -27,8 +27,9 @@ OUT_OF_STEP = 3.5  # seconds between the starts of the halves, since heartbeats 
 
 @pytest.fixture
 def network() -> Iterator[TwoSwitches]:
-    if not shutil.which("ip"):
-        pytest.skip("needs ip (iproute2)")
+    for tool in ("ip", "iptables-restore"):
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not installed here")
     with TwoSwitches(len(NEAR + FAR)) as network:
         yield network
 
