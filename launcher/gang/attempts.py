@@ -289,5 +289,5 @@ class Attempts:
         try:
             return self._judge(cause)
         except Exception as error:
-            log.info(f"judging the first cause failed, so this cause is not changed: {error!r}")
+            log.info(f"the launcher could not judge the first cause, and reports it unchanged: {error!r}")
             return cause, Verdict.STOP

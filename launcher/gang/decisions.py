@@ -98,7 +98,7 @@ class Decisions:
         self._on_restart()
 
     def _deliver(self, event: Event) -> None:
-        """Deliver an event once. After Stop or Finish only Finish is delivered."""
+        """Deliver each kind of event at most once. After Stop, only Finish is delivered; after Finish, nothing."""
         kind = type(event)
         if self._closed or kind in self._delivered or (self.is_over and kind is not Finish):
             return

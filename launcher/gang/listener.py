@@ -73,7 +73,7 @@ class RefusalLog:
         for reason, count in self.counts.items():
             if more := count - self._logged[reason]:
                 self._logged[reason] = count
-                log.info(f"gang port: refused {more} more: {reason} ({count} in all)")
+                log.info(f"gang port: refused {more} more connections: {reason} ({count} in all)")
 
 
 class Listener:

@@ -51,7 +51,10 @@ class Seat:
         return not self.stopped and (self.timed_out or self.is_cut_off(settings))
 
     def is_ending(self, settings: GangSettings) -> bool:
-        """Return whether messages of the member arrive, but not yet stopped. False for the hub's own member."""
+        """Return whether the member is connected and not cut off, but has not yet sent `stopped`.
+
+        False for the hub's own member.
+        """
         return not self.stopped and self.connection is not None and not self.is_cut_off(settings)
 
     def remaining_run_time(self, settings: GangSettings) -> float:

@@ -189,7 +189,7 @@ def _check_owned_flags(size: int, flags: Sequence[str], owned: Mapping[str, str]
 
 
 def _last(flags: Sequence[str], wanted: str) -> str | None:
-    """Return the value that Paddle uses for a flag, the last one, or None if the flag is not set."""
+    """Return the last value of a flag, because Paddle uses that one. Return None if the flag is not set."""
     values = [value for name, value in _flag_values(flags) if name == wanted]
     return (values[-1] or "1") if values else None
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGHUP, as soon as `watch` is called. All three have the same meaning.
+    """Handle SIGTERM, SIGINT and SIGHUP, once `watch` has been called. All three have the same meaning.
 
     stop_requested: done once a signal has arrived
     kill_requested: done once a second signal has arrived

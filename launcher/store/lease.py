@@ -1,7 +1,8 @@
 """The lease of an output folder: only one gang at a time, of any job, trains into the folder.
 
     output/.launcher/.leases/<number>       a lease: the content is the holder, the file's time is the last renewal
-    output/.launcher/.leases/<number>.over  released lease: the gang's last process ends within this many seconds
+    output/.launcher/.leases/<number>.over  the lease is released; the content is how many seconds after the release the
+                                            gang's last process ends at the latest
 
 The lease with the highest number counts. A gang takes the next number by link(2), so only one gang gets that number.
 All times are times of the volume's clock, since the clocks of nodes differ.
