@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from launcher.gang import handshake, messages
 from launcher.gang.connection import Connection
@@ -78,6 +78,7 @@ class Gang:
         self._reports = OwnReports(self._send)
         self._decisions = Decisions(on_event, self._reports, on_restart=self._on_restart, leave=self._leave)
         self._verdict_timer: asyncio.TimerHandle | None = None
+        self.hub_died = False  # the connection to the hub ended, and the hub was not merely silent
         self._closed = False
 
     # ---- joining -------------------------------------------------------------------------------------------------
@@ -90,10 +91,6 @@ class Gang:
     @property
     def port(self) -> int:
         return self._listener.port
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return self._refusals.counts
 
     async def join(
         self, me: Member, hub: tuple[str, int] | None, *, job: str, secret: bytes | None
@@ -245,6 +242,7 @@ class Gang:
         self._decisions.stop(Stop(cause, rejoin=self._settings.rejoins and cause.kind.restartable))
 
     def _on_hub_lost(self, reason: str, ended_at: float, silent: bool) -> None:
+        self.hub_died = not silent
         run_time = self._settings.ends_within if silent and self._settings.rejoins else 0.0
         if self._decisions.is_over:
             if not self._decisions.finishes_later:

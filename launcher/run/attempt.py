@@ -22,7 +22,7 @@ from launcher.base.clock import utc_now
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import Begin, Gang
-from launcher.model import Cause, CauseKind, Plan, Process
+from launcher.model import Cause, CauseKind, Plan, Process, Start
 from launcher.processes.guardian import Guardian
 from launcher.processes.supervisor import Died, PassDone, Serving
 from launcher.run import deaths, stall
@@ -79,7 +79,6 @@ class Attempt:
             on_output=self._printed,
             with_stacks=config.gang.stall_timeout > 0,
         )
-        self._generation: int | None = None  # set once the attempt has begun, and this member has joined
         self._serves = self._leads = self._trains = False  # which processes were started
         self._not_listening = 0  # processes that do not listen yet
         self._training = 0  # trainers that have not ended
@@ -87,10 +86,10 @@ class Attempt:
 
     # ---- the order of starts -----------------------------------------------------------------------------------------
 
-    def serve_early(self, plan: Plan) -> None:
-        """Start the servers at once if they need no roster. `run` makes the final plan."""
-        if plan.early:
-            self._serve(plan)
+    def serve_early(self) -> None:
+        """Start the servers if they need no roster. May be called before this member has joined."""
+        if self._node.first_plan.early and not self._serves:
+            self._serve(self._node.first_plan)
 
     async def run(self, joined: asyncio.Future[None]) -> None:
         """Start the processes in their order, and handle what happens to them. Runs until the caller cancels it.
@@ -102,25 +101,29 @@ class Attempt:
     async def _start_in_order(self, joined: asyncio.Future[None]) -> None:
         begin = await asyncio.shield(self.begun)
         await asyncio.shield(joined)
-        self._generation = begin.start.generation
         self._node.begin(begin.start, self.supervisor)
         try:
-            plan = self._node.plan(begin.start)
-            self._training = len(plan.trainers)
-            if self.number == 0:
-                for change in paddle.overridden_variables(self._config, plan):
-                    log.warning(change)
-            if not plan.early:
-                await self._node.staged.wait()
+            self.serve_early()
+            if self._serves:
+                await asyncio.shield(self.may_train)
+            await self._node.staged.wait()  # a plan needs the copied configuration
+            plan = self._plan(begin.start)
             if not self._serves:
                 self._serve(plan)
             if plan.leads:
                 await asyncio.shield(self.may_lead)
                 self._lead(plan)
-            stall_timeout = await asyncio.shield(self.may_train)
-            self._train(self._node.plan(begin.start), stall_timeout)  # the plan of v0 needs the copied configuration
+            self._train(plan, await asyncio.shield(self.may_train))
         except Failure as failure:
             self._fail(self._node.cause(CauseKind.PLAN, failure.message, failure.code), time.monotonic())
+
+    def _plan(self, start: Start) -> Plan:
+        plan = self._node.plan(start)
+        self._training = len(plan.trainers)
+        if self.number == 0:
+            for change in paddle.overridden_variables(self._config, plan):
+                log.warning(change)
+        return plan
 
     def _serve(self, plan: Plan) -> None:
         """Start the servers. `serving` is reported once they, and the leading trainer if there is one, listen."""
@@ -221,17 +224,17 @@ class Attempt:
     def collect_evidence(self) -> None:
         """Write down what all processes do, and report to the hub."""
         node, config = self._node, self._config
-        if self._generation is None or node.journal is None or node.roster is None:
+        if not self.begun.done() or node.journal is None or node.roster is None:
             return  # only servers that need no roster run: the volume does not answer yet
         log.info(
             "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting evidence of the stall"
         )
-        name = node.shape.name(node.rank or 0)
+        name, generation = node.shape.name(node.rank or 0), self.begun.result().start.generation
         self._watchdog.collect(
             self.supervisor.subjects(),
             stall.names(node.roster, node.shape),
-            os.path.join(node.journal.folder, stall.file_name(self._generation)),
-            f"{name} (pod {node.name}), generation {self._generation}, {utc_now()}",
+            os.path.join(node.journal.folder, stall.file_name(generation)),
+            f"{name} (pod {node.name}), generation {generation}, {utc_now()}",
             show=not config.job_folder,
         )
 
@@ -252,11 +255,11 @@ class Attempt:
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def start_no_more(self) -> None:
-        """After this call, this attempt starts no process."""
+        """Let this attempt start no further process."""
         self._starts_no_more = True
 
     def close(self) -> None:
-        """After this call, no process starts, and events are dropped."""
+        """Let this attempt start no further process, and drop its events."""
         self.start_no_more()
         self._is_closed = True
 

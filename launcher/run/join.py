@@ -14,12 +14,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
-from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.aio import wait_within
 from launcher.config import JobConfig
 from launcher.data.staging import Copy, Staging
 from launcher.discovery import ranks
@@ -30,6 +28,7 @@ from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
 from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
 from launcher.run.restarts import MAX_ATTEMPTS
+from launcher.run.volume import Volume
 from launcher.store.failure_marks import FailureMarks, mark_name
 from launcher.store.record import History, Record
 
@@ -39,8 +38,6 @@ _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
 _ASK_WITHIN = 3.0  # seconds: the helper may start on a busy node, but members that end meanwhile fail the Job
 _HUB_FIRST = 2.0  # seconds that members wait longer than the hub: the hub then tells them who is missing
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,6 +63,7 @@ class Joining:
         factories: Factories = REAL,
     ) -> None:
         self._config = config
+        self._volume = Volume(config)
         self._rejoin = rejoin
         self._gang = gang
         self._make_staging = factories.staging
@@ -82,10 +80,10 @@ class Joining:
         await self._finder.start()
         await self._gang.listen()
         record = await self._open_record(await self._finder.identity())
-        earlier = await from_volume(self._config, record.earlier)
-        if await from_volume(self._config, earlier.is_complete):
+        earlier = await self._volume(record.earlier)
+        if await self._volume(earlier.is_complete):
             return None
-        if others := await from_volume(self._config, record.completed_before):
+        if others := await self._volume(record.completed_before):
             new = "this is a new job, which does not continue the earlier job"
             log.info(f"an earlier job of this name was complete ({others[-1]}): {new}")
         await self._refuse_without_progress(earlier)
@@ -93,8 +91,8 @@ class Joining:
         joining = self._find_and_join(record)
         roster, rank = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
         if self._controller:
-            record = record.agreed(ranks.joint_identity(roster))
-        history = await from_volume(self._config, partial(record.history, self._config.shape))
+            record = Record(self._config.output, ranks.joint_identity(roster))
+        history = await self._volume(partial(record.history, self._config.shape))
         self._know_rank(rank)
         return Joined(roster, rank, self._gang.identity, record, history)
 
@@ -132,7 +130,7 @@ class Joining:
 
     async def _find(self, record: Record) -> Peers:
         """Find the peers. Pods without numbers keep the ranks that they had in the previous gang."""
-        kept = await from_volume(self._config, record.kept_ranks) if self._config.members > 1 else {}
+        kept = await self._volume(record.kept_ranks) if self._config.members > 1 else {}
         found = await self._finder.find()
         members = self._finder.members()
         if found.rank is not None or not kept or len(members) != self._config.members:
@@ -159,17 +157,17 @@ class Joining:
             self._controller = identity
         record = Record(config.output, None if self._controller else identity, self._controller)
         if self._config.job_path:
-            await from_volume(self._config, partial(_check_volume, self._config.job_path))
-        await from_volume(self._config, record.open)
+            await self._volume(partial(_check_volume, self._config.job_path))
+        await self._volume(record.open)
         if self._controller:
             number = None if config.discovery.rank is None else config.shape.number(config.discovery.rank)
             marks = FailureMarks(config.output, self._controller, mark_name(config.role, number, config.own_name))
-            await from_volume(self._config, marks.begin)
+            await self._volume(marks.begin)
             self._other_role = OtherRole(config.role, self._finder, marks)
         return record
 
     async def _refuse_without_progress(self, record: Record) -> None:
-        failed = (await from_volume(self._config, partial(record.history, self._config.shape))).without_progress
+        failed = (await self._volume(partial(record.history, self._config.shape))).without_progress
         if failed >= MAX_ATTEMPTS:
             raise Failure(
                 Exit.GIVEN_UP,
@@ -182,9 +180,9 @@ class Joining:
         if self._config.members == 1:
             return None
         if self._config.gang.secret_file:
-            return await from_volume(self._config, partial(_read_secret, self._config.gang.secret_file))
+            return await self._volume(partial(_read_secret, self._config.gang.secret_file))
         if self._config.job_folder:
-            return await from_volume(self._config, record.secret)
+            return await self._volume(record.secret)
         log.warning("no secret: any process that can reach the gang port can join: set LAUNCHER_SECRET_FILE")
         return None
 
@@ -231,18 +229,6 @@ class Joining:
         absent = f" (missing: {self._config.shape.names(missing.ranks)})" if missing.ranks else ""
         known = self._finder.describe_missing(self._gang.joined_pods())
         return f"{missing.joined} of {missing.size} have joined{absent}; {known}"
-
-
-async def from_volume(config: JobConfig, work: Callable[[], T]) -> T:
-    """Run work that may block on the volume in a thread. Raises Failure if the volume does not answer in time."""
-    try:
-        return await wait_within(run_in_thread(work), config.volume_timeout)
-    except asyncio.TimeoutError:
-        raise Failure(
-            Exit.IO_FAILED,
-            f"{config.output}: the volume has not answered for {config.volume_timeout:g} s "
-            "(LAUNCHER_VOLUME_TIMEOUT): is the volume's server running?",
-        ) from None
 
 
 def patience(config: JobConfig, *, rejoin: bool) -> tuple[float, str]:

@@ -32,9 +32,10 @@ from launcher.model import (
 )
 from launcher.processes.supervisor import Supervisor
 from launcher.run import outcome
-from launcher.run.join import Joined, from_volume
+from launcher.run.join import Joined
 from launcher.run.restarts import RestartPolicy
 from launcher.run.resume import Generations
+from launcher.run.volume import Volume
 from launcher.store.journal import Journal
 from launcher.store.lease import LeaseFiles, LeaseHolder, LeaseOwner
 from launcher.store.record import History, Record
@@ -58,6 +59,7 @@ class Node:
         command: Sequence[str],
     ) -> None:
         self._config = config
+        self._volume = Volume(config)
         self._flags = flags
         self._command = command
         self.rank: int | None = config.discovery.rank
@@ -75,8 +77,8 @@ class Node:
         self._attempts = 0  # how many generations this launcher has begun
         self._last_pass: int | None = None
         self._outcome: Outcome | None = None
-        self.generations: Generations | None = None  # on the hub
-        self._lease: LeaseHolder | None = None  # on the hub
+        self._generations: Generations | None = None  # once this member has been the hub
+        self._lease: LeaseHolder | None = None  # likewise
         self._record: Record | None = None
         self._gang = ""  # the identity of the latest gang
         self._lose_lease: Callable[[Cause], None] = lambda cause: None
@@ -97,17 +99,22 @@ class Node:
         if self.shape.size > 1:
             of = f"{name} of {self.shape.count(config.role)}"
             log.info(f"the gang is complete: this is {of}, the hub is {roster.members[0].pod}")
-        if rank == 0 and self.generations is None:
+        if rank == 0 and self._generations is None:
             self._lease = self._new_lease(joined.record.leases, settings) if joined.record.identity else None
-            self.generations = self._new_generations(joined.record, joined.history, me, settings)
+            self._generations = self._new_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
             self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
         attempts_file = joined.record.attempts_file if joined.record.identity else None
-        history = self.generations.history if self.generations and rank == 0 else None
+        history = self.generations.history if self.generations else None
         self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, self.shape)
         self.has_begun = False
         self.enter("starting")
+
+    @property
+    def generations(self) -> Generations | None:
+        """The generations of the job, while this member is the hub."""
+        return self._generations if self.rank == 0 else None
 
     @property
     def shape(self) -> Shape:
@@ -136,7 +143,7 @@ class Node:
         """Record that a pass is complete."""
         self._last_pass = number
         self._write_status()
-        if self.generations is not None and self.rank == 0:
+        if self.generations:
             self.generations.passed()
 
     def end(self, result: Outcome) -> None:
@@ -184,7 +191,7 @@ class Node:
         if within is None or self._record is None or not self._record.identity:
             return
         try:
-            await self._from_volume(partial(self._record.leases.release, self._gang, within))
+            await self._volume(partial(self._record.leases.release, self._gang, within))
         except Failure as failure:
             log.info(failure.message)
 
@@ -193,7 +200,7 @@ class Node:
         if self._record is None or not self._record.identity:
             return False
         try:
-            lease = await self._from_volume(self._record.leases.latest)
+            lease = await self._volume(self._record.leases.latest)
         except Failure:
             return False
         if lease is None or lease.is_released or lease.holder.gang == self._gang:
@@ -205,7 +212,7 @@ class Node:
         if self._record is None or cause.rank != 0 or not outcome.stands_for(cause, self.rank):
             return
         try:
-            await self._from_volume(partial(self._record.explain, generation, cause, self.shape))
+            await self._volume(partial(self._record.explain, generation, cause, self.shape))
         except Failure as failure:
             log.info(failure.message)
 
@@ -254,7 +261,7 @@ class Node:
             output=config.output,
             pod=me.pod,
             written=self._summarize,
-            from_volume=self._from_volume,
+            from_volume=self._volume,
         )
 
     def _new_lease(self, leases: LeaseFiles, settings: GangSettings) -> LeaseHolder:
@@ -262,12 +269,9 @@ class Node:
             leases,
             silence=settings.silence,
             patience=self._config.discovery.timeout,
-            from_volume=self._from_volume,
+            from_volume=self._volume,
             lost=lambda cause: self._lose_lease(cause),
         )
-
-    async def _from_volume(self, work: Callable[[], T]) -> T:
-        return await from_volume(self._config, work)
 
     def _summarize(self) -> None:
         if self.journal and self.has_begun:

@@ -33,7 +33,6 @@ from launcher.run.factories import Factories
 from launcher.run.failures import Failures
 from launcher.run.join import Joining
 from launcher.run.node import Node
-from launcher.run.resume import Generations
 from launcher.run.signals import Signals
 from launcher.run.steps import Steps
 
@@ -77,16 +76,15 @@ class Session:
         self._factories = factories
         self._after = after
         self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
+        self._settings = _settings(config)
         self.gang = Gang(
-            _settings(config), self._on_event, complete=node.mark_complete, judge=self._judge, prepare=self._prepare
+            self._settings, self._on_event, complete=node.mark_complete, judge=self._judge, prepare=self._prepare
         )
         self.joining = Joining(config, self.gang, rejoin=after is not None, factories=factories)
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
         self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.generations: asyncio.Future[Generations] = asyncio.get_running_loop().create_future()  # on the hub
         self._steps = Steps(self._step_failed)
-        self._ending_attempt: asyncio.Task[Sequence[Process]] | None = None  # the end of the previous attempt
-        self._before: list[Attempt] = []  # attempts whose processes may still end
+        self._ending: dict[Attempt, asyncio.Task[Sequence[Process]]] = {}  # the ends of attempts that were ended
         self.attempt = self._new_attempt(0)
         signals.on_stop = self._request_stop
         signals.on_kill = self._kill
@@ -94,7 +92,7 @@ class Session:
     async def run(self) -> Stop | Finish | Rejoin:
         """Join a gang, then start the processes as often as the hub decides. Return how the session ends."""
         if self._after is None:
-            self.attempt.serve_early(self._node.first_plan)
+            self.attempt.serve_early()
         self._steps.begin(CauseKind.PEERS, self._join)
         self._steps.begin(CauseKind.STAGING, self._stage)
         running = self._steps.begin(CauseKind.LAUNCHER, partial(self.attempt.run, self._has_joined))
@@ -125,12 +123,10 @@ class Session:
             log.info("the job is complete already: nothing to do")
             self._decide(Finish())
             return
-        self._node.join(joined, _settings(self._config), self._lose_lease)
+        self._node.join(joined, self._settings, self._lose_lease)
         self._node.connected_peers = self.gang.connected_peers
-        if joined.rank == 0 and self._node.generations:
-            self.generations.set_result(self._node.generations)
-        self.failures.join(self._node.rank, self._node.name, self.attempt.number)
         self._has_joined.set_result(None)
+        self.failures.join(self._node.rank, self._node.name, self.attempt.number)
         await self.joining.end_discovery()
 
     async def _stage(self) -> None:
@@ -165,8 +161,7 @@ class Session:
             self._decide(Stop(self._after or cause))
 
     def _kill(self) -> None:
-        ending = self._before if self._ending_attempt and not self._ending_attempt.done() else []
-        for attempt in dict.fromkeys([*ending, self.attempt]):
+        for attempt in {**self._ending, self.attempt: None}:
             attempt.supervisor.kill()
 
     # ---- decisions of the hub ----------------------------------------------------------------------------------------
@@ -192,12 +187,15 @@ class Session:
     def _judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         if cause.kind is CauseKind.STALLED and self.attempt.begun.done():
             cause = stall.with_place(cause, self._config, self.attempt.begun.result().start.generation)
-        return self.generations.result().judge(cause) if self.generations.done() else (cause, Verdict.STOP)
+        generations = self._node.generations if self._has_joined.done() else None
+        return generations.judge(cause) if generations else (cause, Verdict.STOP)
 
     async def _prepare(self, cause: Cause | None) -> Start:
-        generations = await asyncio.shield(self.generations)  # cancelling this wait must not cancel the future
-        assert self._node.roster is not None
-        return await generations.prepare(cause, self._node.roster)
+        await asyncio.shield(self._has_joined)  # cancelling this wait must not cancel the future
+        generations, roster = self._node.generations, self._node.roster
+        assert generations is not None
+        assert roster is not None
+        return await generations.prepare(cause, roster)
 
     # ---- the next attempt --------------------------------------------------------------------------------------------
 
@@ -211,9 +209,9 @@ class Session:
         self.attempt = self._new_attempt(number)
         return self._steps.begin(CauseKind.LAUNCHER, partial(self._run_after, ending))
 
-    async def _run_after(self, ending: asyncio.Task[Sequence[Process]]) -> None:
+    async def _run_after(self, ending: Awaitable[Sequence[Process]]) -> None:
         """Run the attempt. The hub begins it when no process of the previous attempt runs on any member."""
-        if left := await asyncio.shield(ending):
+        if left := await ending:
             self._fail(deaths.blocked(left, self._node.rank, self._node.name), time.monotonic())
             return
         self.gang.report_ended(self.attempt.number)
@@ -228,11 +226,10 @@ class Session:
         return attempt
 
     def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
-        """End this attempt. The previous attempt may still be ending: wait until both attempts have ended."""
-        before = [self._ending_attempt] if self._ending_attempt and not self._ending_attempt.done() else []
-        self._before = [*self._before, self.attempt] if before else [self.attempt]
-        self._ending_attempt = asyncio.ensure_future(_all_left(self.attempt.end(grace, FLUSH_WITHIN), *before))
-        return self._ending_attempt
+        """End this attempt. Return the end of it and of earlier attempts that are still ending."""
+        self._ending = {attempt: task for attempt, task in self._ending.items() if not task.done()}
+        self._ending[self.attempt] = asyncio.ensure_future(self.attempt.end(grace, FLUSH_WITHIN))
+        return asyncio.ensure_future(_all_left(list(self._ending.values())))
 
     # ---- leaving -----------------------------------------------------------------------------------------------------
 
@@ -265,7 +262,7 @@ class Session:
             f"{describe_cause(cause, self._node.shape)}: all processes of the job have ended; waiting up to "
             f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for a replacement pod"
         )
-        if self._node.generations is not None:
+        if self._node.generations:
             self._node.generations.explain(cause)
         return Rejoin(cause)
 
@@ -281,14 +278,14 @@ class Session:
         await asyncio.shield(ending)
         self.gang.report_stopped()
         await self.gang.wait_finished()
-        if self._node.rank == 0 or cause.rank == 0:
+        hub_died = cause.rank == 0 or (self.gang.hub_died and cause.kind is CauseKind.LOST and not cause.silent)
+        if self._node.rank == 0 or hub_died:
             await self._node.release_folder(self.gang.remaining_run_time())
         await self.gang.close()
 
     async def end_children(self, grace: float) -> None:
         """End all child processes: those of this attempt, of the previous attempt and of the join."""
-        ending = [self._ending_attempt] if self._ending_attempt else []
-        await asyncio.gather(self._end_join(), self.attempt.supervisor.end(grace), *ending)
+        await asyncio.gather(self._end_join(), self.attempt.supervisor.end(grace), *self._ending.values())
 
     async def _end_join(self) -> None:
         self._steps.cancel()
@@ -302,8 +299,9 @@ class Session:
         return replace(cause, what=f"{cause.what}; Kubernetes says: {answer}") if answer else cause
 
 
-async def _all_left(*ends: Awaitable[Sequence[Process]]) -> Sequence[Process]:
-    return [process for each in await asyncio.gather(*ends) for process in each]
+async def _all_left(ends: Sequence[asyncio.Task[Sequence[Process]]]) -> Sequence[Process]:
+    """Return the processes that are left after all ends. Cancelling this wait cancels no end."""
+    return [process for end in ends for process in await asyncio.shield(end)]
 
 
 def _settings(config: JobConfig) -> GangSettings:

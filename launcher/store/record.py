@@ -47,10 +47,6 @@ class Record:
         files.write_atomically(probe, bytes(4096))
         os.unlink(probe)
 
-    def agreed(self, identity: str) -> Record:
-        """Return the record of the job, whose identity is known after the join. The first write makes its folder."""
-        return Record(self._output, identity)
-
     def earlier(self) -> Record:
         """Return the record that earlier gangs of this job have written, or this record if there is no earlier record.
 
@@ -97,7 +93,10 @@ class Record:
             files.write_atomically(self.attempts_file, as_bytes(history.content()))
 
     def keep_ranks(self, roster: Roster) -> None:
-        """Write all ranks, by pod uid. Pods without numbers keep their ranks, and a new pod takes the free rank."""
+        """Write all ranks, by pod uid, for the next gang.
+
+        There, pods without numbers keep their ranks, and a new pod takes the rank of the pod that it replaces.
+        """
         ranks = {member.uid: member.rank for member in roster.members if member.uid}
         if self.identity is not None and ranks:
             files.write_atomically(self._to_write("roster.json"), json.dumps({"ranks": ranks}, indent=1).encode())
@@ -195,14 +194,15 @@ class History:
             latest |= {"ended": latest.get("ended") or utc_now(), "first_cause": first_cause}
 
     def explain(self, number: int, cause: Cause) -> bool:
-        """Replace the recorded cause of the latest generation, and return True.
+        """Replace the recorded cause of a generation, and return True.
 
-        Change nothing and return False if the generation has ended by a cause of another kind or pod.
+        Change nothing and return False if it is not the latest, or has ended by a cause of another kind or pod.
         """
-        latest = self._generations[-1] if self._generations else {}
+        if self.generation is None or self.generation != number:
+            return False
+        latest = self._generations[-1]
         known = latest.get("first_cause") or {}
-        is_open = latest.get("number") == number and latest.get("ended") is None
-        if not is_open and (known.get("kind"), known.get("pod")) != (cause.kind, cause.pod):
+        if latest.get("ended") is not None and (known.get("kind"), known.get("pod")) != (cause.kind, cause.pod):
             return False
         self.end(cause)
         return True

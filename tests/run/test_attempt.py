@@ -56,8 +56,7 @@ class Member:
         return cast(Supervisor, self.made[-1])
 
     def run(self) -> None:
-        if self.node.first_plan.early:
-            self.attempt.serve_early(self.node.first_plan)
+        self.attempt.serve_early()
         self._running = asyncio.ensure_future(self.attempt.run(self.has_joined))
 
     def join(self) -> None:
@@ -111,7 +110,7 @@ async def test_a_server_that_started_early_is_not_started_again_when_the_attempt
 @in_loop
 async def test_any_other_server_starts_only_after_begin_and_when_all_files_are_copied(tmp_path: Path) -> None:
     member = Member(tmp_path, command=PS, **SERVERS)
-    member.attempt.serve_early(member.node.first_plan)
+    member.attempt.serve_early()
     await member.begin(staged=False)
     assert member.supervisor.roles == []
     member.node.staged.set()

@@ -380,10 +380,9 @@ async def test_without_restarts_the_hub_judges_a_death_as_the_end_and_with_resta
     for number, variables in enumerate(({}, REJOINS)):
         (tmp_path / str(number)).mkdir()
         pod = pod_of(monkeypatch, tmp_path / str(number), rank=0, **variables)
-        session, _ = await pod.joins()
+        await pod.joins()
         await pod.gang.prepare()
         verdicts.append(pod.gang.judge(KILLED))
-        assert session.generations.done()
     assert verdicts == [(KILLED, Verdict.STOP), (KILLED, Verdict.RESTART)]
 
 

@@ -167,10 +167,13 @@ async def test_processes_get_the_whole_grace_period_only_if_a_member_was_stopped
     assert pod.supervisor.ended_within == [grace]
 
 
-@pytest.mark.parametrize(("rank", "lost", "releases"), [(0, 2, True), (1, 2, False), (1, 0, True)])
+@pytest.mark.parametrize(
+    ("rank", "lost", "hub_died", "releases"),
+    [(0, 2, False, True), (1, 2, False, False), (1, 0, True, True), (1, 2, True, True)],
+)
 @in_loop
 async def test_the_hub_or_the_members_of_a_lost_hub_release_the_folder_when_no_process_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, lost: int, releases: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, lost: int, hub_died: bool, releases: bool
 ) -> None:
     pod = pod_of(monkeypatch, tmp_path, rank=rank, size=3, **REJOINS)
     released: list[float | None] = []
@@ -183,6 +186,7 @@ async def test_the_hub_or_the_members_of_a_lost_hub_release_the_folder_when_no_p
     monkeypatch.setattr(pod.node, "release_folder", spy)
     running = await leaving(pod, replace(LOST, rank=lost, pod=f"pod-{lost}"))
     assert released == []
+    pod.gang.hub_died = hub_died
     pod.gang.finished.set()
     assert isinstance(await asyncio.wait_for(running, 8), Rejoin)
     assert released == ([0.0] if releases else [])
@@ -193,7 +197,7 @@ async def test_the_hub_records_what_kubernetes_knows_about_a_lost_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod = pod_of(monkeypatch, tmp_path, rank=0, **REJOINS)
-    session, running = await pod.joins()
+    _, running = await pod.joins()
     pod.finders[0].answer = "OOMKilled"
     await pod.gang.prepare()
     await pod.trains()
@@ -202,7 +206,8 @@ async def test_the_hub_records_what_kubernetes_knows_about_a_lost_member(
     pod.gang.finished.set()
     pod.gang.tell(Stop(lost, rejoin=True))
     await asyncio.wait_for(running, 8)
-    (generation,) = session.generations.result().history.content()["generations"]
+    assert pod.node.generations is not None
+    (generation,) = pod.node.generations.history.content()["generations"]
     assert generation["first_cause"]["what"] == "its connection ended; Kubernetes says: OOMKilled"
 
 

@@ -43,7 +43,7 @@ def test_a_role_finds_the_record_of_its_job_by_the_uid_of_its_own_controller(tmp
         record.open()
     assert trainers.secret() == servers.secret()
     assert not trainers.earlier().is_complete()
-    joint = trainers.agreed("t-uid+s-uid")
+    joint = Record(str(tmp_path), "t-uid+s-uid")
     assert joint.identity
     Path(joint.attempts_file).parent.mkdir()
     Path(joint.attempts_file).write_text('{"without_progress": 3}')
@@ -116,3 +116,5 @@ def test_a_member_that_knows_the_cause_of_an_end_records_it_for_the_next_hub(tmp
     assert causes() == [None, "OOMKilled"]
     record.explain(1, replace(lost, kind=CauseKind.STOPPED, what="got SIGTERM"), Shape(3))
     assert causes() == [None, "OOMKilled"], "it had ended before that"
+    record.explain(2, replace(lost, what="was lost again"), Shape(3))
+    assert causes() == [None, "OOMKilled"], "that generation is not in the record"

@@ -118,6 +118,7 @@ class FakeGang:
         self.reports: list[tuple[str, int | None]] = []  # each with its attempt
         self.failures: list[tuple[Cause, int | None]] = []  # each with its attempt
         self.waits: list[str] = []  # which ends this member has waited for
+        self.hub_died = False
         self.closed = False
 
     def connected_peers(self) -> int:
