@@ -88,7 +88,7 @@ class Attempt:
 
     def serve_early(self) -> None:
         """Start the servers if they need no roster. May be called before this member has joined."""
-        if self._node.first_plan.early and not self._serves:
+        if self._node.first_plan.early:
             self._serve(self._node.first_plan)
 
     async def run(self, joined: asyncio.Future[None]) -> None:
@@ -103,17 +103,18 @@ class Attempt:
         await asyncio.shield(joined)
         self._node.begin(begin.start, self.supervisor)
         try:
-            self.serve_early()
-            if self._serves:
-                await asyncio.shield(self.may_train)
-            await self._node.staged.wait()  # a plan needs the copied configuration
             plan = self._plan(begin.start)
+            if not plan.early:
+                await self._node.staged.wait()
             if not self._serves:
                 self._serve(plan)
             if plan.leads:
                 await asyncio.shield(self.may_lead)
                 self._lead(plan)
-            self._train(plan, await asyncio.shield(self.may_train))
+            stall_timeout = await asyncio.shield(self.may_train)
+            if plan.early:
+                plan = self._node.plan(begin.start)  # the flags of a v0 trainer depend on the copied configuration
+            self._train(plan, stall_timeout)
         except Failure as failure:
             self._fail(self._node.cause(CauseKind.PLAN, failure.message, failure.code), time.monotonic())
 
