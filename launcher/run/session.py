@@ -161,7 +161,8 @@ class Session:
             self._decide(Stop(self._after or cause))
 
     def _kill(self) -> None:
-        for attempt in {**self._ending, self.attempt: None}:
+        ending = [attempt for attempt, end in self._ending.items() if not end.done()]
+        for attempt in {*ending, self.attempt}:
             attempt.supervisor.kill()
 
     # ---- decisions of the hub ----------------------------------------------------------------------------------------
