@@ -146,7 +146,7 @@ async def test_no_member_rejoins_while_processes_may_run_on_the_other_side_of_a_
 @in_loop
 async def test_a_member_lost_by_silence_counts_as_running_until_it_must_have_noticed() -> None:
     async with Scene() as scene:
-        times = {"heartbeat_every": 0.05, "silence": 0.5, "silence_skew": 0.0, "grace": 1.0}
+        times = {"heartbeat_every": 0.2, "silence": 1.0, "silence_skew": 0.0, "grace": 1.0}
         hub, member, relay = await training_through_a_relay(scene, rejoin_after_losses, rejoins=True, **times)
         relay.swallowing = True
         for node in (hub, member):
@@ -160,7 +160,7 @@ async def test_a_member_lost_by_silence_counts_as_running_until_it_must_have_not
 @in_loop
 async def test_a_leaving_hub_reports_for_how_long_a_silent_member_may_run() -> None:
     async with Scene() as scene:
-        config = settings(3, heartbeat_every=0.05, silence=1.0, silence_skew=0.0, grace=0.5)
+        config = settings(3, heartbeat_every=0.2, silence=1.0, silence_skew=0.0, grace=0.5)
         hub, near, _, relay = await training_with_one_far_away(scene, config)
         relay.swallowing = True
         cut_at = time.monotonic()

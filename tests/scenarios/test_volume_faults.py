@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.jobs import Job, until
+from tests.support.jobs import IN_A_PASS, Job, until
 from tests.support.nodes import Nodes
 from tests.support.supervising import needs_root
 
@@ -102,10 +102,11 @@ def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> No
 
 
 def test_a_stop_reaches_all_members_while_the_volume_is_stalled(disk_job: Job) -> None:
-    disk_job.start(
+    disk_job.hold(IN_A_PASS).start(
         flags=MANY, LAUNCHER_STOP_GRACE="2"
     ).until_training()  # children that wait for the volume need the whole grace period
     run("fsfreeze", "--freeze", disk_job.volume)
+    disk_job.release()  # each trainer logs its next batch to the stalled volume
     until(lambda: "has been blocked for" in disk_job.stderr(1), 30, f"the stall is named\n{disk_job.stderr()}")
     disk_job.launchers[1].terminate()
     until(lambda: all("got SIGTERM" in disk_job.termination(rank) for rank in range(3)), 10)
