@@ -1,1 +1,1 @@
-"""Find the peers of this launcher. finder.py contains the interface of all finders, and the list of finders."""
+"""Find the peers of this launcher. `finder.py` has the interface and the list of all finders."""

@@ -1,4 +1,7 @@
-"""Find the hub by its name in a headless Service. Works for numbered pods. Needs no RBAC permissions."""
+"""Find the hub by its DNS name, which comes from a headless Service.
+
+Only numbered pods can use this. They need no RBAC permissions.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,19 @@ from launcher.errors import Exit, Failure
 from launcher.model import Peers
 
 _RESOLVER = "/etc/resolv.conf"
-# Seconds from the start of this process to the first look-up. By then the names of pods that start together exist,
-# since a kubelet checks its containers once a second. A look-up that is too early costs five seconds or more.
+# Seconds from the start of this process to the first look-up. A kubelet checks its containers once a second. So the
+# name of a pod that starts together with this pod may be missing for about a second. A look-up that comes too early
+# costs 5 s or more, since DNS servers cache the failure.
 _FIRST = 1.2
-_PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds between look-ups: many clusters cache a failure for 5 s. The last one repeats
+# The last pause repeats.
+_PAUSES = (2.6, 2.6, 2.6, 5.2)  # seconds between look-ups; many clusters cache a failure for 5 s
 
 
 class DnsFinder(Finder):
-    """Look up only the name `<name>-0.<service>`.
+    """Find the hub by one name, `<name>-0.<service>`. Look up no other name.
 
-    Look-ups are rare, since failed look-ups are cached. Look-ups use the full name if it is known, since the resolver's
-    search list makes look-ups slow.
+    The pauses between look-ups are long, since DNS servers cache failures. The finder uses the full name, if it is
+    known: for a shorter name, the resolver would have to try the domains of its search list.
     """
 
     def __init__(self, settings: FinderSettings) -> None:
@@ -39,12 +44,12 @@ class DnsFinder(Finder):
         self._state = "the hub's name has not been looked up yet"
 
     async def start(self) -> None:
-        """Record when this process was created. The pod's name appears in DNS about a second after that."""
+        """Record when this process was created. About a second after that, the pod's name appears in DNS."""
         if self._started is None:
             self._started = monotonic() - process_age()
 
     async def find(self) -> Peers:
-        """Return immediately if this is the hub, number 0. Otherwise wait until the hub's address is known."""
+        """Return the peers. The hub, rank 0, does not wait. All other members wait until the hub's address is known."""
         await self.start()
         self._deadline.start()
         rank = self._rank()
@@ -55,7 +60,7 @@ class DnsFinder(Finder):
         return Peers(me, hub, self._settings.job_id, rank)
 
     def describe_missing(self, joined: Collection[str]) -> str:
-        """Return the state of the look-up of the hub's name: this finder does not know the other members."""
+        """Return the state of the look-up of the hub's name, since this finder knows nothing about other members."""
         return self._state
 
     def _rank(self) -> int:
@@ -83,7 +88,7 @@ class DnsFinder(Finder):
         while not (found := await self._addresses(name)):
             await self._pause(next(pauses))
         self._found += 1
-        # While a pod is replaced, its name has two addresses. Each call of `find` returns the next one.
+        # While the hub's pod is replaced, its name may have two addresses. Calls of `find` return them in turn.
         return found[(self._found - 1) % len(found)]
 
     async def _addresses(self, name: str) -> list[str]:
@@ -111,7 +116,7 @@ class DnsFinder(Finder):
 
 
 def hub_name(settings: FinderSettings, rank: int) -> str:
-    """Return the DNS name of pod 0. If the full name is known, it ends with a dot."""
+    """Return the DNS name of pod 0. If the full name is known, return the full name with a dot at its end."""
     base, service = _workload(settings, rank)
     if not base or not service:
         raise Failure(Exit.CONFIG, "LAUNCHER_DISCOVERY=dns needs LAUNCHER_SERVICE, the name of the headless Service")
@@ -135,7 +140,10 @@ def process_age() -> float:
 
 
 def _workload(settings: FinderSettings, rank: int) -> tuple[str | None, str]:
-    """Return the names of the hub's Job or StatefulSet, and of its Service. With roles, LAUNCHER_SERVICE has both."""
+    """Return two names: that of the hub's Job or StatefulSet (None if unknown), and that of its headless Service.
+
+    With roles, LAUNCHER_SERVICE contains both names.
+    """
     service = settings.service or ""
     if service.startswith(BY_ROLE):
         base, _, service = service.removeprefix(BY_ROLE).partition(".")
@@ -148,7 +156,7 @@ def _workload(settings: FinderSettings, rank: int) -> tuple[str | None, str]:
 
 
 def _ordinal(settings: FinderSettings) -> int | None:
-    """Return the number at the end of the pod's name."""
+    """Return the number at the end of the pod's name, or None if the name does not end with a number."""
     for name in (settings.pod_name or "", settings.host_name.partition(".")[0]):
         _, dash, digits = name.rpartition("-")
         if dash and digits.isascii() and digits.isdigit():
@@ -157,7 +165,10 @@ def _ordinal(settings: FinderSettings) -> int | None:
 
 
 def _service_domain() -> str | None:
-    """Return `<namespace>.svc.<cluster domain>`, which the kubelet writes into the resolver's search list."""
+    """Return `<namespace>.svc.<cluster domain>` from the resolver's search list, or None if it is not there.
+
+    The kubelet writes this list.
+    """
     try:
         with open(_RESOLVER, encoding="utf-8", errors="replace") as file:
             words = [line.split() for line in file]

@@ -22,9 +22,9 @@ FINDERS = {
 class FinderSettings:
     """The part of the configuration that a finder needs.
 
-    rank: the rank that the user has set, or None
-    timeout_variable: the variable that sets `timeout`, for messages
-    env: the environment of child processes
+    rank: the rank over both roles, from LAUNCHER_RANK or JOB_COMPLETION_INDEX, or None
+    timeout_variable: the name of the variable that sets `timeout`, for messages
+    env: the environment for the finder's child processes
     """
 
     discovery: str
@@ -54,9 +54,9 @@ class FinderSettings:
 
 
 class Finder(ABC):
-    """Finds the peers of a job.
+    """Find the peers of a job.
 
-    The caller closes the finder once this member has joined. `describe_peer` works after that, too.
+    The caller must close the finder when this member has joined. The caller may still call `describe_peer` after that.
     """
 
     def __init__(self, settings: FinderSettings) -> None:
@@ -68,36 +68,40 @@ class Finder(ABC):
     async def identity(self) -> str | None:
         """Return the identity of the job, or None if the finder does not know it.
 
-        With roles, return the identity of this role's pods. Does not wait for other pods. The deadline and the failures
-        are those of `find`.
+        With roles, return the identity of this role's pods. This call does not wait for other pods. It has the same
+        deadline as `find`, and raises the same failures.
         """
         return self._settings.job_id
 
     @abstractmethod
     async def find(self) -> Peers:
-        """Return the peers as soon as enough is known to join. Each call looks again. Raises Failure (75, 77 or 78).
+        """Return the peers as soon as enough is known to join. Raises Failure (75, 77 or 78).
 
-        All calls together have one deadline. The caller may cancel a call, and must pause between two calls.
+        Each call looks for the peers again. All calls share one deadline. The caller must pause between two calls, and
+        may cancel a call.
         """
 
     def members(self) -> list[Member]:
-        """Return the members that `find` has seen, which may be only some members of the gang."""
+        """Return the members that `find` has seen. These may be only some of the gang's members."""
         return []
 
     @abstractmethod
     def describe_missing(self, joined: Collection[str]) -> str:
-        """Return which members are missing and why. `joined`: pod names or uids of the members that have joined."""
+        """Return a text: which members are missing and why.
+
+        joined: pod names or uids of the members that have joined
+        """
 
     def other_role(self) -> tuple[str | None, str]:
         """Return two values about the other role.
 
-        - the identity of the other role's pods (or None)
-        - why that role has failed for good ("" if it has not)
+        - the identity of the other role's pods, or None if it is not known
+        - why the other role has failed for good, or "" if it has not
         """
         return None, ""
 
     async def describe_peer(self, pod: str) -> str:
-        """Look at the pod of a peer again, for at most 5 s. Return how the pod ended, or "" if that is not known.
+        """Return how the pod of a peer ended, or "" if that is not known within 5 s.
 
         pod: the pod's name or uid
         """

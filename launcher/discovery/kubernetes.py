@@ -1,4 +1,4 @@
-"""Find peers with the API server. Only a child process loads the Kubernetes client, never the launcher itself."""
+"""Find peers with the API server. A child process loads the Kubernetes client, to keep the launcher small."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
 
 _CHILD = "launcher.discovery.kubernetes_child"
-_DESCRIBE = 5.0  # seconds
-_COALESCE = 0.05  # seconds; many pods of a large job change at the same time
-_LONGEST = 30.0  # seconds between two starts of a child that crashes
+_DESCRIBE = 5.0  # seconds to find out how a peer's pod ended
+_COALESCE = 0.05  # seconds to wait for further changes: many pods of a large job change at the same time
+_LONGEST = 30.0  # seconds: the longest pause before a child that has crashed is started again
 
 
 class KubernetesFinder(Finder):
-    """Keep a view of the pods from the messages of a child, which runs until the view is no longer needed."""
+    """Keep a view of the pods. A child process sends all changes, and runs until the view is no longer needed."""
 
     def __init__(self, settings: FinderSettings) -> None:
         super().__init__(settings)
@@ -38,7 +38,7 @@ class KubernetesFinder(Finder):
         self._ends_when_all_run = False
 
     async def start(self) -> None:
-        """Start the child early, since its imports take a third of a second."""
+        """Start the child process early, since it needs a third of a second for its imports."""
         if self._watching is None or self._watching.done():
             self._failure = None
             self._view.is_listed = False
@@ -56,27 +56,34 @@ class KubernetesFinder(Finder):
         return self._view.pods[self._view.own or ""].job
 
     async def find(self) -> Peers:
-        """Wait until the hub's pod has an address. If pods have no numbers, wait until N live pods have addresses."""
+        """Return the peers as soon as the hub's pod has an address.
+
+        If pods have no numbers, all N live pods must have an address.
+        """
         self._deadline.start()
-        # After the deadline, check first: the last view says more than a new view, which is empty at first.
+        # Check the deadline before `start`, which may begin a new list. The message must describe the last list.
         self._deadline.check(describe_missing(self._view, self._settings), self._advice())
         await self.start()
         while (peers := self._chosen()) is None:
             await self._next_view()
         self._finds += 1
-        # A view of all pods is kept until all pods run: a pod with an address may still be delayed, and messages must
-        # name this pod. After the first call, this member has failed to join and may have to look again.
+        # If the view has all pods, the child runs until all pods run: a pod with an address may still be delayed, and
+        # messages must name this pod. A second call means that the join has failed. Then the child runs until `close`,
+        # since this member may have to look again.
         self._ends_when_all_run = self._finds == 1 and self._view.has_all
         if self._finds == 1 and (not self._view.has_all or self._is_complete()):
             await self._end()
         return peers
 
     def members(self) -> list[Member]:
-        """Return the members whose pods have an address. If pods have numbers: only the hub and this member."""
+        """Return the members whose pods have an address.
+
+        If pods have numbers, these may be only the hub and this member.
+        """
         return present_members(self._view, self._settings)
 
     def describe_missing(self, joined: Collection[str]) -> str:
-        """Return which members are missing in the latest view. If `joined` is empty, pods that run are not missing."""
+        """Return which members are missing in the latest view. If `joined` is empty, a pod that runs is not missing."""
         return describe_missing(self._view, self._settings, joined or None)
 
     def other_role(self) -> tuple[str | None, str]:
@@ -84,7 +91,7 @@ class KubernetesFinder(Finder):
         return known, other_role_failure(self._view, self._settings)
 
     async def describe_peer(self, pod: str) -> str:
-        """Look at the pod again, in a new child process."""
+        """Start a new child process, which asks the API server how the pod ended."""
         known = next((p for p in self._view.pods.values() if pod in (p.name, p.uid)), None)
         question = {"pod": pod, "name": known.name if known else "", "uid": known.uid if known else ""}
         child = self._child({"do": "describe", **question})
@@ -96,7 +103,7 @@ class KubernetesFinder(Finder):
             await child.close()
 
     async def close(self) -> None:
-        """End the child. The view is kept, and no longer changes."""
+        """End the child process. Keep the view as it is."""
         await self._end()
 
     def _chosen(self) -> Peers | None:

@@ -1,7 +1,12 @@
-"""The child process of launcher.discovery.kubernetes, which calls the API server.
+"""Call the API server, in a child process of `launcher.discovery.kubernetes`.
 
-Its messages for "watch": {"has_all": bool}, {"listing": true} before each list, {"pod": {...}}, {"own": uid},
-{"listed": true}, {"gone": uid}. For "describe": {"description": text}. For both: {"trouble": text}, {"failure": {...}}.
+The request names the work: `watch` or `describe`. The child sends these messages to its parent:
+
+    watch       {"has_all": bool} once. For each list: {"listing": true}, then {"pod": {...}} for each pod, then
+                {"listed": true}. For each later change: {"pod": {...}} or {"gone": uid}. {"own": uid}, once this pod
+                is found
+    describe    {"description": text}
+    both        {"trouble": text}, {"failure": {...}}
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from launcher.base.kube_pods import LIVE, Pod
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH
 
-gc.disable()  # garbage collection takes a quarter of the time to import the client's 700 modules
+gc.disable()  # importing the client's 700 modules takes a quarter less time without garbage collection
 from launcher.base.kube import KubeClient  # noqa: E402
 from launcher.base.kube_credentials import Kubeconfig, ServiceAccount  # noqa: E402
 from launcher.base.kube_errors import Denied, Expired, Refused, Transient  # noqa: E402
@@ -30,8 +35,8 @@ gc.enable()
 
 Json = dict[str, Any]
 
-_RECORDED = 3.0  # seconds after which the API server has recorded the death of a pod
-_SHORTEST_WATCH = 1.0  # seconds; a watch that ends sooner without an event has failed
+_RECORDED = 3.0  # seconds in which the API server records the death of a pod
+_SHORTEST_WATCH = 1.0  # seconds; a watch that ends earlier than this, and without an event, has failed
 _NO_ACCOUNT = (
     "mount the service account's token into the pod (automountServiceAccountToken), or find peers without the API "
     "server: LAUNCHER_DISCOVERY=dns or static"
@@ -67,7 +72,7 @@ class PodWatcher:
         try:
             found = self._client.get("Pod", name)
         except Denied:
-            return None  # then the selector is not narrowed, and all pods are listed
+            return None  # then the selector stays as it is, and this member lists all pods
         return found if found and (not uid or found["metadata"]["uid"] == uid) else None
 
     def _list_and_watch(self) -> None:
@@ -110,7 +115,7 @@ class PodWatcher:
         else:
             if not had_events and time.monotonic() - started < _SHORTEST_WATCH:
                 raise Transient("the API server ended the watch immediately")
-        # An API server that restarts ends the watches of all members at once. They must not all reconnect at once.
+        # When an API server restarts, all members lose their watches. Random pauses spread their new requests.
         time.sleep(random.uniform(0, 0.5))
 
     def _update(self, changed: Json) -> None:
@@ -154,7 +159,7 @@ class PodWatcher:
 
 
 def describe_pod(asked: Json, client: KubeClient, retries: Retries) -> str:
-    """Return how a pod ended, or "". Wait a few seconds, since the API server records a death up to a second late."""
+    """Return how a pod ended, or "" if that is not known within 3 s. The API server records a death up to 1 s late."""
     until = time.monotonic() + _RECORDED
     while True:
         said = retries.run(lambda: _look(asked, client))
@@ -184,8 +189,8 @@ def _description(found: Json) -> str:
 def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
     """Return the selector of the pods that this member needs, and whether these are all pods of the job.
 
-    A numbered member needs only its own pod and number 0 of each role. If each of 1,000 members listed 1,000 pods,
-    they would overload the API server.
+    Number 0 needs all pods. Every other numbered member needs only its own pod and number 0 of each role. If each of
+    1,000 members listed 1,000 pods, this would overload the API server.
     """
     number = kube_pods.pod_number(own) if own else None
     if not own or not number:
@@ -208,7 +213,7 @@ def _connect(asked: Json) -> KubeClient:
 
 
 def main() -> None:
-    """Do the work of the request. Send a failure as a message."""
+    """Do the work that the request names. If it fails, send the failure as a message."""
     asked, answers = read_request(), Answers()
     try:
         client = _connect(asked)

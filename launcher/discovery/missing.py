@@ -1,4 +1,4 @@
-"""Describe which members are missing in a view, and why. Pure functions."""
+"""Describe which members are missing in a view, and why. All functions are pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from launcher.discovery.selection import by_role, newest_per_number, own_pod, po
 from launcher.discovery.view import View
 from launcher.model import BOTH
 
-_SHOWN = 5  # pods that one message names
+_SHOWN = 5  # how many missing pods a message names; it only counts the others
 
 
 def describe_missing(view: View, settings: FinderSettings, joined: Collection[str] | None = None) -> str:
     """Return which members are missing and why.
 
-    joined: names or uids of the pods that have joined. If None, pods that run are not missing, and the text contains
-        the number of pods that run.
+    joined: names or uids of the pods that have joined. If it is None, a pod that runs is not missing. Then the text
+        also says how many pods run, if the view has all pods.
     """
     me = own_pod(view, settings)
     if not view.is_listed or me is None:

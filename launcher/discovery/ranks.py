@@ -1,4 +1,7 @@
-"""Assign ranks to members: the numbers of their pods. If pods have no numbers, the numeric order of their addresses."""
+"""Assign ranks to members.
+
+The rank of a member is the number of its pod. If pods have no numbers, the numeric order of addresses decides.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,10 @@ def make_roster(members: Collection[Member]) -> Roster:
 
 
 def restore_roster(members: Collection[Member], kept: Mapping[str, int], shape: Shape) -> Roster:
-    """Return the roster of members without numbers, if there was an earlier gang of the job.
+    """Return the roster of members without numbers, for a job that has had a gang before.
 
-    Members of the earlier gang keep their ranks. New members get the vacant ranks of their role, by their addresses.
+    Members of the earlier gang keep their ranks. New members get the vacant ranks of their role, in the order of their
+    addresses.
 
     kept: the ranks in the earlier gang, by pod uid
     """
@@ -55,7 +59,10 @@ def restore_roster(members: Collection[Member], kept: Mapping[str, int], shape: 
 
 
 def joint_identity(roster: Roster) -> str:
-    """Return the identity of a job whose roles have different controllers: both uids, the trainers' uid first."""
+    """Return the identity of a job with roles: `<trainers' identity>+<pservers' identity>`.
+
+    If both identities are equal, return only one of them.
+    """
     return "+".join(dict.fromkeys(member.controller for member in roster.members))
 
 

@@ -1,4 +1,7 @@
-"""Retry calls of the API server, with growing, random pauses and without a limit."""
+"""Retry calls of the API server, with growing, random pauses.
+
+Only calls whose credentials are rejected have a limit of retries.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +16,32 @@ from launcher.base.kube_errors import ApiError, BadCredentials, Denied, Refused,
 
 T = TypeVar("T")
 
-_REJECTED = 4  # calls in a row with credentials that are rejected or lack a permission
-_FINAL = (400, 422)  # the request itself is wrong
+_REJECTED = 4  # at most this many calls in a row with credentials that are rejected or lack a permission
+_FINAL = (400, 422)  # HTTP statuses of a wrong request: no retry helps
 _backoff = wait_exponential_jitter(initial=0.25, max=15, jitter=0.5)
 
 
 class Retries:
-    """Retries calls that may succeed later.
+    """Retry calls that may succeed later.
 
-    If the API server rejects the credentials (401, 403), reads them again and retries, for at most 4 calls in a row.
+    If the API server rejects the credentials (401, 403), read the credentials again and retry. Make at most 4 such
+    calls in a row.
 
     report: called with each error that is retried, and with "" once the API server answers again
     """
 
     def __init__(self, client: KubeClient, report: Callable[[str], None]) -> None:
         client.on_answer = self._answered
-        self.has_all_rights = (
-            False  # if a call is denied later, the API server has restarted and has not read the Roles yet
-        )
+        # The caller sets this when no permission is missing. If the API server denies a call after that, it has
+        # restarted and has not read the Roles yet.
+        self.has_all_rights = False
         self._client = client
         self._report = report
         self._in_trouble = False
         self._rejected = 0
 
     def run(self, step: Callable[[], T]) -> T:
-        """Repeat the step until it returns, or raises an error that a retry cannot solve."""
+        """Repeat the step until it succeeds, and return its result. Raise an error that no retry can solve."""
         trying = Retrying(
             retry=retry_if_exception(self._may_pass), wait=_pause, before_sleep=self._prepare, reraise=True
         )

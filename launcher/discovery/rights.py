@@ -1,4 +1,4 @@
-"""The RBAC permission that discovery by the API server needs, and how to grant it."""
+"""Describe the RBAC permission that discovery by the API server needs, and how to grant it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ subjects:
 
 
 def describe_denial(said: str, namespace: str) -> str:
-    """Return the message for a 403: who lacks which permission, and the Role that grants this permission.
+    """Return the message for a 403: who lacks which permission, and the Role that grants it.
 
     said: the error message of the API server
     """

@@ -1,4 +1,7 @@
-"""Select the pods of a view that belong to the job, and decide whether they are enough to join. Pure functions."""
+"""Select the pods of a view that belong to the job, and decide whether they are enough to join.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from launcher.model import BOTH, OTHER_ROLE, PSERVER, TRAINER, Member, Peers
 
 
 def choose_peers(view: View, settings: FinderSettings) -> Peers | None:
-    """Return the peers, or None if not enough is known to join. Raises Failure if this pod's number is not valid."""
+    """Return the peers, or None if the view does not show enough to join. Raises Failure if a number is not valid."""
     me = own_pod(view, settings)
     if me is None or not view.is_listed:
         return None
@@ -38,13 +41,16 @@ def present_members(view: View, settings: FinderSettings) -> list[Member]:
 
 
 def all_run(view: View, settings: FinderSettings) -> bool:
-    """Return whether the pods of all members run. If so, the view is no longer needed."""
+    """Return whether the pods of all members run. When all pods run, the view is no longer needed."""
     pods = _present(view, settings)
     return len(pods) == settings.size and all(map(runs, pods))
 
 
 def other_role_job(view: View, settings: FinderSettings) -> str | None:
-    """Return the identity of the other role's pods, or None. Prefer an identity with live pods, then the newest."""
+    """Return the identity of the other role's pods, or None if the view has no such pods.
+
+    If these pods have several identities, prefer those with live pods. Among these, take the newest.
+    """
     if settings.role == BOTH:
         return None
     jobs: dict[str, list[Pod]] = {}
@@ -59,7 +65,10 @@ def other_role_job(view: View, settings: FinderSettings) -> str | None:
 
 
 def other_role_failure(view: View, settings: FinderSettings) -> str:
-    """Return which pod of the other role has failed for good, and how. Return "" if no such pod is left."""
+    """Return which pod of the other role has failed for good, and how.
+
+    Return "" if there is no such pod, or if all pods of the other role are live.
+    """
     me = own_pod(view, settings)
     pods = pods_of_job(view, settings, me) if me and view.is_listed else []
     others = [pod for pod in pods if pod.role != settings.role]
@@ -73,14 +82,15 @@ def other_role_failure(view: View, settings: FinderSettings) -> str:
 def own_pod(view: View, settings: FinderSettings) -> Pod | None:
     """Return this pod, or None if it is not known yet.
 
-    This pod counts as live even if the API server does not show this yet. Its address is POD_IP if POD_IP is set.
+    Unless this pod is being deleted, it counts as live, even if the API server does not show yet that it runs. If
+    POD_IP is set, POD_IP is the address of this pod.
     """
     me = view.pods.get(view.own or "")
     if me is None:
         return None
     me = _with_rank(me, settings, settings.role)
     address = settings.pod_ip or me.address
-    if me.number is not None:  # its rank does not depend on its address, so any address will do
+    if me.number is not None:  # its number decides the rank, so any of its addresses will do
         address = address or settings.training_address
     return replace(me, address=address, state=LEAVING if me.state == LEAVING else LIVE, reason="")
 
@@ -88,7 +98,7 @@ def own_pod(view: View, settings: FinderSettings) -> Pod | None:
 def pods_of_job(view: View, settings: FinderSettings, me: Pod) -> list[Pod]:
     """Return the pods of this job, with `number` set to the rank in the gang.
 
-    Pods of an older job, or of another revision of a StatefulSet, are left out.
+    Leave out pods of an older job, pods of another revision of a StatefulSet, and pods whose number is too high.
     """
     jobs = {settings.role: me.job}
     if settings.role != BOTH:
@@ -109,7 +119,7 @@ def runs(pod: Pod) -> bool:
 
 
 def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
-    """For each number return only its newest pod; a live pod counts as newer. Return all pods without a number, too."""
+    """Return the newest pod of each number, and all pods without a number. A live pod counts as the newest."""
     newest: dict[int | str, Pod] = {}
     for pod in sorted(pods, key=lambda pod: (_has_place(pod), pod.state == LIVE, pod.created, pod.uid)):
         newest[pod.uid if pod.number is None else pod.number] = pod
@@ -117,13 +127,13 @@ def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def by_role(pods: list[Pod], settings: FinderSettings) -> dict[str, tuple[list[Pod], int]]:
-    """Return for each role its pods, and how many pods it should have."""
+    """Return for each role: its pods, and how many pods the role should have."""
     roles = [BOTH] if settings.role == BOTH else [TRAINER, PSERVER]
     return {role: ([pod for pod in pods if pod.role == role], settings.shape.count(role)) for role in roles}
 
 
 def _with_rank(pod: Pod, settings: FinderSettings, role: str) -> Pod:
-    """Return the pod with `number` set to its rank in the gang. In the given pod, `number` counts within the role."""
+    """Return a copy of the pod, with the rank in the gang as `number`. In `pod`, `number` counts within the role."""
     return replace(pod, role=role, number=None if pod.number is None else settings.shape.rank(role, pod.number))
 
 

@@ -11,7 +11,11 @@ from launcher.model import BOTH, Member, Peers
 
 
 class StaticFinder(Finder):
-    """Find the peers in a list. This member's rank is LAUNCHER_RANK, or the place of this host in the list."""
+    """Find the peers in a list.
+
+    This member's rank comes from LAUNCHER_RANK or JOB_COMPLETION_INDEX. If both are unset, the place of this host in
+    the list is the rank.
+    """
 
     async def find(self) -> Peers:
         settings = self._settings
@@ -25,7 +29,7 @@ class StaticFinder(Finder):
         return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank)
 
     def members(self) -> list[Member]:
-        """Return all members. The training addresses of other members are unknown: use their peer addresses instead."""
+        """Return all members. For other members, use the peer address as training address, since no other is known."""
         own = self._rank()
         shape = self._settings.shape
         others = [
