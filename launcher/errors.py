@@ -1,4 +1,4 @@
-"""Exit codes, and the exception whose message tells the user what happened, where, and what to do."""
+"""The exit codes of the launcher, and `Failure`, an exception with an exit code and a message for the user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """The launcher's own exit codes (docs/exit-codes.md). MASKED replaces a child's code that equals one of them."""
+    """The launcher's own exit codes (docs/exit-codes.md).
+
+    If a child process ends with one of these codes, `MASKED` replaces its code.
+    """
 
     COMPLETE = 0
     USAGE = 64
@@ -28,7 +31,10 @@ FOR_GOOD = frozenset({Exit.USAGE, Exit.NO_INPUT, Exit.GIVEN_UP, Exit.DENIED, Exi
 
 
 class Failure(Exception):
-    """Ends the command with an exit code and a message for the user. It is never shown as a traceback."""
+    """End the command with an exit code and a message for the user. The user sees no traceback.
+
+    message: what happened, where, and what to do
+    """
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
@@ -37,7 +43,7 @@ class Failure(Exception):
 
 
 class ConfigProblems(Failure):
-    """Everything that is wrong with the environment, one line per problem."""
+    """Report all problems of the environment, one line per problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(Exit.CONFIG, "\n".join(problems))

@@ -12,10 +12,13 @@ OTHER_ROLE = {TRAINER: PSERVER, PSERVER: TRAINER}
 
 @dataclass(frozen=True)
 class Shape:
-    """How many members a job has. Members that run only a server have the ranks after the trainers."""
+    """The number of members of a job, by role.
+
+    The ranks of trainers come first. The ranks of members that run only a server follow.
+    """
 
     trainers: int
-    pservers: int = 0  # 0: the job has no roles, and each member trains and serves
+    pservers: int = 0  # 0: the job has no roles, so each member is BOTH
 
     @property
     def size(self) -> int:
@@ -37,11 +40,11 @@ class Shape:
         return TRAINER if rank < self.trainers else PSERVER
 
     def number(self, rank: int) -> int:
-        """Return the number, within its role, of the member with this rank. Numbers start at 0."""
+        """Return the number that the member with this rank has within its role. Numbers start at 0 in each role."""
         return rank if rank < self.trainers or not self.pservers else rank - self.trainers
 
     def name(self, rank: int) -> str:
-        """Return the name of the member with this rank, as users read it."""
+        """Return the name of the member with this rank, as messages show it."""
         return member_name(self.role(rank), self.number(rank))
 
     def names(self, ranks: Sequence[int]) -> str:
@@ -57,7 +60,7 @@ def member_name(role: str, number: object) -> str:
 
 
 def member_folder(role: str, number: object) -> str:
-    """Return the folder for the member's logs and status, below the job's output."""
+    """Return the name of the folder for the member's logs and status, below the job's `output`."""
     return f"{'pserver' if role == PSERVER else 'node'}_{number}"
 
 
@@ -65,9 +68,9 @@ def member_folder(role: str, number: object) -> str:
 class Member:
     """One pod and its launcher.
 
-    address: used by the gang, and to sort members
-    training_address: used by Paddle
-    controller: the identity of the object that controls the pod, if each role has its own controller; else empty
+    address: where the gang sends messages; the order of addresses can also be the order of ranks
+    training_address: the address that Paddle uses
+    controller: with roles, the identity of this role's pods; else empty
     """
 
     pod: str
@@ -76,7 +79,7 @@ class Member:
     training_address: str
     rank: int | None = None
     role: str = BOTH
-    trainers: int = 1  # how many trainer processes it runs
+    trainers: int = 1  # how many trainer processes the member runs
     controller: str = ""
 
 
@@ -88,14 +91,14 @@ class Roster:
 
     @property
     def shape(self) -> Shape:
-        """How many members the gang has. It need not be what the configuration says."""
+        """The number of members of the gang, by role. The configuration of this member may say something else."""
         pservers = sum(member.role == PSERVER for member in self.members)
         return Shape(len(self.members) - pservers, pservers)
 
 
 @dataclass(frozen=True)
 class Peers:
-    """What a finder returns. It is enough to join the gang.
+    """What a finder returns: all that a member must know to join the gang.
 
     hub: the address of the hub, or None if this member is the hub
     identity: the identity of the job, or None if the finder does not know it
@@ -113,7 +116,7 @@ class Process:
     """One process of a plan.
 
     The process serves as soon as it listens on all `ports`. If the process ends before that, the launcher starts it
-    again. `tries` is the maximum number of starts, the first included.
+    again. The launcher starts it at most `tries` times, including the first time.
     """
 
     role: str  # "pserver" or "trainer"
@@ -121,16 +124,16 @@ class Process:
     env: Mapping[str, str]  # the whole environment of the process
     cwd: str
     log: str  # file name in the member's folder on the volume
-    echo: bool = False  # copy its lines to the launcher's standard output
+    echo: bool = False  # copy the output of the process to the launcher's standard output
     ports: tuple[int, ...] = ()
     tries: int = 1
-    pass_mark: bytes = b""  # the bytes before the pass number in the line that ends a pass
+    pass_mark: bytes = b""  # the bytes before the pass number, in the line that reports the end of a pass
     may_finish: bool = False  # a server that may end with 0 shortly before all members have finished training
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a generation starts. It is the same for all members.
+    """Where a generation starts. All members start at the same place.
 
     generation: the number of the generation, starting at 0
     resume: the number of the newest complete pass, or None to start from the beginning
@@ -157,10 +160,10 @@ class Plan:
     """The processes that one member runs. Servers start first. Trainers start once the servers of all members listen.
 
     shows_passes: the trainers log the end of each pass
-    early: the servers need no roster, so they start before the join. Otherwise they start once this member has the
-        roster and has copied its files.
-    leads: this member's first trainer starts before all other trainers of the job. The other trainers start when the
-        first trainer listens on its `ports`.
+    early: the servers need neither the roster nor copied files, so the launcher can start them before its first join.
+        If false, the servers start when this member has the roster and has copied its files.
+    leads: this member's first trainer starts before all other trainers of the job. The other trainers start when this
+        trainer listens on its `ports`, or after a time limit.
     """
 
     servers: tuple[Process, ...]
@@ -171,21 +174,21 @@ class Plan:
 
 
 class CauseKind(str, Enum):
-    """What kind of event ended a job early. The values are part of the gang protocol and of the files on the volume."""
+    """What kind of event ended an attempt. The values are part of the gang protocol and of the files on the volume."""
 
     TRAINER = "trainer"  # a trainer process died
     PSERVER = "pserver"  # a pserver process died
     STALLED = "stalled"  # no trainer has printed anything for too long
     PEERS = "peers"  # the members did not find each other, or did not join
     STAGING = "staging"  # the configuration or the shard could not be copied
-    PLAN = "plan"  # the processes could not be planned
-    VOLUME = "volume"  # the volume does not answer
+    PLAN = "plan"  # the launcher could not decide which processes to run
+    VOLUME = "volume"  # the volume has a fault, or does not answer
     TAKEN_OVER = "taken over"  # another gang holds the lease of the output folder
     STOPPED = "stopped"  # a launcher received SIGTERM
-    LOST = "lost"  # a launcher ended without a message, or sends no messages any more
+    LOST = "lost"  # a launcher has ended without a message, or has stopped sending messages
     LAUNCHER = "launcher"  # a fault of the launcher itself
 
-    __str__ = str.__str__  # the value, also in an f-string of Python 3.11 and later
+    __str__ = str.__str__  # str() and f-strings return the value; an f-string needs this since Python 3.11
 
     @property
     def is_child(self) -> bool:
@@ -194,7 +197,7 @@ class CauseKind(str, Enum):
 
     @property
     def restartable(self) -> bool:
-        """Whether the same pods may start the processes again."""
+        """Whether the same pods may start the processes again after this cause."""
         return self.is_child or self in (CauseKind.STALLED, CauseKind.VOLUME)
 
     @property
@@ -214,16 +217,20 @@ class Cause:
     kind: CauseKind
     rank: int | None
     pod: str
-    what: str  # one sentence: what happened, where, and what to do if something can be done
+    what: str  # one sentence: what happened, where, and what the user can do
     code: int
     tail: tuple[str, ...] = field(default=())  # last lines of the dead child's log
     final: bool = False  # the job is given up: a new pod must not try again
-    silent: bool = False  # the lost member has only sent nothing: its processes may still run behind a network cut
+    silent: bool = False  # the lost member was only silent: its processes may still run behind a network cut
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How this launcher ends: its exit code, and the first cause unless the job is complete."""
+    """How this launcher ends.
+
+    cause: the first cause, or None if the job is complete
+    text: the sentence for the termination message
+    """
 
     code: int
     cause: Cause | None
@@ -240,9 +247,9 @@ class Snapshot:
     """What a member knows about itself at one moment.
 
     size: how many members the gang has, or None before the join
-    restarts: how often this launcher has started its processes again
+    restarts: how often this launcher has restarted its processes
     output_age: seconds since a trainer of this member printed something, or None
-    peers: how many other members this launcher is connected to
+    peers: the number of other members to which this launcher is connected
     holds_lease: this launcher is the hub, and holds the lease of the output folder
     """
 
@@ -259,7 +266,7 @@ class Snapshot:
 
 
 def describe_cause(cause: Cause, shape: Shape) -> str:
-    """Return a sentence that says what happened. If a member is at fault, the sentence begins with its name."""
+    """Return a sentence that says what happened. It begins with the name of the member at fault, if there is one."""
     return f"{'' if cause.rank is None else name_and_pod(shape.name(cause.rank), cause.pod)}{cause.what}"
 
 
