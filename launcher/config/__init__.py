@@ -1,4 +1,4 @@
-"""The configuration: read the environment and the flags. Return a JobConfig, or raise one error with all problems.
+"""Read the environment and the flags into a JobConfig, or raise one error with all problems.
 
 No other package of the launcher reads the environment.
 """

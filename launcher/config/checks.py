@@ -1,4 +1,7 @@
-"""Check whether values that are valid by themselves contradict each other, and whether they fit this pod."""
+"""Check that the values do not contradict each other, and that they fit this pod.
+
+The parsers have checked each value by itself.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ def last_port(values: Mapping[str, Any]) -> int:
 def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
     """Return the contradictions between variables.
 
-    values: the parsed values, defaults included
-    given: the texts of the variables that are set
+    values: the parsed values, including defaults, by the name of the variable
+    given: the texts of all variables that are set
     """
     problems = []
     size, discovery = values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_DISCOVERY"]
@@ -84,7 +87,7 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
 
 
 def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """Return the contradictions between LAUNCHER_ROLE and the number of pservers, mode, peers or service."""
+    """Return the contradictions between LAUNCHER_ROLE and other values: pservers, mode, peers, service."""
     role, peers, service = values["LAUNCHER_ROLE"], values["LAUNCHER_PEERS"], values["LAUNCHER_SERVICE"] or ""
     problems = []
     if role and not values["LAUNCHER_PSERVERS"]:
@@ -117,9 +120,9 @@ def _peer_count_problems(values: Mapping[str, Any], given: Mapping[str, str]) ->
 
 
 def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
-    """Check the work directory, the GPUs and the network device of this pod. Add to `problems`.
+    """Check the work directory, the GPUs and the network device of this pod. Append each problem to `problems`.
 
-    Return the training address, or "" if there is none.
+    Return the training address, or "" if the device has no address.
     """
     workdir = values["LAUNCHER_WORKDIR"]
     if not os.path.isdir(workdir):

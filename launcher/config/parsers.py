@@ -9,7 +9,7 @@ from collections.abc import Callable
 from launcher.model import BOTH, PSERVER, TRAINER
 
 BY_ROLE = f"{TRAINER}="  # LAUNCHER_SERVICE begins with this if LAUNCHER_ROLE is set
-ONE_PER_GPU = 0  # means one trainer per GPU
+ONE_PER_GPU = 0  # as the number of trainers per node: one trainer per GPU
 
 
 def text(value: str) -> str:
@@ -44,7 +44,10 @@ def silence(value: str) -> float:
 
 
 def stall(value: str) -> float:
-    """Parse LAUNCHER_STALL_TIMEOUT. It must not be too short: the import of Paddle takes seconds without output."""
+    """Parse LAUNCHER_STALL_TIMEOUT. The minimum is 5 s, since the import of Paddle prints nothing for seconds.
+
+    0 means no limit.
+    """
     number = seconds_or_none(value)
     if 0 < number < 5:
         raise ValueError
@@ -78,7 +81,7 @@ def folder_name(value: str) -> str:
 
 
 def relative_folder(value: str) -> str:
-    """Parse a path below another folder. A leading slash is ignored, as in start.sh of 2016."""
+    """Parse a path below another folder. Ignore a leading slash, as start.sh of 2016 does."""
     path = os.path.normpath(value.strip("/") or ".")
     if path == "." or path.split("/")[0] == "..":
         raise ValueError
@@ -99,7 +102,7 @@ def addresses(value: str) -> tuple[str, ...]:
 
 
 def by_role(value: str) -> dict[str, tuple[str, ...]]:
-    """Parse the peers: `a,b` without roles, `trainer=a,b;pserver=c` with roles."""
+    """Parse LAUNCHER_PEERS: `a,b` without roles, `trainer=a,b;pserver=c` with roles."""
     if "=" not in value:
         return {BOTH: addresses(value)}
     parts = [part.strip().partition("=") for part in value.split(";") if part.strip()]

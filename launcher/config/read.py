@@ -26,12 +26,12 @@ from launcher.config.variables import (
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.model import BOTH, PSERVER, TRAINER, Shape
 
-_SIMILAR = 0.87  # the similarity, 0 to 1, of names that differ by one or two letters
+_SIMILAR = 0.87  # from 0 to 1: two names that differ by one or two letters are at least so similar
 
 
 @dataclass(frozen=True)
 class RoleMember:
-    """The identity of a member of a job with roles. It can be read even if other variables are wrong."""
+    """The identity of a member of a job with roles. `role_member` reads it even if other variables are wrong."""
 
     job_path: str
     output: str
@@ -55,8 +55,10 @@ def read(
 ) -> JobConfig:
     """Return the configuration, or raise ConfigProblems with one line per problem.
 
-    `own_flags` maps names of variables to values, which override `environment`. If `check_here` is false, the devices,
-    folders and `programs` of this pod are not checked, since the configuration may be for another pod.
+    own_flags: values by the name of the variable; they override `environment`
+    programs: the programs that this pod must have
+    check_here: whether to check the devices, folders and `programs` of this pod. The caller sets it to False if the
+        configuration may be for another pod.
     """
     given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
     problems: list[str] = []
@@ -127,7 +129,8 @@ def termination_log(environment: Mapping[str, str]) -> str:
 def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) -> RoleMember | None:
     """Return the identity of this member, even if other variables are wrong.
 
-    Return None if there are no roles, or if members of the other role could not identify this member.
+    Return None if the job has no roles, if a needed variable is missing or wrong, or if this member's number is too
+    high.
     """
     given = {name: value for name, value in {**environment, **own_flags}.items() if value != ""}
     problems: list[str] = []
@@ -141,18 +144,21 @@ def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) ->
     count_variable = next(known for known in VARIABLES if known.name == COUNT_VARIABLE[role])
     count = _value(count_variable, given, [])
     if count and number is not None and number >= count:
-        return None  # a corrected job has no member with this number, so no member would remove the failure mark
+        return None  # the corrected job has no member with this number, so no member would remove the failure mark
     output = os.path.join(path, name, "output")
     return RoleMember(path, output, job_id, role, number, values["POD_NAME"] or socket.gethostname())
 
 
 def workdir(environment: Mapping[str, str]) -> str:
-    """Return the work directory, for commands that send a request to a running launcher."""
+    """Return the work directory. Commands that ask a running launcher need it."""
     return environment.get("LAUNCHER_WORKDIR") or os.getcwd()
 
 
 def job_folder(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return the job's folder: the argument of a command, else JOB_PATH/JOB_NAME. Raises Failure if neither is set."""
+    """Return the job's folder: `given` if it is set, else JOB_PATH/JOB_NAME. Raises Failure if neither is set.
+
+    given: the argument of the command
+    """
     if given is not None:
         return given
     if environment.get("JOB_PATH") and environment.get("JOB_NAME"):
@@ -191,11 +197,11 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
         try:
             values["LAUNCHER_WORKDIR"] = os.getcwd()
         except FileNotFoundError:
-            values["LAUNCHER_WORKDIR"] = "."  # reported with all other problems
+            values["LAUNCHER_WORKDIR"] = "."  # the checks report this, together with all other problems
 
 
 def _shape(values: Mapping[str, Any]) -> Shape:
-    """Return the number of members of each role. Without roles no pod runs only a server."""
+    """Return the number of members of each role. Without roles, all members count as trainers."""
     return Shape(values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_PSERVERS"] if values["LAUNCHER_ROLE"] else 0)
 
 
@@ -212,7 +218,10 @@ def _service_account_namespace() -> str | None:
 
 
 def _scratch(values: Mapping[str, Any]) -> str | None:
-    """Return a temporary folder if there is no volume and the work directory is not writable, as in many images."""
+    """Return a temporary folder, or None if it is not needed.
+
+    It is needed if there is no volume and the work directory is not writable, as in many images.
+    """
     if values["JOB_PATH"] or os.access(values["LAUNCHER_WORKDIR"], os.W_OK | os.X_OK):
         return None
     return os.path.join(tempfile.gettempdir(), f"paddle-launcher-{os.getpid()}")
@@ -221,7 +230,8 @@ def _scratch(values: Mapping[str, Any]) -> str | None:
 def _misspelt(given: Mapping[str, str]) -> list[str]:
     """Return warnings about unknown names that are similar to an unset variable.
 
-    Other unknown names are normal: for a Service named `launcher`, Kubernetes sets LAUNCHER_SERVICE_HOST.
+    Other unknown names are normal. For example, if there is a Service named `launcher`, Kubernetes sets
+    LAUNCHER_SERVICE_HOST.
     """
     unset = {variable.name for variable in VARIABLES if not given.get(variable.name)}
     known = {variable.name for variable in VARIABLES}

@@ -1,4 +1,4 @@
-"""The configuration: each field with its variable, parser, default and meaning, declared once.
+"""Declare each field of the configuration once, with its variable, parser, default and meaning.
 
 docs/configuration.md has the same table; a test compares them.
 """
@@ -86,7 +86,7 @@ class DiscoveryConfig:
         "the pods' headless Service, for discovery by DNS; with roles: the trainers' Service, and the NAME of their"
         " Job or StatefulSet",
     )
-    # in rank order
+    # the field has the peers of all roles in rank order
     peers: tuple[str, ...] = variable(
         "LAUNCHER_PEERS",
         by_role,
@@ -94,7 +94,7 @@ class DiscoveryConfig:
         "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C",
         "all members' addresses, for static discovery",
     )
-    # the field is the rank among all members; the variable counts within the role
+    # the field has the rank among all members; the variable has the rank within the role
     rank: int | None = variable(
         "LAUNCHER_RANK",
         integer(0, 99_999),
@@ -330,16 +330,16 @@ class JobConfig:
         return os.path.join(self.job_folder or self.scratch or self.workdir, "output")
 
     def data_folder(self, trainer: int = 0) -> str:
-        """Return the folder for the shard of the pod's trainer with this number, 0 for the first."""
+        """Return the folder for the shard of one trainer of this pod. The first trainer has number 0."""
         return os.path.join(self.workdir, "data" if self.trainers_per_node == 1 else f"data_{trainer}")
 
     @property
     def own_name(self) -> str:
-        """The name of this member in messages, until the roster is known."""
+        """The name of this member in messages, before the roster is known."""
         return self.pod_name or self.host_name
 
 
-# Variables that have no field of their own: other fields are computed from them.
+# Variables without a field. Other fields are computed from these variables.
 DERIVED = (
     Variable("CONF_PADDLE_GRADIENT_NUM", COUNT, None, "the number of nodes, 1 or more", "N: how many pods train"),
     Variable("POD_NAMESPACE", text, None, "the pod's namespace", "set by fieldRef metadata.namespace"),
