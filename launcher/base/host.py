@@ -48,13 +48,13 @@ def device_names() -> list[str]:
 
 
 def device_address(device: str) -> str | None:
-    """Return the address of a network device or alias, preferably IPv4. Link-local addresses do not count."""
+    """Return the address of a network device or alias, preferably IPv4, or None. Link-local addresses do not count."""
     found = _of_device(device)
     return next((address for address in found if ":" not in address), found[0] if found else None)
 
 
 def own_address() -> str | None:
-    """Return the first address that is not a loopback address, preferably IPv4."""
+    """Return the first address that is not a loopback address, preferably IPv4, or None if there is none."""
     found = [a for name in device_names() for a in _of_device(name) if not ip_address(a).is_loopback]
     return min(found, key=lambda address: ":" in address, default=None)
 
@@ -66,7 +66,10 @@ def local_addresses() -> frozenset[IPv4Address | IPv6Address]:
 
 
 def is_among(address: str, addresses: Collection[IPv4Address | IPv6Address]) -> bool:
-    """Return whether the address is one of `addresses`. 127.0.0.2 counts only if a device has this address."""
+    """Return whether the address is one of `addresses`.
+
+    Every host answers to 127.0.0.2, too. This address counts only if it is in `addresses`.
+    """
     return parse_address(address) in addresses
 
 
@@ -77,9 +80,9 @@ def _of_device(device: str) -> list[str]:
 
 
 def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> int:
-    """Return the number of GPUs: those that CUDA_VISIBLE_DEVICES lists.
+    """Return how many GPUs CUDA_VISIBLE_DEVICES lists.
 
-    If CUDA_VISIBLE_DEVICES is unset, count the device files nvidia0, ...
+    If this variable is unset, return the number of device files (nvidia0, nvidia1, ...) in `devices`.
     """
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:

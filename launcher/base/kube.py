@@ -1,4 +1,7 @@
-"""The client of the API server. Each call has a timeout and raises one kind of ApiError. The client never retries."""
+"""Call the API server. Each call has a timeout. The client never retries.
+
+If a call fails, it raises an ApiError. The class of the ApiError shows what the caller can do.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,17 @@ from launcher.errors import Exit
 
 _CONNECT, _READ = 5.0, 30.0  # seconds
 _WATCH = 300  # seconds after which the server ends a watch
-_WATCH_SILENCE = 90.0  # seconds without data after which a watch is dead: the server sends a bookmark every minute
-_LOG_SILENCE = 3600.0  # seconds; a program may print nothing for a long time
+_WATCH_SILENCE = 90.0  # seconds without data after which a watch has failed: the server sends a bookmark every minute
+_LOG_SILENCE = 3600.0  # the same for a log that is followed: a program may print nothing for a long time
 _PATCH = {"Content-Type": "application/merge-patch+json"}
-_PACKED = {"Accept-Encoding": "gzip"}  # makes a list of hundreds of pods 20 times smaller
+_PACKED = {"Accept-Encoding": "gzip"}  # a list of hundreds of pods then has a twentieth of its size
 
 _Timeout = tuple[float, float]  # seconds to connect, and seconds between two reads
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The place of a kind of objects in the API."""
+    """Where the API has the objects of one kind."""
 
     api: str
     plural: str
@@ -62,11 +65,11 @@ KINDS: Mapping[str, Kind] = {
 
 
 class KubeClient:
-    """A client for the objects of one namespace: `namespace`, else the namespace of the credentials.
+    """A client for the objects of one namespace. All calls may raise ApiError.
 
-    Calls raise ApiError.
-    denied: returns the message for a 403, from the text of the API server and the namespace
-    on_answer: a callback, called after each answer that is not an error
+    namespace: if None, the client uses the namespace of the credentials, or `default`
+    denied: takes the text of the API server and the namespace; returns the message for a 403
+    on_answer: called after each answer that is not an error
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class KubeClient:
     def connect(self) -> None:
         """Read the credentials. The caller must call this again if the credentials may have changed. Raises Failure."""
         settings = self._credentials.read()
-        settings.retries = Retry(total=0)  # a retry of the library would take the timeout of a whole call again
+        settings.retries = Retry(total=0)  # each retry of the library would wait for the whole timeout again
         self._host = settings.host
         self._api = client.ApiClient(settings)
 
@@ -98,7 +101,7 @@ class KubeClient:
             raise
 
     def list_versioned(self, kind: str, selector: str) -> tuple[list[Json], str]:
-        """Return all objects with these labels, and the version from which to watch."""
+        """Return all objects with these labels, and the version from which `watch` can continue."""
         query, what = {"labelSelector": selector}, f"{kind}s with the labels {selector}"
         found = self._json("GET", self._path(kind), what, query=query, headers=_PACKED)
         return found.get("items") or [], (found.get("metadata") or {}).get("resourceVersion", "")
@@ -108,12 +111,12 @@ class KubeClient:
         return self.list_versioned(kind, selector)[0]
 
     def create(self, made: Json) -> Json:
-        """Create an object, and return the object that the API server stores. Raises Refused (409) if it exists."""
+        """Create an object, and return it as the API server stores it. Raises Refused (409) if the name is taken."""
         kind = made["kind"]
         return self._json("POST", self._path(kind), f"{kind} {made['metadata']['name']}", body=made)
 
     def patch(self, kind: str, name: str, change: Json) -> None:
-        """Set the fields in `change` on an object."""
+        """Set those fields of an object that `change` contains."""
         self._json("PATCH", self._path(kind, name), f"{kind} {name}", body=change, headers=_PATCH)
 
     def delete(self, kind: str, name: str, uid: str | None = None) -> None:
@@ -127,7 +130,10 @@ class KubeClient:
                 raise
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[Json]:
-        """Return an iterator over the events after this version, until the server ends the watch. Raises Expired."""
+        """Return an iterator over the events after this version. The iterator ends when the server ends the watch.
+
+        Raises Expired if the version is too old.
+        """
         query = {
             "labelSelector": selector,
             "resourceVersion": version,
@@ -141,7 +147,10 @@ class KubeClient:
     def log(
         self, pod: str, container: str, query: Mapping[str, str], *, follow: bool = False, within: float = _READ
     ) -> Iterator[bytes]:
-        """Return the lines of a container's log. If `follow` is false, wait at most `within` seconds for more data."""
+        """Return the lines of a container's log.
+
+        within: if `follow` is false, the longest wait for more data, in seconds
+        """
         wanted = {"container": container, **query} | ({"follow": "true"} if follow else {})
         timeout = (min(_CONNECT, within), _LOG_SILENCE if follow else within)
         return self._lines(f"{self._path('Pod', pod)}/log", f"the log of pod {pod}", wanted, timeout)

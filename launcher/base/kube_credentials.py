@@ -1,4 +1,4 @@
-"""Credentials for the API server: a kubeconfig, or the service account of this pod."""
+"""Read credentials for the API server, from a kubeconfig or from the service account of this pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launcher.errors import Exit, Failure
 
 
 class Credentials(Protocol):
-    """Where credentials come from, and what a user can do if they do not work."""
+    """Where credentials come from, and what the user can do if the API server does not accept them."""
 
     @property
     def token(self) -> str:
@@ -42,7 +42,7 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True)
 class Kubeconfig:
-    """The current context of one or several files. `path` has the format of KUBECONFIG."""
+    """The current context of kubeconfig files. `path` names one or several files, as KUBECONFIG does."""
 
     path: str
     if_rejected = "Does `kubectl get pods` work?"
@@ -79,7 +79,10 @@ class Kubeconfig:
 
 @dataclass(frozen=True)
 class ServiceAccount:
-    """The files that Kubernetes mounts into a pod. `if_missing`: what the user can do if there are no such files."""
+    """The files of the service account that Kubernetes mounts into a pod.
+
+    if_missing: what the user can do if there are no such files
+    """
 
     if_missing: str
     folder: str = SERVICE_ACCOUNT

@@ -1,4 +1,4 @@
-"""Errors of calls to the API server, sorted by what the caller can do about them."""
+"""Errors of calls to the API server. Each class stands for one thing that the caller can do about the error."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from kubernetes.client.exceptions import ApiException
 
 from launcher.errors import Exit, Failure
 
-_LONGEST = 300  # characters of an error text in a message
+_LONGEST = 300  # a message has at most this many characters of an error text
 _TRANSIENT = (408, 429)
 
 
 class ApiError(Failure):
-    """A call that failed. `fact`: what happened, in one line. `message`: what happened, and what the user can do."""
+    """A call that failed.
+
+    fact: what happened, in one line
+    message: what happened, and what the user can do; by default `fact`
+    """
 
     def __init__(self, code: Exit, fact: str, message: str = "") -> None:
         super().__init__(code, message or fact)
@@ -21,7 +25,10 @@ class ApiError(Failure):
 
 
 class Transient(ApiError):
-    """The API server cannot answer now. `retry_after`: the seconds to wait before a retry, if the server said so."""
+    """The API server cannot answer now.
+
+    retry_after: how many seconds to wait before a retry, or 0 if the server does not say it
+    """
 
     def __init__(self, fact: str, message: str = "", retry_after: float = 0) -> None:
         super().__init__(Exit.TIMED_OUT, fact, message)
@@ -49,7 +56,7 @@ class Expired(Refused):
 
 
 def is_transient(status: int) -> bool:
-    """Return whether the same call may succeed after some time. `status`: the HTTP status of the answer."""
+    """Return whether the same call may succeed later. `status`: the HTTP status of the answer."""
     return status in _TRANSIENT or status >= 500
 
 
@@ -62,6 +69,6 @@ def server_message(error: ApiException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the reason of a connection error in one line."""
+    """Return the reason for a connection error in one line."""
     reason = getattr(error, "reason", None)
     return " ".join(str(reason if isinstance(reason, BaseException) else error).split())[:_LONGEST]

@@ -14,8 +14,8 @@ ORDINAL = "apps.kubernetes.io/pod-index"
 STATEFUL_NAME = "statefulset.kubernetes.io/pod-name"
 _REVISION = "controller-revision-hash"
 _MAIN = "kubectl.kubernetes.io/default-container"
-_POD_NOT_READY = ("ContainersNotReady", "ReadinessGatesNotReady")  # reasons whose cause is in the pod, not in its node
-_LONGEST = 300  # characters of a reason: some reasons list each node
+_POD_NOT_READY = ("ContainersNotReady", "ReadinessGatesNotReady")  # reasons that come from the pod, not from its node
+_LONGEST = 300  # at most this many characters of a reason: some reasons list all nodes
 
 
 LIVE = "live"  # the pod's main container runs, or will run
@@ -47,7 +47,10 @@ class Pod:
 
 
 def read_pod(seen: Json, job_id: str | None) -> Pod:
-    """Read a pod object of the API. `job_id`: the identity that the user has set. It replaces the controller's uid."""
+    """Read a pod object of the API.
+
+    job_id: the identity that the user has set, or None. If set, `job_id` replaces the controller's uid as identity.
+    """
     meta, status = seen["metadata"], seen.get("status") or {}
     state = _state(seen)
     return Pod(
@@ -71,7 +74,10 @@ def controller_reference(seen: Json) -> Json:
 
 
 def job_identity(seen: Json) -> str | None:
-    """Return the identity of the job: the uid of the pod's controller. For a StatefulSet the revision is appended."""
+    """Return the identity of the job: the uid of the pod's controller, or None if there is no controller.
+
+    For a StatefulSet, the revision follows the uid.
+    """
     by = controller_reference(seen)
     revision = pod_labels(seen).get(_REVISION)
     if by.get("kind") == "StatefulSet" and revision:
@@ -97,7 +103,10 @@ def pod_number(seen: Json) -> int | None:
 
 
 def pod_role(seen: Json) -> str:
-    """Return LAUNCHER_ROLE of the main container. A value from a ConfigMap is not visible in the pod object."""
+    """Return LAUNCHER_ROLE of the main container, or BOTH if the pod object does not show it.
+
+    The pod object does not show a value that comes from a ConfigMap.
+    """
     env = main_container(seen).get("env") or []
     return next((each.get("value") for each in env if each["name"] == "LAUNCHER_ROLE" and each.get("value")), BOTH)
 
@@ -126,7 +135,7 @@ def describe_wait(seen: Json) -> str:
 
 
 def describe_end(seen: Json) -> str:
-    """Return how the pod ended, or what is about to end the pod, or "" if there is no sign of an end."""
+    """Return how the pod ended, or what will end it soon. Return "" if nothing shows an end."""
     status = seen.get("status") or {}
     own = main_container_status(seen)
     said = [_reason(status.get("reason"), status.get("message")), _disruption(status)]
@@ -143,7 +152,7 @@ def describe_end(seen: Json) -> str:
 def describe_silent_node(seen: Json) -> str:
     """Return a sentence if the pod's node does not answer, else "".
 
-    If a node does not answer, Kubernetes sets the pod to not ready, while its container still counts as ready.
+    If a node does not answer, Kubernetes sets its pods to not ready. Their containers still count as ready.
     """
     own = main_container_status(seen)
     conditions = (seen.get("status") or {}).get("conditions") or []
