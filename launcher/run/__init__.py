@@ -1,1 +1,1 @@
-"""The life of one pod, from its first moment to its exit code."""
+"""Run the part of a job that is in one pod, from the start of the launcher to its exit code."""

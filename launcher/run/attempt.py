@@ -1,10 +1,11 @@
-"""One attempt: the processes of this member, from the start of the first process to the end of the last.
+"""Run one attempt: all processes of this member, from the start of the first process to the end of the last.
 
-    serve     start the servers; a v0 pserver starts before the join, since it needs no roster
+    serve     start the servers
     lead      on the hub: start the first trainer alone, if the other trainers must connect to it
     train     start all other trainers
 
-Each step waits for the hub, which knows when all members are ready.
+Each step waits for a message of the hub, since only the hub knows when all members are ready. There is one exception:
+in the first session, a v0 pserver starts before the join, since it needs no roster.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from launcher.run.stall import Watchdog
 
 log = logging.getLogger(__name__)
 
-_LED_WITHIN = 15.0  # seconds for the first trainer to listen: it must import paddle and read its data before
-_FINISHED_EARLY = 5.0  # seconds from the end of a server until all members must have finished training
+_LED_WITHIN = 15.0  # seconds for the first trainer to listen: before that, it must import Paddle and read its data
+_FINISHED_EARLY = 5.0  # after a server has ended with code 0, all members must finish training in these seconds
 
 
 @dataclass(frozen=True)
 class TimerDue:
-    """It is time for a delayed call."""
+    """An event: the time for a delayed call has come."""
 
     call: Callable[[], None]
 
@@ -46,7 +47,7 @@ class TimerDue:
 class Attempt:
     """One start of this member's processes.
 
-    fail: takes a cause and its time (monotonic). The hub then decides what follows.
+    fail: called with the cause of a failure and its time (monotonic). The hub then decides what follows.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class Attempt:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.number = number
-        self.begun: asyncio.Future[Begin] = loop.create_future()  # the hub's decisions about this attempt
+        # The session sets these three futures when the messages of the hub arrive.
+        self.begun: asyncio.Future[Begin] = loop.create_future()
         self.may_lead: asyncio.Future[None] = loop.create_future()
         self.may_train: asyncio.Future[float] = loop.create_future()
         self._config = config
@@ -79,22 +81,22 @@ class Attempt:
             on_output=self._printed,
             with_stacks=config.gang.stall_timeout > 0,
         )
-        self._serves = self._leads = self._trains = False  # which processes were started
-        self._not_listening = 0  # processes that do not listen yet
-        self._training = 0  # trainers that have not ended
+        self._serves = self._leads = self._trains = False  # which of the steps have begun
+        self._not_listening = 0  # how many processes with ports do not listen yet
+        self._training = 0  # how many trainers have not ended
         self._starts_no_more = self._is_closed = False
 
     # ---- the order of starts -----------------------------------------------------------------------------------------
 
     def serve_early(self) -> None:
-        """Start the servers if they need no roster. May be called before this member has joined."""
+        """Start the servers if they need no roster. The caller may call this before this member has joined."""
         if self._node.first_plan.early:
             self._serve(self._node.first_plan)
 
     async def run(self, joined: asyncio.Future[None]) -> None:
         """Start the processes in their order, and handle what happens to them. Runs until the caller cancels it.
 
-        joined: is done once this member has joined the gang
+        joined: done once this member has joined the gang
         """
         await asyncio.gather(self._start_in_order(joined), self._handle_events())
 
@@ -127,7 +129,7 @@ class Attempt:
         return plan
 
     def _serve(self, plan: Plan) -> None:
-        """Start the servers. `serving` is reported once they, and the leading trainer if there is one, listen."""
+        """Start the servers. Report `serving` when all servers listen, and the leading trainer too, if there is one."""
         self._serves = True
         self._not_listening = sum(bool(process.ports) for process in (*plan.servers, *plan.trainers))
         for server in plan.servers:
@@ -136,14 +138,18 @@ class Attempt:
             self._gang.report_serving(self.number)
 
     def _lead(self, plan: Plan) -> None:
-        """Start the first trainer alone. Until this trainer listens, the others cannot connect, and retry every 3 s."""
+        """Start the first trainer alone.
+
+        The other trainers wait until this trainer listens. A trainer that starts earlier cannot connect, and retries
+        only after 3 s.
+        """
         log.info("all files are copied: the first trainer starts now; the other trainers start as soon as it listens")
         self._leads = True
         self._start(plan.trainers[0])
         self._later(_LED_WITHIN, lambda: self._stop_leading(f"does not listen within {_LED_WITHIN:g} s"))
 
     def _stop_leading(self, why: str) -> None:
-        """Report `serving`, though the first trainer does not listen: some training programs never listen."""
+        """Report `serving`, although the first trainer does not listen. Some training programs never listen."""
         if self._not_listening:
             log.info(f"the first trainer {why}: the other trainers start now")
             self._not_listening = 0
@@ -167,7 +173,7 @@ class Attempt:
     # ---- what happens to the processes -------------------------------------------------------------------------------
 
     def _printed(self) -> None:
-        """Take note of output of a trainer. May be called from any thread."""
+        """Record that a trainer has printed something. Any thread may call this."""
         self._node.output_at = time.monotonic()
         self._watchdog.printed()
 
@@ -176,7 +182,7 @@ class Attempt:
             self._handle(await self._events.get())
 
     def handle_waiting(self) -> None:
-        """Handle all events that have come until now."""
+        """Handle all events that are in the queue now."""
         while not self._events.empty():
             self._handle(self._events.get_nowait())
 
@@ -223,10 +229,10 @@ class Attempt:
         self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
 
     def collect_evidence(self) -> None:
-        """Write down what all processes do, and report to the hub."""
+        """Start to write down what all processes do. Report to the hub when that is done."""
         node, config = self._node, self._config
         if not self.begun.done() or node.journal is None or node.roster is None:
-            return  # only servers that need no roster run: the volume does not answer yet
+            return  # the volume delays the end of this join, so at most early servers run
         log.info(
             "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting evidence of the stall"
         )
@@ -243,24 +249,24 @@ class Attempt:
         asyncio.get_running_loop().call_later(seconds, self._events.put_nowait, TimerDue(call))
 
     def place_early_logs(self) -> None:
-        """If no generation has begun, write the logs of servers that have started to the member's folder."""
+        """If servers have started but no generation has begun, write the logs of the servers to the member's folder."""
         if self._node.journal and not self.begun.done():
             mark = f"pod {self._node.name}, before a generation began"
             self.supervisor.set_log_folder(self._node.journal.folder, mark)
 
     async def explain_end(self, cause: Cause) -> None:
-        """Record `cause` as the end of the generation, instead of the recorded cause, if the hub could not write it."""
+        """Replace the recorded cause of this generation by `cause`, if this member reports in place of the hub."""
         if self.begun.done():
             await self._node.explain_end(self.begun.result().start.generation, cause)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def start_no_more(self) -> None:
-        """Let this attempt start no further process."""
+        """Prevent all further starts of processes in this attempt."""
         self._starts_no_more = True
 
     def close(self) -> None:
-        """Let this attempt start no further process, and drop its events."""
+        """Prevent all further starts of processes in this attempt. Drop its later events."""
         self.start_no_more()
         self._is_closed = True
 

@@ -1,4 +1,7 @@
-"""How many failed attempts the Job's backoffLimit allows. Kubernetes counts failed pods. An attempt has N pods."""
+"""Compute how many failed attempts the Job's backoffLimit allows.
+
+Kubernetes counts failed pods. A failed attempt has N failed pods, of which a podFailurePolicy counts only one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from launcher.model import Cause
 
 
 def describe(config: JobConfig) -> str | None:
-    """Return a sentence about how many failed attempts the Job allows, or None if no Job counts pods."""
+    """Return a sentence for the log: how many failed attempts the Job allows.
+
+    If LAUNCHER_BACKOFF_LIMIT is unset, the sentence asks the user to set it. If it is unset and this pod is probably
+    not in a Job of several pods, return None.
+    """
     limit, pods = (
         config.restarts.backoff_limit,
         1 if config.restarts.failure_policy else config.shape.count(config.role),
@@ -27,7 +34,7 @@ def describe(config: JobConfig) -> str | None:
 def counts_pod(config: JobConfig, code: int) -> bool:
     """Return whether the Job counts a pod that ends with this exit code.
 
-    The podFailurePolicy of our manifests does not count a pod that ended by a stop or by another pod's failure.
+    The podFailurePolicy of our manifests does not count a pod that ended because of SIGTERM or because of a peer.
     """
     return code not in (Exit.COMPLETE, *((Exit.PEER_FAILED, Exit.STOPPED) if config.restarts.failure_policy else ()))
 
@@ -35,7 +42,8 @@ def counts_pod(config: JobConfig, code: int) -> bool:
 def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
     """Return why this cause ends the Job of the other role, or None if that Job may start another pod.
 
-    The configuration is enough. Without a volume and RBAC permissions, this member cannot see the other Job.
+    The decision uses only the configuration. This member may have neither a volume nor RBAC permissions, so it cannot
+    look at the other Job.
     """
     if (
         config.restarts.backoff_limit != 0

@@ -1,4 +1,4 @@
-"""Convert the death of a process to a cause: how the process died, what to do, and the reason if it is known."""
+"""Convert the death of a process to a cause: how the process died, why (if that is known), and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.processes.supervisor import Died
 
 
 def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
-    """Return this death as a cause that may end the job."""
+    """Return the cause that describes this death."""
     process, code = death.process, paddle.program_exit_code(death.code, death.recent_lines)
     what = death.start_error or _how(process, code)
     if death.out_of_memory:
@@ -35,7 +35,7 @@ def _how(process: Process, code: int) -> str:
 
 
 def blocked(left: Sequence[Process], rank: int | None, pod: str) -> Cause:
-    """Return the cause for processes that did not end after SIGKILL."""
+    """Return the cause that describes processes which did not end after SIGKILL."""
     roles_left = ", ".join(process.role for process in left)
     what = (
         f"processes did not end after SIGKILL ({roles_left}): they are blocked in the kernel; this pod cannot "

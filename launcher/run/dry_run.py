@@ -1,4 +1,4 @@
-"""Describe what `run` would do here: rank, roster, copies, each process. Starts nothing."""
+"""Describe what `run` would do here: rank, roster, copies and processes. Start none of these processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from launcher.model import BOTH, Member, Process, Roster, member_folder, member_
 from launcher.run.join import copies, finder_settings
 from launcher.store.json_fields import place_fields
 
-# Variables that say how training runs. All other variables may hold passwords, so they are only counted.
+# Variables that say how training runs. All other variables may contain passwords, so the plan only counts them.
 _SHOWN = ("JOB_", "TRAIN", "CONF_PADDLE_", "LAUNCHER_", "POD_", "PADDLE_", "FLAGS_", "GLOG_", "GLOO_", "NCCL_", "OMP_")
 _SHOWN_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
@@ -49,7 +49,7 @@ def describe(config: JobConfig, flags: Sequence[str], command: Sequence[str], *,
 
 
 def _known(config: JobConfig) -> tuple[int | None, Roster | None, str | None]:
-    """Return rank, roster and identity. Each of them is None if the configuration alone does not determine it."""
+    """Return rank, roster and identity. A value is None if the configuration alone does not determine it."""
     if config.members == 1:
         return 0, None, config.discovery.job_id
     if config.discovery.method != "static":

@@ -1,7 +1,7 @@
-"""The endpoint for probes. A probe needs no connection to the ports of Paddle or of the gang.
+"""Answer probes on a socket file in the work directory. A probe never connects to the ports of Paddle or of the gang.
 
-The launcher's event loop answers on a socket file in the work directory. So an answer means that the loop runs: the
-launcher waits for peers, trains, or waits for SIGTERM after the end of the job.
+The launcher's event loop answers, so an answer means that this loop runs. The loop runs while the launcher waits for
+peers, while it trains, and while it waits for SIGTERM after the end of the job.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from launcher.errors import Exit, Failure
 
 _NAME = ".paddle-launcher.sock"
 _ANSWER = b"alive\n"
-_PATIENCE = 4.0  # seconds in all: less than the 5 s timeout of our probes
+_PATIENCE = 4.0  # seconds for all tries together: less than the 5 s timeout of our probes
 _RETRY_AFTER = 0.1
 
 
 async def answer(workdir: str) -> asyncio.AbstractServer:
-    """Start to answer probes, and return the server."""
+    """Start to answer probes. Return the server that answers."""
     return await asyncio.start_unix_server(_answer, sock=await run_in_thread(_bind, os.path.join(workdir, _NAME)))
 
 
@@ -48,7 +48,7 @@ def _refusal(path: str, deadline: float) -> str:
 
 
 def _bind(path: str) -> socket.socket:
-    """Replace the socket file of an earlier launcher. Blocks: the work directory may be on a volume."""
+    """Create the socket file, or replace that of an earlier launcher. Blocks if the file is on a stalled volume."""
     try:
         os.unlink(path)
     except FileNotFoundError:

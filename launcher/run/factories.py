@@ -1,4 +1,4 @@
-"""Factories for the objects that act outside of the launcher's process. Simulated tests use other factories."""
+"""Factories for the objects that act outside of the launcher's process. Simulations use other factories."""
 
 from __future__ import annotations
 

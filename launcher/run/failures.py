@@ -1,4 +1,4 @@
-"""Failures of this member: reported to its gang, or held until there is one."""
+"""Report failures of this member to its gang. Before the join, keep them until the gang is complete."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from launcher.model import Cause
 
 log = logging.getLogger(__name__)
 
-_HOLD = 30.0  # seconds for which a failure before the join is held
+_HOLD = 30.0  # seconds to wait for the gang after a failure before the join
 
 
 class Failures:
-    """Report each failure to the gang. Before the join, hold each failure, so that all members get it after the join.
+    """Report each failure to the gang. Keep failures from before the join, and report them after the join.
 
-    Hold later failures too: a restart repairs the death of a server, but not a copy that failed.
+    Keep all of them, not only the first. For example, the first may be the death of a server, which a restart repairs.
+    The second may be a copy that failed, which a restart does not repair.
 
-    expired: called with the first failure if there is still no gang after 30 s
+    expired: called with the first failure if this member has not joined 30 s after this failure
     """
 
     def __init__(self, gang: Gang, expired: Callable[[Cause], None]) -> None:
         self.held: list[tuple[Cause, float]] = []  # cause and time (monotonic)
         self._gang = gang
         self._expired = expired
-        self.joined = False  # from the complete roster until this member leaves
+        self.joined = False  # True from the complete roster until this member leaves
 
     @property
     def first(self) -> Cause | None:
-        """The first failure that is held."""
+        """The first failure that waits for the join, or None."""
         return self.held[0][0] if self.held else None
 
     def report(self, cause: Cause, died_at: float, attempt: int) -> None:
@@ -45,7 +46,7 @@ class Failures:
         self.held.append((cause, died_at))
 
     def join(self, rank: int | None, pod: str, attempt: int) -> None:
-        """Report all failures that were held. This member has joined, so its rank and its pod's name are known."""
+        """Report all failures from before the join. Add the rank and the pod, which the join has determined."""
         self.joined = True
         for cause, died_at in self.held:
             number = attempt if cause.kind.is_child else None
@@ -53,7 +54,7 @@ class Failures:
         self.held.clear()
 
     def leave(self) -> None:
-        """Hold failures again, since this member has left its gang."""
+        """Keep further failures for the next gang, since this member has left its gang."""
         self.joined = False
 
     def _expire(self) -> None:

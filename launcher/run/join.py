@@ -1,9 +1,11 @@
-"""Join a gang, from a configuration to the complete roster. The steps:
+"""Join a gang: from a configuration to the complete roster.
+
+The steps are:
 
     peers    find the hub, or all live members
     record   read from the volume whether the job is complete or given up, and read the job's secret
-    gang     join the hub. The hub's roster has the rank of this member
-    staging  copy configuration and shard, as soon as the rank is known
+    gang     join the hub. The roster that the hub sends has the rank of this member
+    staging  copy configuration and shard, as soon as the rank is known (perhaps before the join)
 
 `launcher.run.session` decides what follows.
 """
@@ -36,13 +38,17 @@ log = logging.getLogger(__name__)
 
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
-_ASK_WITHIN = 3.0  # seconds: the helper may start on a busy node, but members that end meanwhile fail the Job
-_HUB_FIRST = 2.0  # seconds that members wait longer than the hub: the hub then tells them who is missing
+_ASK_WITHIN = 3.0  # seconds: long enough on a busy node, and short, since other pods that end meanwhile fail the Job
+_HUB_FIRST = 2.0  # seconds that members wait longer than the hub, so that the hub can tell them who is missing
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The gang is complete."""
+    """The complete gang that this member has joined.
+
+    rank: the rank of this member
+    gang: the identity of the gang
+    """
 
     roster: Roster
     rank: int
@@ -52,7 +58,7 @@ class Joined:
 
 
 class Joining:
-    """The join of one member, and the copy of its data, which begins as soon as the rank is known."""
+    """Join this member to a gang. Copy its data as soon as its rank is known."""
 
     def __init__(
         self,
@@ -71,7 +77,7 @@ class Joining:
         self._deadline = 0.0
         self._rank: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._staging: Staging | None = None
-        self._controller: str | None = None  # of this member's role, if only the join determines the job's identity
+        self._controller: str | None = None  # with roles, the identity of this role's pods
         self._other_role: OtherRole | None = None
 
     async def join(self) -> Joined | None:
@@ -104,7 +110,7 @@ class Joining:
         await self._staging.run()
 
     async def ask_about(self, pod: str) -> str:
-        """Return what Kubernetes knows about a lost pod, or an empty text. May be called after `end`."""
+        """Return what Kubernetes knows about a lost pod, or "" without an answer in 3 s. Works after `end`, too."""
         try:
             return await wait_within(self._finder.describe_peer(pod), _ASK_WITHIN)
         except (asyncio.TimeoutError, Failure):
@@ -115,7 +121,7 @@ class Joining:
         await self._finder.close()
 
     async def end(self) -> None:
-        """End the children of the join and of the copy. The caller has cancelled both."""
+        """End the child processes of the join and of the copy. The caller must cancel both tasks before this call."""
         await asyncio.gather(self._finder.close(), *([self._staging.close()] if self._staging else []))
 
     def _know_rank(self, rank: int | None) -> None:
@@ -141,12 +147,12 @@ class Joining:
         return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
 
     async def mark_failed_for_good(self, why: str) -> None:
-        """If each pod has one role, mark this member as failed for good, so that the other role does not wait."""
+        """With roles, mark this member as failed for good, so that the other role does not wait for it."""
         if self._other_role is not None:
             await self._other_role.mark(why)
 
     async def count_failed_pod(self, why: str) -> None:
-        """Count this failed pod. If the Job's backoffLimit is exceeded, mark this role as failed for good."""
+        """With roles, count this failed pod. If backoffLimit is exceeded, mark this role as failed for good."""
         limit = self._config.restarts.backoff_limit
         if self._other_role is not None and limit is not None:
             await self._other_role.count(limit, why)
@@ -213,7 +219,7 @@ class Joining:
             reporting.cancel()
 
     async def _report_missing(self) -> None:
-        """Log which members are missing, at each change and every 30 s."""
+        """Log which members are missing: after each change, and at least every 30 s."""
         reported, reported_at = "", time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_EVERY)
@@ -232,14 +238,14 @@ class Joining:
 
 
 def patience(config: JobConfig, *, rejoin: bool) -> tuple[float, str]:
-    """Return how many seconds to wait for peers, and the name of the variable that sets this time."""
+    """Return how many seconds to wait for peers, and the variable that sets this number."""
     if rejoin:
         return config.restarts.rejoin_timeout, "LAUNCHER_REJOIN_TIMEOUT"
     return config.discovery.timeout, "LAUNCHER_PEER_TIMEOUT"
 
 
 def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSettings:
-    """Return the part of the configuration that finding peers needs."""
+    """Return the part of the configuration that a finder needs."""
     seconds, variable = patience(config, rejoin=rejoin)
     return FinderSettings(
         discovery=config.discovery.method,
@@ -269,7 +275,7 @@ def trainers_here(config: JobConfig) -> int:
 
 
 def copies(config: JobConfig, rank: int | str) -> list[Copy]:
-    """Return what is copied from the volume into the work directory, in the same order as in start.sh."""
+    """Return what to copy from the volume into the work directory, in the same order as in start.sh."""
     job = config.job_folder
     if job is None:
         return []
@@ -287,7 +293,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
 
 
 def _check_volume(path: str) -> None:
-    """Raise Failure if the volume is not mounted. The job's folder may be missing: it is created after this check."""
+    """Raise Failure if the volume is not mounted. The job's folder may still be missing: a later step creates it."""
     if not os.path.isdir(path):
         raise Failure(
             Exit.NO_INPUT,

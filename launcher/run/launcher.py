@@ -1,4 +1,4 @@
-"""The process of one launcher: its set-up before the event loop runs, and its exit code."""
+"""Set up the process of one launcher, run session after session, and return the exit code."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ log = logging.getLogger(__name__)
 
 
 def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], received: Sequence[int]) -> int:
-    """Run one launcher and return its exit code. `received`: the signals that arrived before this call.
+    """Run one launcher and return its exit code.
 
-    The caller must end the process without waiting for threads, which a stalled volume may block.
+    A stalled volume may block threads. So the caller must end the process without waiting for threads.
+
+    received: the signals that arrived before this call
     """
     handle_ignored_signals()
     tag = secrets.token_hex(8)
@@ -95,7 +97,7 @@ async def run(
 
 
 async def _run_session(session: Session, node: Node) -> Stop | Finish | Rejoin:
-    """Run a session. A fault of the launcher itself is reported to the gang, and ends this member."""
+    """Run a session. If the launcher itself has a fault, report the fault to the gang and end this member."""
     try:
         return await session.run()
     except Exception as error:

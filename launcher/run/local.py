@@ -1,4 +1,4 @@
-"""A whole gang on this machine: N launchers in one network namespace, with the same code as in pods."""
+"""Run a whole gang on this machine: N launchers in one network namespace. They run the same code as in pods."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 MOST_NODES = 200
 NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
 _FOLLOWERS = frozenset({Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED})
-_FOLLOW_WITHIN = 10.0  # seconds for all other launchers to end by themselves after a failure: the gang needs 2 to 7
-_LAST_LINES = 2.0  # seconds to write the last lines: the reader of standard output may have stopped
+_FOLLOW_WITHIN = 10.0  # seconds after a failure in which the other launchers may end by themselves: a gang needs 2 to 7
+_LAST_LINES = 2.0  # seconds to write the last lines: the reader of standard output may have stopped reading
 _PR_SET_PDEATHSIG = 1
 
 
@@ -76,7 +76,7 @@ def _secret_file(folder: str) -> str:
 
 
 def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, folder: str) -> dict[str, str]:
-    """Return the variables of one member. If data is staged, each member has its own work directory, as in a pod."""
+    """Return the variables of one member. With JOB_PATH, each member gets its own work directory, as in a pod."""
     told = {
         **shared,
         "LAUNCHER_RANK": str(rank),
@@ -91,7 +91,7 @@ def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, f
 
 
 def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a launcher in its own process session: Ctrl-C then reaches the launcher once, through this process."""
+    """Start a launcher in its own process session, so that only this process forwards Ctrl-C to the launcher."""
     return subprocess.Popen(
         [*module_command("launcher"), "run", *words],
         env=told,
@@ -145,8 +145,8 @@ class _Ends:
         for fd in self._running:
             self._ends.register(fd, select.POLLIN)
         self._codes: dict[int, int] = {}  # by rank, in the order in which they ended
-        self._deadline = math.inf  # until then, the other launchers may end by themselves
-        self._stopped = False  # signals are sent only once: a second one would kill the processes at once
+        self._deadline = math.inf  # time at which launchers that still run are stopped
+        self._stopped = False  # whether the launchers got a signal: a second signal would kill all processes at once
 
     def wait(self, forwarded: Sequence[int]) -> list[int]:
         """Return the exit codes, as a shell shows them, in the order in which the launchers ended.
@@ -170,7 +170,7 @@ class _Ends:
         code = self._launchers[rank].wait()
         code = code if code >= 0 else 128 - code
         self._codes[rank] = code
-        if code != Exit.COMPLETE:  # the cause may be another launcher, which may still use its grace period
+        if code != Exit.COMPLETE:  # another launcher may be at fault, and may still be in its grace period
             within = _FOLLOW_WITHIN + (self._grace if code in _FOLLOWERS else 0)
             self._deadline = min(self._deadline, time.monotonic() + within)
 
@@ -188,7 +188,7 @@ class _Ends:
 
 def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.Lock) -> None:
     assert launcher.stdout is not None
-    with launcher.stdout:  # closed when this process's output has no reader: otherwise the launcher would wait
+    with launcher.stdout:  # without a reader of this process's output, close the pipe: else the launcher would block
         for line in launcher.stdout:
             try:
                 with lock:
@@ -199,9 +199,9 @@ def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.L
 
 
 def _job_code(codes: Sequence[int]) -> int:
-    """Return the exit code of the first member that did not end because of another member.
+    """Return the exit code of the first member that is at fault. If no member is at fault, return the highest code.
 
-    If there is no such member, return the highest code.
+    The codes of `_FOLLOWERS` show that a member is not at fault.
     """
     at_fault = [code for code in codes if code not in _FOLLOWERS]
     return next(iter(at_fault), max(codes))

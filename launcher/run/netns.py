@@ -1,7 +1,7 @@
-"""A network namespace for several nodes on one machine. Each node has a device and an address: Paddle v0 needs both.
+"""Create a network namespace for several nodes on one machine.
 
-Without root, this needs a user namespace, too. Paddle picks its address by device name. So each node gets an alias of
-the loopback device (`lo:1`) with its own address.
+Paddle v0 finds its address by the name of a device. So each node gets an alias of the loopback device (`lo:1`) with its
+own address. Without root, a user namespace is necessary, too.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FIRST_ADDRESS = ipaddress.IPv4Address("127.0.1.1")
 def enter(nodes: int) -> list[tuple[str, str]]:
     """Move this process into a new network namespace. Return the device and the address of each node.
 
-    Assumes that the process has one thread.
+    The process must have only one thread.
     """
     try:
         if os.geteuid() != 0 or not _unshare(_CLONE_NEWNET):
             _enter_with_user_namespace()
         _set_up("lo")
         return [_alias(f"lo:{node + 1}", str(_FIRST_ADDRESS + node)) for node in range(nodes)]
-    except OSError as error:  # in some systems a new user namespace has no capabilities
+    except OSError as error:  # on some systems, a new user namespace has no capabilities
         raise Failure(
             Exit.CONFIG,
             f"cannot create a network for the nodes: {error.strerror}: Paddle v0 needs an address and a device per "

@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
-_HOLDS_FOR = 30.0  # seconds after a renewal in which a lease counts as held; its hub renews a lease every 5 s
-_MARK_SEEN_WITHIN = 3.0  # seconds: a network volume may show the hub's mark a moment later
+_HOLDS_FOR = 30.0  # a lease counts as held for this many seconds after a renewal; its hub renews a lease every 5 s
+_MARK_SEEN_WITHIN = 3.0  # seconds to look for the hub's mark: a network volume may show it late
 
 
 class Node:
@@ -63,22 +63,22 @@ class Node:
         self._flags = flags
         self._command = command
         self.rank: int | None = config.discovery.rank
-        self.name = config.own_name  # replaced by the pod's name in the roster, which may differ from the host name
+        self.name = config.own_name  # the join replaces it by the pod's name, which may differ from the host name
         self.first_plan = self._plan(None, None, FIRST)
         self.staged = asyncio.Event()  # configuration and shard are copied
-        self.last_cause: Cause | None = None  # why the generation before this one ended, if this pod saw it
+        self.last_cause: Cause | None = None  # why the previous generation ended, if this pod saw its end
         self.roster: Roster | None = None
-        self.journal: Journal | None = None  # from the first join on
-        self.connected_peers: Callable[[], int] = lambda: 0  # of the latest gang
-        self.output_at: float | None = None  # when a trainer of this member printed something
-        self.has_begun = False  # in this session, a generation has begun
+        self.journal: Journal | None = None  # None before the first join
+        self.connected_peers: Callable[[], int] = lambda: 0  # in the latest gang
+        self.output_at: float | None = None  # when a trainer of this member last printed something
+        self.has_begun = False  # whether a generation has begun in this session
         self._phase, self._since = "", utc_now()
         self._generation: int | None = None
         self._attempts = 0  # how many generations this launcher has begun
         self._last_pass: int | None = None
         self._outcome: Outcome | None = None
-        self._generations: Generations | None = None  # once this member has been the hub
-        self._lease: LeaseHolder | None = None  # likewise
+        self._generations: Generations | None = None  # None until this member is the hub for the first time
+        self._lease: LeaseHolder | None = None  # the same
         self._record: Record | None = None
         self._gang = ""  # the identity of the latest gang
         self._lose_lease: Callable[[Cause], None] = lambda cause: None
@@ -86,7 +86,7 @@ class Node:
     def join(self, joined: Joined, settings: GangSettings, lose_lease: Callable[[Cause], None]) -> None:
         """Set rank and name from the roster of the complete gang. Prepare the files and the lease of this gang.
 
-        lose_lease: called with the cause when the hub has lost its lease. Then another gang may train.
+        lose_lease: called with the cause when the hub has lost its lease. Another gang may train from then on.
         """
         self._lose_lease = lose_lease
         config, roster, rank = self._config, joined.roster, joined.rank
@@ -113,12 +113,12 @@ class Node:
 
     @property
     def generations(self) -> Generations | None:
-        """The generations of the job, while this member is the hub."""
+        """The generations of the job if this member is the hub, else None."""
         return self._generations if self.rank == 0 else None
 
     @property
     def shape(self) -> Shape:
-        """How many members the gang has. Before the join, what the configuration says."""
+        """The number of members of the gang, by role. Before the join, the number in the configuration."""
         return self.roster.shape if self.roster else self._config.shape
 
     def plan(self, start: Start) -> Plan:
@@ -131,7 +131,7 @@ class Node:
         after = "" if start.resume is None else f", after pass {start.resume}"
         cause = describe_cause(self.last_cause, self.shape) if self.last_cause else ""
         because = f", because {' '.join(cause.split())}" if cause else ""
-        mark = f"generation {start.generation}, pod {self.name}{after}{because}"  # separates it from earlier logs
+        mark = f"generation {start.generation}, pod {self.name}{after}{because}"  # its first line in each log
         supervisor.set_log_folder(self.journal.folder, mark)
         self.has_begun = True
         self._attempts += 1
@@ -173,7 +173,7 @@ class Node:
         )
 
     def _write_status(self) -> None:
-        """Write status.json. Before a generation has begun, another gang may still train into the folder."""
+        """Write status.json if a generation has begun. Before that, another gang may still train into the folder."""
         if self.journal and self.has_begun:
             self.journal.write_status(self.snapshot())
 
@@ -182,9 +182,9 @@ class Node:
         return Cause(kind, self.rank, self.name, what, code)
 
     async def release_folder(self, within: float | None) -> None:
-        """Release the lease. `within`: the gang's last process ends within this many seconds.
+        """Stop renewing the lease. Then release it, unless `within` is None.
 
-        If this limit is not known (None), only stop renewing the lease.
+        within: the gang's last process ends at most this many seconds after this call; None if that is not known
         """
         if self._lease is not None:
             await self._lease.stop_renewing()
@@ -196,7 +196,7 @@ class Node:
             log.info(failure.message)
 
     async def another_trains(self) -> bool:
-        """Return whether another gang holds and renews the lease. If so, this gang must write no files."""
+        """Return whether another gang holds and renews the lease. If so, this gang must not write files."""
         if self._record is None or not self._record.identity:
             return False
         try:
@@ -221,7 +221,10 @@ class Node:
             await run_in_thread(self._record.mark_complete)
 
     async def is_complete(self) -> bool:
-        """Return whether the volume has the mark of completion. Needed after training, if the hub is lost."""
+        """Return whether the volume has the mark of completion.
+
+        The caller asks this if the hub is lost after training.
+        """
         assert self._record is not None
         deadline = time.monotonic() + _MARK_SEEN_WITHIN
         while self._record.identity and (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""If each pod has one role, and one role has failed for good, the other role must not wait for the failed role."""
+"""End the wait for the other role if the other role has failed for good. Only for jobs with one role per pod."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOOK_EVERY = 2.0
-# For how many seconds a sign must be seen before it counts.
-_STANDS = 4.0  # a member that starts again removes its own mark
-_STANDS_POD = 10.0  # a pod that has ended may be of an older Job, while the new Job has no pod yet
-_STANDS_OLD = 20.0  # a mark that is older than the first pod of this member's role may be of an older Job, too
+# How many seconds a sign must stay before it counts, for each kind of sign.
+_STANDS = 4.0  # a mark: a member that starts again removes its own mark in this time
+_STANDS_POD = 10.0  # a pod that has ended: it may be of an older Job, while the new Job has no pod yet
+_STANDS_OLD = 20.0  # a mark that is older than the first pod of this member's role: it may be of an older Job
 _ANSWER_WITHIN = 5.0  # seconds for one look at the volume
 
 
 class OtherRole:
-    """Watch for signs that the other role has failed for good. Write marks by which the other role sees failures here.
+    """Watch for signs that the other role has failed for good. Write marks about failures of this role.
 
     A sign is a mark on the volume. If the launcher uses the Kubernetes API, a pod that has ended with a final exit code
     is a sign, too.
@@ -38,7 +38,7 @@ class OtherRole:
         self._other = OTHER_ROLE[role]
         self._finder = finder
         self._marks = marks
-        self._follows = False  # this member ends because of the other role
+        self._follows = False  # whether this member ends because the other role has failed
         self._look: asyncio.Future[FailureMark | None] | None = None
         self._seen: FailureMark | None = None
 
@@ -56,7 +56,8 @@ class OtherRole:
     async def mark(self, why: str) -> None:
         """Mark this member as failed for good, unless it ends because the other role has failed for good.
 
-        Otherwise each role would end because of the other role's mark, even after the user has repaired the cause.
+        Otherwise both roles would have marks, each because of the other. Both roles would then end again, even after
+        the user has repaired the cause.
         """
         if self._follows:
             return
@@ -68,7 +69,7 @@ class OtherRole:
     async def count(self, limit: int, why: str) -> None:
         """Record that this pod ended with an exit code that its Job counts.
 
-        If more pods have ended in this way than `limit` allows, mark this role as failed for good.
+        If more than `limit` pods of this role have ended in this way, mark this role as failed for good.
         """
         try:
             count = await run_in_thread(self._marks.count)
@@ -95,7 +96,7 @@ class OtherRole:
         """Return two values.
 
         - the current sign ("" if there is none)
-        - how long it must be seen before it counts, in seconds
+        - how many seconds this sign must stay before it counts
         """
         identity, ended = self._finder.other_role()
         if ended:
@@ -108,6 +109,6 @@ class OtherRole:
             self._look = run_in_thread(partial(self._marks.of, identity, self._other))
         done, _ = await asyncio.wait([self._look], timeout=_ANSWER_WITHIN)
         if not done:
-            return self._seen  # without an answer, the last mark counts
+            return self._seen  # the volume does not answer, so the mark from the previous look counts
         self._seen, self._look = self._look.result(), None
         return self._seen

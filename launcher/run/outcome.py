@@ -1,4 +1,4 @@
-"""The outcome of a member: from the first cause to its exit code, its text and its termination message."""
+"""Derive the outcome of a member from the first cause: exit code, text and termination message."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ def outcome_of(
 
     cause: the first cause; None if the job is complete
     told_to_stop: this launcher has received SIGTERM
-    alone: why the other role starts no new pod after this cause, or None if it may start one. A member that would wait
-        for a new pod then ends with GIVEN_UP.
+    alone: why the Job of the other role starts no new pod after this cause, or None if it may start one. If it starts
+        none, this member ends with GIVEN_UP instead of PEER_FAILED. After PEER_FAILED, this member's own Job would
+        start a new pod, which would wait for the other role in vain.
     """
     code = _exit_code(cause, rank, told_to_stop)
     if alone and cause and code == Exit.PEER_FAILED:
@@ -37,12 +38,12 @@ def stands_for(cause: Cause, rank: int | None) -> bool:
 
 
 def is_blamed(cause: Cause, rank: int | None) -> bool:
-    """Return whether this member must leave first, since Kubernetes blames the first failed pod that it sees."""
+    """Return whether this member must leave first. Kubernetes blames the first failed pod that it sees."""
     return _shows(cause, rank) and cause.kind is not CauseKind.STOPPED
 
 
 def _shows(cause: Cause, rank: int | None) -> bool:
-    """Return whether this member's exit code shows the cause. Otherwise its exit code shows that a peer failed."""
+    """Return whether this member's exit code shows the cause. If not, its exit code shows that a peer failed."""
     if cause.kind is CauseKind.STALLED:
         return rank == 0
     if cause.kind is CauseKind.LOST:
@@ -86,7 +87,7 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
 
 
 def termination_message(result: Outcome) -> bytes:
-    """Return the outcome and the last lines of the dead process. Drop the oldest lines to stay below 4096 bytes."""
+    """Return the outcome and the last lines of the dead process. Drop the oldest lines if there are over 4096 bytes."""
     head = f"exit code {result.code}: {result.text}\n".encode(errors="backslashreplace")[:_TERMINATION_LIMIT]
     lines = [line.encode(errors="backslashreplace") + b"\n" for line in result.cause.tail] if result.cause else []
     while lines and len(head) + sum(map(len, lines)) > _TERMINATION_LIMIT:

@@ -1,4 +1,4 @@
-"""Decide whether the job is started again after a failure, and how long the pause before the start is."""
+"""Decide whether the job restarts after a failure, and how long the pause before the restart is."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from launcher.errors import FOR_GOOD
 from launcher.gang import Verdict
 from launcher.model import Cause, CauseKind
 
-MAX_ATTEMPTS = 5  # in a row without progress
+MAX_ATTEMPTS = 5  # the job is given up after so many attempts in a row without progress
 CANNOT_START = (126, 127)  # exit codes of a shell whose command cannot be run
 FINAL_CODES = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # after these codes, another attempt cannot help
 LONGEST_PAUSE = 60.0  # seconds
-_LASTED = 60.0  # seconds: if passes cannot be seen, a generation that ran for so long has made progress
+_LASTED = 60.0  # seconds: if passes cannot be seen, a generation that ran for so long counts as progress
 
 
 @dataclass
 class Generation:
-    """The latest generation: where it began, and how it went."""
+    """The latest generation.
+
+    resume: the pass after which it started, or None
+    begun: when it began
+    """
 
     resume: int | None
     begun: float
@@ -26,14 +30,14 @@ class Generation:
 
 
 class RestartPolicy:
-    """Decide what follows from each failure of a job. Reads no clock and no file: callers pass the time, in seconds.
+    """Decide what follows from each failure of a job. Callers pass the time in seconds: no method reads a clock.
 
     max_restarts: how often this hub may start the processes again
     without_progress: how many generations in a row have ended before their first pass was complete
     sees_passes: the launcher learns of each complete pass
-    has_identity: attempts are counted over all gangs of the job, so the limit of attempts works across pods
+    has_identity: the job has an identity, so the volume keeps the count of attempts for new pods
     rejoins: after the loss of a member, the other members join again
-    forgets: new pods would not know how often the job was started again
+    forgets: new pods could not know how often the job has restarted
     stalled_within: a job counts as stalled after at most this many seconds without output
     """
 
@@ -68,7 +72,7 @@ class RestartPolicy:
         return self.latest if self.latest and self.latest.ended_by else None
 
     def begin(self, resume: int | None, now: float) -> None:
-        """Begin a generation, and count it as an attempt. At its end, perhaps no launcher is left to count it."""
+        """Begin a generation, and count it as an attempt now. At its end, perhaps no launcher is left to count it."""
         self.latest = Generation(resume, now)
         self.without_progress = self._before + 1
 
@@ -79,15 +83,15 @@ class RestartPolicy:
         self.without_progress = 0
 
     def catch_up(self, without_progress: int) -> None:
-        """Take over the count of another gang of this job, which has run newer generations."""
+        """Use the count of another gang of this job, since that gang has run newer generations."""
         self.without_progress = self._before = without_progress
 
     def judge(self, cause: Cause, now: float) -> tuple[Cause, Verdict]:
         """Return the cause to send to all members, and the verdict."""
         gone = cause.kind.gone and self._rejoins
-        if self.latest is None and cause.kind.is_child:  # a server that started before the first generation
+        if self.latest is None and cause.kind.is_child:  # a server that has started early has died
             return self._restart(cause, now)
-        if self.latest is None or self.failed:  # between two generations: neither of them is at fault
+        if self.latest is None or self.failed:  # no generation runs, so none is at fault
             return cause, Verdict.REJOIN if gone else Verdict.STOP
         self.latest.ended_by = cause
         if not self.latest.passed:
@@ -101,10 +105,10 @@ class RestartPolicy:
     def look_back(self, saved: bool, now: float) -> Cause | None:
         """Count the failed generation before the next generation begins.
 
-        saved: the failed generation has saved a new pass
+        Return None if the job may continue. If the same failure came twice without progress, the training program has a
+        bug. Then return the cause with which the job is given up.
 
-        If the same failure came twice without progress, the training program has a bug: return the cause with which the
-        job is given up. Otherwise return None.
+        saved: whether the failed generation has saved a new pass
         """
         failed = self.failed
         if failed is None or failed.ended_by is None:
@@ -115,7 +119,7 @@ class RestartPolicy:
             self._before, self._last_failure, self._next_pause = 0, None, self._first_pause
             return None
         self._before += cause.kind is not CauseKind.STOPPED
-        if not cause.kind.is_child and cause.kind is not CauseKind.STALLED:  # no bug of the training program
+        if not cause.kind.is_child and cause.kind is not CauseKind.STALLED:  # the training program is not at fault
             return None
         if self._last_failure == (cause.kind, cause.code):
             return _give_up(cause, "the same failure came twice without progress")
@@ -123,7 +127,10 @@ class RestartPolicy:
         return None
 
     def pause(self, now: float) -> float:
-        """Return how many seconds after `now` the next start is. Double the pause for the start after that."""
+        """Return how many seconds to wait from `now` until the next start. Double the pause of the start after that.
+
+        The result is 0 or less if the pause is over already.
+        """
         pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
         return self._failed_at + pause - now
 
@@ -135,7 +142,7 @@ class RestartPolicy:
         if not cause.kind.restartable or cause.code in FINAL_CODES or cause.final:
             return cause, Verdict.STOP
         if self._restarts_left <= 0:
-            used_up = self._max_restarts > 0 and self._forgets  # else the Job decides whether new pods try again
+            used_up = self._max_restarts > 0 and self._forgets  # if False, the Job decides whether new pods try again
             return _give_up(cause, f"started again {self._max_restarts} times") if used_up else cause, Verdict.STOP
         self._restarts_left -= 1
         self._failed_at = now

@@ -1,4 +1,4 @@
-"""The job's generations, on the hub: how each generation ended, and where the next one starts."""
+"""Keep the job's generations on the hub: record how each generation ends, and decide where the next one starts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class Generations:
-    """The generations of one job, while this launcher is the job's hub, over all sessions of this launcher.
+    """The generations of one job, over all sessions in which this launcher is the hub.
 
-    lease: None if the job has no identity, since nothing then distinguishes this job from another job
+    lease: None if the job has no identity, since such a job cannot be distinguished from another job
     sees_passes: the launcher learns of each complete pass
     written: called whenever the history has changed
     """
@@ -54,8 +54,8 @@ class Generations:
         self._pod = pod
         self._written = written
         self._from_volume = from_volume
-        self._is_behind = False  # another gang of this job may have run generations meanwhile
-        self._passes_are_ours = False  # passes of earlier jobs were moved aside
+        self._is_behind = False  # whether another gang of this job may have run newer generations
+        self._passes_are_ours = False  # whether passes of earlier jobs were moved aside
 
     # ---- what happens to the generation that runs --------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Generations:
 
         cause: why the previous attempt of this session ended, or None for the first attempt
 
-        Assumes that all processes of the previous generation have ended.
+        The caller must call this only when all processes of the previous generation have ended.
         """
         try:
             await self._look_back()
@@ -127,13 +127,13 @@ class Generations:
             raise StartRefused(given_up)
 
     async def _has_saved(self, failed: Generation) -> bool:
-        """Return whether the failed generation has saved a new pass. If a pass was seen, the volume is not read."""
+        """Return whether the volume has a new pass of the failed generation. Do not look if the hub has seen a pass."""
         if failed.passed or self._saves is None:
             return False
         return await self._newest_pass(self._saves) not in (None, failed.resume)
 
     async def _acquire_lease(self) -> None:
-        """Wait until no other gang trains into the folder, and take the lease.
+        """Wait until no other gang trains into the folder, then take the lease. Raises AlreadyComplete.
 
         If another gang of this job has run meanwhile, read the history that the other gang has written.
         """
@@ -149,7 +149,7 @@ class Generations:
         self._is_behind = False
 
     async def _claim_number(self) -> int:
-        """Return the next number that no other gang of this job has claimed."""
+        """Claim the next number that no other gang of this job has claimed, and return this number."""
         latest = self.history.generation
         number = 0 if latest is None else latest + 1
         while not await self._from_volume(partial(self._record.claim, number, self._pod)):
@@ -157,7 +157,7 @@ class Generations:
         return number
 
     async def _settle_passes(self, number: int) -> int | None:
-        """Return the newest complete pass of this job. Move all other passes aside."""
+        """Return the newest complete pass of this job. Move aside passes of earlier jobs, and incomplete passes."""
         saves = self._saves
         if saves is None:
             return None

@@ -1,4 +1,4 @@
-"""One session: join a gang, start the processes as often as the hub decides, and leave."""
+"""Run one session: join a gang, start the processes as often as the hub decides, and leave."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from launcher.run.steps import Steps
 
 log = logging.getLogger(__name__)
 
-FLUSH_WITHIN = 2.0  # seconds for logs and files at the end, all together
+FLUSH_WITHIN = 2.0  # seconds at the end to write all logs and files
 FAILURE_GRACE = 1.0  # seconds for processes to end after a failure: they have nothing to save
 
 
@@ -53,7 +53,7 @@ Decision = Restart | Stop | Finish | HubLost
 
 
 class Session:
-    """Everything that belongs to one gang, and ends together with this gang.
+    """One session of this member in one gang. Everything in it ends together with this gang.
 
     after: why the previous session ended; None for the first session
     """
@@ -84,7 +84,7 @@ class Session:
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
         self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._steps = Steps(self._step_failed)
-        self._ending: dict[Attempt, asyncio.Task[Sequence[Process]]] = {}  # the ends of attempts that were ended
+        self._ending: dict[Attempt, asyncio.Task[Sequence[Process]]] = {}  # attempts, with the tasks that end them
         self.attempt = self._new_attempt(0)
         signals.on_stop = self._request_stop
         signals.on_kill = self._kill
@@ -152,9 +152,9 @@ class Session:
             self._fail(cause, time.monotonic())
 
     def _request_stop(self) -> None:
-        """Report that this member got SIGTERM. Without a gang there is no answer to wait for."""
+        """Report that this member got SIGTERM. Before the join, decide to stop at once, since no hub would answer."""
         self.attempt.start_no_more()
-        self.attempt.handle_waiting()  # what has happened before the signal counts: the training may be complete
+        self.attempt.handle_waiting()  # events from before the signal come first: the training may be complete
         cause = self._node.cause(CauseKind.STOPPED, "got SIGTERM", Exit.STOPPED)
         self.gang.report_failed(cause, time.monotonic())
         if not self.joined:
@@ -181,7 +181,7 @@ class Session:
                 self._decide(event)
 
     def _decide(self, decision: Decision) -> None:
-        """Let `run` act on a decision. Drop all further events of this attempt."""
+        """Pass a decision to `run`. Drop all later events of this attempt."""
         self.attempt.close()
         self._decisions.put_nowait(decision)
 
@@ -211,7 +211,7 @@ class Session:
         return self._steps.begin(CauseKind.LAUNCHER, partial(self._run_after, ending))
 
     async def _run_after(self, ending: Awaitable[Sequence[Process]]) -> None:
-        """Run the attempt. The hub begins it when no process of the previous attempt runs on any member."""
+        """Run the current attempt after `ending`. The hub begins it when all members have reported `ended`."""
         if left := await ending:
             self._fail(deaths.blocked(left, self._node.rank, self._node.name), time.monotonic())
             return
@@ -227,7 +227,7 @@ class Session:
         return attempt
 
     def _end_attempt(self, grace: float) -> asyncio.Task[Sequence[Process]]:
-        """End this attempt. Return the end of it and of earlier attempts that are still ending."""
+        """Start to end this attempt. Return a task: it waits until all attempts have ended, see `_all_left`."""
         self._ending = {attempt: task for attempt, task in self._ending.items() if not task.done()}
         self._ending[self.attempt] = asyncio.ensure_future(self.attempt.end(grace, FLUSH_WITHIN))
         return asyncio.ensure_future(_all_left(list(self._ending.values())))
@@ -235,7 +235,7 @@ class Session:
     # ---- leaving -----------------------------------------------------------------------------------------------------
 
     def _may_rejoin(self, cause: Cause) -> bool:
-        """Return whether this member joins a new gang: not if it got SIGTERM, or is at fault and cannot restart."""
+        """Return whether this member joins a new gang. False after SIGTERM, or if its own failure forbids a restart."""
         return not self._signals.stop_requested.done() and (cause.rank != self._node.rank or cause.kind.restartable)
 
     async def _without_hub(self, cause: Cause) -> Stop | Finish | Rejoin:
@@ -275,7 +275,7 @@ class Session:
         return explained
 
     async def _end_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> None:
-        """Close the gang once no process of a member runs: the next gang may then start its processes."""
+        """Close the gang when no process of any member runs. After that, the next gang may start its processes."""
         await asyncio.shield(ending)
         self.gang.report_stopped()
         await self.gang.wait_finished()
@@ -285,7 +285,7 @@ class Session:
         await self.gang.close()
 
     async def end_children(self, grace: float) -> None:
-        """End all child processes: those of this attempt, of the previous attempt and of the join."""
+        """End all child processes: those of this attempt, of earlier attempts and of the join."""
         await asyncio.gather(self._end_join(), self.attempt.supervisor.end(grace), *self._ending.values())
 
     async def _end_join(self) -> None:
@@ -301,7 +301,10 @@ class Session:
 
 
 async def _all_left(ends: Sequence[asyncio.Task[Sequence[Process]]]) -> Sequence[Process]:
-    """Return the processes that are left after all ends. Cancelling this wait cancels no end."""
+    """Wait until all these tasks have ended their attempts. Return the processes that could not be ended.
+
+    If the caller cancels this wait, the tasks continue.
+    """
     return [process for end in ends for process in await asyncio.shield(end)]
 
 

@@ -1,4 +1,4 @@
-"""The end of a launcher: end the processes, let the member at fault leave first, and write the last files.
+"""End a launcher: end the processes, wait until the member at fault has left, and write the last files.
 
 All steps have time limits, since a volume may stall.
 """
@@ -22,7 +22,7 @@ from launcher.run.signals import Signals
 
 log = logging.getLogger(__name__)
 
-_LEAVE_WITHIN = 1.5  # seconds for the hub to say that the member at fault has left
+_LEAVE_WITHIN = 1.5  # seconds to wait for the member at fault to leave; on the hub, for all other members to end
 
 
 async def shut_down(
@@ -50,7 +50,7 @@ async def _finish(config: JobConfig, node: Node, session: Session, signals: Sign
 async def _stop(cause: Cause, config: JobConfig, node: Node, session: Session, signals: Signals) -> Outcome:
     """End this member of an incomplete job.
 
-    The member at fault leaves first, since Kubernetes blames the first pod that fails.
+    The other members wait until the member at fault has left, since Kubernetes blames the first pod that fails.
     """
     session.attempt.start_no_more()
     node.enter("ending")
@@ -75,11 +75,11 @@ async def _until_finish(session: Session) -> None:
     try:
         await wait_within(session.gang.wait_finished(), _LEAVE_WITHIN)
     except asyncio.TimeoutError:
-        pass  # do not wait longer for the member at fault
+        pass  # this member leaves now, although the member at fault has not left in time
 
 
 async def _until_others_end(config: JobConfig, session: Session, signals: Signals) -> None:
-    """On the hub, wait until all members have ended. Then the hub can release its lease at once."""
+    """On the hub, wait until all other members have ended. Then the hub can release its lease without a delay."""
     left = signals.grace_left(config.stop_grace) if signals.stop_requested.done() else _LEAVE_WITHIN
     others: asyncio.Future[None] = asyncio.ensure_future(session.gang.wait_others_ended())
     await asyncio.wait([others, signals.kill_requested], timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -117,14 +117,14 @@ async def _leave(result: Outcome, config: JobConfig, node: Node, session: Sessio
 
 
 async def _leave_volume(node: Node, may_run_for: float | None) -> None:
-    """Write all files, then release the lease: another gang may read the files as soon as it has the lease."""
+    """Write all files, then release the lease. As soon as another gang has the lease, it may read the files."""
     if node.journal:
         await run_in_thread(node.journal.flush, FLUSH_WITHIN)
     await node.release_folder(may_run_for)
 
 
 def _may_run_for(result: Outcome, node: Node, session: Session) -> float | None:
-    """Return within how many seconds the last process of this gang ends, or None if this member cannot know."""
+    """Return how many seconds a process of this gang can still run at most, or None if this member cannot know."""
     cause = result.cause
     hub_is_dead = cause is not None and cause.rank == 0 and cause.kind is CauseKind.LOST and not cause.silent
     return session.gang.remaining_run_time() if node.rank == 0 or hub_is_dead else None
@@ -139,7 +139,7 @@ async def _answer_in_time(answer: Awaitable[bool]) -> bool:
 
 
 def _folder_without_rank(config: JobConfig, session: Session) -> str | None:
-    """Return the folder for the log of a server that failed before there was a gang, or None if none failed."""
+    """Return the folder for the logs if a server has failed before the join, else None."""
     first = session.failures.first
     failed = first is not None and first.kind is CauseKind.PSERVER
     return os.path.join(config.output, f"pod_{config.own_name}") if failed else None

@@ -1,4 +1,4 @@
-"""The signals of a launcher: the first asks it to stop, the second to kill all processes."""
+"""Handle the signals of a launcher. The first signal stops the launcher. The second one kills all its processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Signals:
         self._stop_requested_at = 0.0
 
     def watch(self, received: Sequence[int]) -> None:
-        """Start to handle signals. The signals in `received`, which arrived before this call, count, too."""
+        """Start to handle signals. Signals that arrived before this call count, too.
+
+        received: the signals that arrived before this call
+        """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

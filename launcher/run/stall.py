@@ -1,6 +1,6 @@
-"""The watchdog of each member for one attempt. It reports output of the trainers, and collects evidence of a stall.
+"""The watchdog of one attempt on one member. It reports output of the trainers, and collects evidence of a stall.
 
-The hub decides when the job counts as stalled (`launcher.gang.stall`).
+Only the hub decides whether the job counts as stalled (`launcher.gang.stall`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WRITE_WITHIN = 3.0
 class Watchdog:
     """Report output of the trainers, and collect evidence of a stall.
 
-    `printed` may be called from any thread, all other methods only on the loop.
+    Any thread may call `printed`. All other methods must be called on the event loop.
 
     last_line: returns the last line that a trainer has printed
     """
@@ -49,7 +49,10 @@ class Watchdog:
         self._collecting: asyncio.Task[None] | None = None
 
     def train(self, stall: float) -> None:
-        """Start to report progress, since trainers start. `stall`: the hub's timeout, in seconds; 0: report nothing."""
+        """Start to report progress. The caller calls this when trainers start.
+
+        stall: the stall timeout of the hub, in seconds; 0: report nothing
+        """
         self._report_every = stall / PROGRESS_REPORTS
 
     def printed(self) -> None:
@@ -63,7 +66,7 @@ class Watchdog:
                 pass  # the loop has ended
 
     def _report(self) -> None:
-        """Report progress: at once after a long silence, else when the next report is due."""
+        """Report progress now if a report is due. If not, report it when the next report is due."""
         now = time.monotonic()
         if now < self._next_report:
             self._loop.call_at(self._next_report, self._report)
@@ -76,11 +79,15 @@ class Watchdog:
     def collect(
         self, subjects: Sequence[Subject], peers: Mapping[str, str], path: str, head: str, *, show: bool
     ) -> None:
-        """Write evidence about all children to the file at `path`, and report to the hub. `show`: log the evidence."""
+        """Start to write evidence about all children to the file at `path`. Report to the hub when it is written.
+
+        head: the first lines of the text
+        show: whether to log the evidence, too
+        """
         self._collecting = asyncio.ensure_future(self._collect(subjects, peers, path, head, show))
 
     def close(self) -> None:
-        """End the watchdog: its attempt has ended."""
+        """Stop reporting and collecting. The caller calls this when the attempt ends."""
         self._report_every = 0.0
         if self._collecting is not None:
             self._collecting.cancel()
@@ -110,7 +117,7 @@ def file_name(generation: int) -> str:
 
 
 def names(roster: Roster, shape: Shape) -> dict[str, str]:
-    """Return the name of the member for each address. Both addresses of a member are keys."""
+    """Return the names of members by address. Both addresses of each member are keys."""
     return {
         address: shape.name(rank)
         for rank, member in enumerate(roster.members)
@@ -119,7 +126,7 @@ def names(roster: Roster, shape: Shape) -> dict[str, str]:
 
 
 def with_place(cause: Cause, config: JobConfig, generation: int) -> Cause:
-    """Return the cause, with the place of the evidence added to its text."""
+    """Return the cause with a longer text, which says where the evidence is."""
     place = os.path.join(config.output, "*", file_name(generation)) if config.job_folder else "see the log of each pod"
     return replace(cause, what=f"{cause.what}; what each process was doing: {place}")
 

@@ -1,4 +1,4 @@
-"""Steps of a session that run beside its other steps, as tasks."""
+"""Run the steps of a session at the same time, as tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Steps:
     def begin(self, step: CauseKind, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._report_failure(step, work))
         self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)  # a cancelled task keeps its frames, and so its whole attempt
+        task.add_done_callback(self._tasks.remove)  # else a cancelled task would keep its whole attempt in memory
         return task
 
     def cancel(self) -> None:

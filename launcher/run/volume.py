@@ -1,4 +1,4 @@
-"""Work on the volume, which may block: in a thread, with a limit of time."""
+"""Run work on the volume in a thread, with a time limit, since a volume may block."""
 
 from __future__ import annotations
 
