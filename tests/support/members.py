@@ -200,10 +200,10 @@ class Scene:
 
 
 class Relay:
-    """A relay between a member and its hub. It can end, refuse or hold back connections, or swallow all that is sent.
+    """A relay between a member and its hub: it ends, refuses or holds back connections, or swallows all that is sent.
 
-    A beat of a heartbeat that is late by one interval counts as a stop of the process, and delays the silence. So a test
-    that waits for the silence needs intervals above the delays of a busy machine: 0.2 s.
+    A heartbeat that is late by one interval counts as a stop of the process, and delays the silence. So a test that
+    waits for the silence needs intervals above the delays of a busy machine: 0.2 s.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
