@@ -67,8 +67,8 @@ class Gang:
         self._judge = judge
         self._prepare = prepare
         self._incarnation = os.urandom(8).hex()
-        self._refusals = RefusalLog()
-        self._listener = Listener(settings, self._on_hello, self._refusals)
+        self.refusals = RefusalLog()
+        self._listener = Listener(settings, self._on_hello, self.refusals)
         self._next_try = 0.0
         self._hub: Hub | None = None
         self._link: Link | None = None
@@ -286,7 +286,7 @@ class Gang:
         self._stop_waiting_for_verdict()
         self._decisions.close()
         self._listener.close()
-        self._refusals.close()
+        self.refusals.close()
         if self._hub:
             await self._hub.close(_CLOSE_WITHIN)
         if self._link:

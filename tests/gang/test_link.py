@@ -74,7 +74,7 @@ async def test_a_member_that_is_cut_off_replaces_its_connection() -> None:
         await several_heartbeats(relay)
         assert relay.connections == 2
         await train_to_the_end(hub, member)
-        assert hub.gang.refused == {}
+        assert hub.gang.refusals.counts == {}
 
 
 @in_loop
@@ -102,7 +102,7 @@ async def test_the_first_connection_stays_if_it_works_again() -> None:
         await train_to_the_end(hub, member)
         assert relay.passed.count(HELLO) == 1
         assert relay.connections == 2
-        assert hub.gang.refused == {}
+        assert hub.gang.refusals.counts == {}
 
 
 @in_loop

@@ -169,11 +169,11 @@ async def test_a_connection_without_a_valid_hello_is_refused_and_counted(
         early = asyncio.gather(hub.join(None), nodes[1].join(hub.place))
         await until(nodes[1].gang.missing)
         reason = await visit(hub.place)
-        assert hub.gang.refused == {reason: 1}
+        assert hub.gang.refusals.counts == {reason: 1}
         assert [line for line in caplog.messages if reason in line and "127.0.0.1" in line]
         await asyncio.gather(early, nodes[2].join(hub.place))
         assert await visit(hub.place) == reason
-        assert hub.gang.refused == {reason: 2}
+        assert hub.gang.refusals.counts == {reason: 2}
         assert len(caplog.messages) == 1, "further refusals for the same reason are logged later, as a number"
         await finishes(nodes)
         await hub.gang.close()
@@ -204,7 +204,7 @@ async def test_a_replayed_hello_is_refused(secret: bytes | None) -> None:
         await raw.line()
         await raw.refusal()
         await raw.until_dropped()
-        assert nodes[0].gang.refused == {"wrong proof": 1}
+        assert nodes[0].gang.refusals.counts == {"wrong proof": 1}
         await finishes(nodes)
 
 
@@ -218,8 +218,8 @@ async def test_idle_connections_cannot_keep_members_out(caplog: pytest.LogCaptur
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
         raws = [await RawConnection.connect(hub.place) for _ in range(500)]
-        await until(lambda: sum(hub.gang.refused.values()) == 500 - 64 - 3)
-        assert set(hub.gang.refused) == {"too many connections without a hello"}
+        await until(lambda: sum(hub.gang.refusals.counts.values()) == 500 - 64 - 3)
+        assert set(hub.gang.refusals.counts) == {"too many connections without a hello"}
         assert len(caplog.messages) == 1
         await asyncio.wait_for(nodes[2].join(hub.place), 5)
         await early
@@ -374,7 +374,7 @@ async def test_another_launcher_cannot_return_to_a_gang_as_one_of_its_members() 
             raw.writer.write(protocol.encode(hello))
             assert "runs without pod pod-1" in await raw.refusal()
             await raw.until_dropped()
-        assert nodes[0].gang.refused == {"a latecomer": 2}
+        assert nodes[0].gang.refusals.counts == {"a latecomer": 2}
         await finishes(nodes)
 
 

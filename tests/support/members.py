@@ -351,7 +351,7 @@ async def _run(given: dict[str, Any]) -> None:
         node.gang.report_trained()
     if given.get("until"):
         await until(lambda: any(type(event).__name__ == given["until"] for event in node.events))
-        print(json.dumps({"refused": dict(node.gang.refused)}), flush=True)
+        print(json.dumps({"refused": dict(node.gang.refusals.counts)}), flush=True)
         node.gang.report_stopped()
         await node.gang.close()
         os._exit(0)
