@@ -177,7 +177,7 @@ async def test_a_connection_without_a_valid_hello_is_refused_and_counted(
         assert len(caplog.messages) == 1, "further refusals for the same reason are logged later, as a number"
         await finishes(nodes)
         await hub.gang.close()
-        assert any(f"refused 1 more: {reason} (2 in all)" in line for line in caplog.messages)
+        assert any(f"refused 1 more connections: {reason} (2 in all)" in line for line in caplog.messages)
 
 
 async def finishes(nodes: list[Node]) -> None:
