@@ -212,7 +212,7 @@ def _matching(data: Tree, patterns: Sequence[str]) -> list[File]:
             content = f"{printable(data.root)} contains: {format_names(file[0] for file in data.files)}"
             raise Failure(
                 Exit.NO_INPUT,
-                f"no file to split by lines matches {pattern}; {content}: name the right files with --lines",
+                f"no file matches {pattern}; {content}; use --lines to name the files to split",
             )
         matching.update((file[0], file) for file in of_pattern)
     return list(matching.values())

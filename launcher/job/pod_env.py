@@ -41,7 +41,7 @@ SET_BY_LAUNCHER = {
 def variables(job_spec: JobSpec, role_spec: RoleSpec) -> list[Json]:
     """Return the whole `env` of the role's main container.
 
-    The launcher's variables come first. Then the user's variables may refer to the launcher's variables.
+    The launcher's variables come first, so that the user's variables can refer to them.
     """
     fixed = _fixed(job_spec, role_spec)
     defaults = [entry for name, entry in _defaults(job_spec, role_spec).items() if not set_by_user(role_spec, name)]

@@ -168,7 +168,7 @@ def _check_trainers_per_node(config: JobConfig, members: Sequence[Member]) -> No
         if config.role != PSERVER and member.trainers != config.trainers_per_node:
             raise Failure(
                 Exit.CONFIG,
-                f"LAUNCHER_TRAINERS_PER_NODE: {member_name(member.role, member.rank)} (pod {member.pod}) runs "
+                f"LAUNCHER_TRAINERS_PER_NODE: pod {member.pod} ({member_name(member.role, member.rank)}) runs "
                 f"{member.trainers} trainers, but this member runs {config.trainers_per_node}: expected the same "
                 "number on all nodes",
             )

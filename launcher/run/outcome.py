@@ -38,7 +38,7 @@ def stands_for(cause: Cause, rank: int | None) -> bool:
 
 
 def is_blamed(cause: Cause, rank: int | None) -> bool:
-    """Return whether this member must leave first. Kubernetes blames the first failed pod that it sees."""
+    """Return whether this member must end first, since Kubernetes blames the first failed pod that it sees."""
     return _shows(cause, rank) and cause.kind is not CauseKind.STOPPED
 
 
