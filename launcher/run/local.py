@@ -40,7 +40,7 @@ def run(
     environment: Mapping[str, str],
     received: list[int],
 ) -> int:
-    """Start one launcher per node. Print each launcher's lines, each with the rank in front. Return the job's exit code."""
+    """Start one launcher per node, and print their lines, each with its rank. Return the job's exit code."""
     places = [("lo", "127.0.0.1")] if nodes == 1 else netns.enter(nodes)
     with tempfile.TemporaryDirectory(prefix="paddle-launcher-") as folder:
         shared = _one_job({**environment, **own}, places, folder)

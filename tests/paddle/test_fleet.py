@@ -233,7 +233,7 @@ def test_several_trainers_per_node_are_numbered_over_all_nodes() -> None:
 
 
 def test_another_number_of_trainers_on_another_node_is_refused() -> None:
-    with pytest.raises(Failure, match=r"rank 2 \(pod pod-2\) runs 1 trainers, but this member runs 2"):
+    with pytest.raises(Failure, match=r"pod pod-2 \(rank 2\) runs 1 trainers, but this member runs 2"):
         plan(1, roster(2, 2, 1), LAUNCHER_TRAINERS_PER_NODE="2")
 
 
