@@ -142,7 +142,8 @@ HELD = "waiting up to 30 s for the gang, to report this failure"
 def a_failure_before_the_join_is_held_and_reported(tale: Tale) -> None:
     """A launcher that holds a failure reports it after it has joined, or ends because of it.
 
-    The exception is a member that loses its hub after the welcome, while a stalled volume delays the end of its join.
+    The exception is a member whose volume delays the end of its join, after the welcome. Meanwhile the gang may be
+    stopped because of another member.
     """
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod]
@@ -153,8 +154,9 @@ def a_failure_before_the_join_is_held_and_reported(tale: Tale) -> None:
         reported = any(entry.kind == "out" and b'"word":"failed"' in entry.facts["line"] for entry in later)
         known = pod.rank == 0 and joined(tale, pod)  # the hub does not send its own failure
         cause = pod.result.cause
-        hub_lost = cause is not None and cause.rank == 0 and cause.kind is CauseKind.LOST
-        assert reported or known or hub_lost or (cause and cause.rank in (pod.rank, None)), f"{pod.label}: {pod.result}"
+        own_cause = cause is not None and cause.rank in (pod.rank, None)
+        stopped_early = cause is not None and not joined(tale, pod)
+        assert reported or known or own_cause or stopped_early, f"{pod.label}: {pod.result}"
 
 
 # ---- messages of the hub ---------------------------------------------------------------------------------------------
