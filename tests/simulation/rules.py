@@ -221,7 +221,10 @@ def a_member_that_reconnects_in_time_is_not_lost(story: Story) -> None:
 
 
 def a_silence_shorter_than_the_timeout_loses_no_member(story: Story) -> None:
-    """In a gang that has begun. A member whose process dies while it is cut off may stop by itself and leave."""
+    """In a gang that has begun. A member whose process dies while it is cut off may stop by itself and leave.
+
+    A hub that has finished leaves, too. A member that was cut off meanwhile loses it, and reads the mark of completion.
+    """
     faults, size = story.schedule.faults, story.schedule.size
     silent = sum(fault.seconds for fault in faults if isinstance(fault, Silence))
     harmless = all(
@@ -231,7 +234,8 @@ def a_silence_shorter_than_the_timeout_loses_no_member(story: Story) -> None:
     disturbed = [entry.at for entry in story.of(Disturbed)]
     begun = [entry.at for entry in story.of(Begin)][:size]
     if harmless and 0 < silent <= SILENCE - 10 and len(begun) == size and max(begun) < min(disturbed, default=0.0):
-        lost = [entry for entry in story.of(Judged, Stop, HubLost) if entry.what.cause.kind is CauseKind.LOST]
+        losses = (Judged, Stop) if story.of(Finish, rank=0) else (Judged, Stop, HubLost)
+        lost = [entry for entry in story.of(*losses) if entry.what.cause.kind is CauseKind.LOST]
         assert not lost, f"was cut off for {silent:g} s: {lost[0]}"
 
 

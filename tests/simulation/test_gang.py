@@ -102,6 +102,13 @@ UNHEARD_FOR_TOO_LONG = Schedule(
     paces=(Pace(trains=60.0),),
     faults=(Silence(5.0, 1, up=True, down=False, seconds=20.0),),
 )
+# The hub sends finish while the member is cut off, and leaves.
+FINISHED_DURING_A_CUT = Schedule(
+    paces=(Pace(starts=0.0, stages=0.0, serves=0.0, trains=0.0),),
+    faults=(Silence(7.0, 0, up=False, down=True, seconds=20.0),),
+    prepares=3.0,
+    marks=3.0,
+)
 # Each generation fails in another way than the one before it, and none completes a pass.
 NEVER_A_PASS = Schedule(
     paces=(Pace(trains=6.0),),
@@ -143,6 +150,7 @@ CUT_FROM_A_HUB_THAT_ENDS = Schedule(
 @example(MARK_FAILS_LATE)
 @example(HELD_FOR_TOO_LONG)
 @example(UNHEARD_FOR_TOO_LONG)
+@example(FINISHED_DURING_A_CUT)
 @example(NEVER_A_PASS)
 @example(PROGRESS_ONCE)
 @example(SLOW_VERDICT)
