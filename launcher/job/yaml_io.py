@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ import yaml
 
 from launcher.errors import Exit, Failure
 from launcher.job.spec import Json
+from launcher.job.yaml_nodes import NodeCheck
 
-_MERGE = "tag:yaml.org,2002:merge"
 _LISTS = ("List", "PaddleJobList")
 # Strings that kubectl reads as numbers or booleans, but PyYAML does not: they must be written with quotes.
 _LIKE_A_NUMBER = re.compile(r"(?=.*[0-9])[-+.0-9][-+.0-9_a-fox]*|[yn]", re.IGNORECASE)
@@ -32,15 +32,20 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads a value as a number only if kubectl does (12:30 is text), and never as a date. Refuses duplicate keys."""
+    """Reads a value as a number only if kubectl does (12:30 is text), and never as a date.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value}: duplicate key", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+    Refuses a document that `NodeCheck` refuses, before any alias is written out.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._nodes = NodeCheck(self)
+
+    def compose_document(self) -> yaml.Node:
+        document = super().compose_document()
+        assert document is not None  # the stream has a document here
+        self._nodes.check(document)
+        return document
 
 
 class _Dumper(yaml.SafeDumper):
@@ -64,7 +69,8 @@ def _remove_resolver(tag: str) -> None:
 
 for _tag, _pattern, _first in (
     ("timestamp", None, ""),
-    ("int", r"[-+]?(0b[0-1_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*)", "-+0123456789"),
+    ("value", None, ""),
+    ("int", r"[-+]?(0b_*[01][01_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
     (
         "float",
         r"[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|\.[0-9][0-9_]*|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
@@ -107,7 +113,10 @@ def _documents(text: str, name: str) -> Iterator[Document]:
         if value.get("kind") not in _LISTS:
             yield Document(number, value, original)
             continue
-        for item in value.get("items") or []:
+        items = value.get("items") or []
+        if not isinstance(items, list):
+            raise Failure(Exit.CONFIG, f"{name}: document {number}: items: {items!r:.60}: expected a list")
+        for item in items:
             if not isinstance(item, dict):
                 raise Failure(Exit.CONFIG, f"{name}: document {number}: {item!r:.60}: expected a Kubernetes object")
             yield Document(number, item, None)
