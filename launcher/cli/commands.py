@@ -140,7 +140,10 @@ COMMANDS: tuple[Command, ...] = (
             _USAGE,
             (int(Exit.NO_INPUT), "the data set is missing or empty, or has fewer lines than trainers"),
             (int(Exit.CANNOT_WRITE), "cannot write to OUT, or another `shard` command is writing to OUT"),
-            (int(Exit.CONFIG), "OUT or the number of trainers is missing or wrong"),
+            (
+                int(Exit.CONFIG),
+                "OUT or the number of trainers is missing or wrong; or a link leads out of DATA",
+            ),
         ),
         (
             "paddle-launcher shard --data ./data --out /volume/quick-start --count 3",

@@ -65,6 +65,11 @@ def shard(parser: Parser) -> None:
     parser.add_argument(
         "--anywhere", action="store_true", help="write even to a folder that is lost with the container"
     )
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="copy what links out of DATA and CONFIG lead to, too: only if you trust all links in them",
+    )
 
 
 def status(parser: Parser) -> None:

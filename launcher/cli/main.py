@@ -58,7 +58,15 @@ def _shard(given: Namespace) -> int:
     out = environment.get("OUT_DIR") if given.out is None else given.out
     count = environment.get("SPLIT_COUNT") if given.count is None else given.count
     in_kubernetes = None if given.anywhere else "KUBERNETES_SERVICE_HOST" in environment
-    shard.command(given.data, given.config, out, count, line_files=given.lines, in_kubernetes=in_kubernetes)
+    shard.command(
+        given.data,
+        given.config,
+        out,
+        count,
+        line_files=given.lines,
+        in_kubernetes=in_kubernetes,
+        follow_links=given.follow_links,
+    )
     return Exit.COMPLETE
 
 

@@ -11,7 +11,7 @@ import os
 
 from launcher.base.files import cannot_read, cannot_write, printable
 from launcher.data import progress
-from launcher.data.inspection import File, Link
+from launcher.data.inspection import File, Link, is_below
 from launcher.errors import Exit, Failure
 
 PART = b".paddle-part-"  # the name of an incomplete file or folder begins with this
@@ -104,25 +104,29 @@ def sync(path: bytes) -> None:
 # Copy
 
 
-def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], new_root: bool) -> None:
+def copy_files(source: bytes, root: bytes, files: list[tuple[int, File]], new_root: bool, confined: bool) -> None:
     """Copy files below `source` to the same paths below `root`.
 
     If `new_root` is true, no other process uses `root` yet, so files are written in place. Otherwise each file is
     written to a temporary file in the same folder, which is renamed. The temporary name contains the file's number.
+
+    If `confined` is true, refuse a file that is not below `source`: its path was replaced by a link meanwhile.
     """
     for number, file in files:
-        _copy(source, root, number, file, 0, file[2], new_root, last=True)
+        _copy(source, root, number, file, 0, file[2], new_root, confined, last=True)
 
 
-def copy_range(source: bytes, root: bytes, number: int, file: File, start: int, length: int, new_root: bool) -> int:
+def copy_range(
+    source: bytes, root: bytes, number: int, file: File, start: int, length: int, new_root: bool, confined: bool
+) -> int:
     """Copy one range of a large file. Return the file's number. The caller must call `finish_file` after all ranges."""
-    _copy(source, root, number, file, start, length, new_root, last=False)
+    _copy(source, root, number, file, start, length, new_root, confined, last=False)
     return number
 
 
-def finish_file(source: bytes, root: bytes, number: int, file: File, new_root: bool) -> None:
+def finish_file(source: bytes, root: bytes, number: int, file: File, new_root: bool, confined: bool) -> None:
     """Set the time and the name of a file that was copied in ranges. Raises Failure if its source has changed."""
-    _copy(source, root, number, file, 0, 0, new_root, last=True)
+    _copy(source, root, number, file, 0, 0, new_root, confined, last=True)
 
 
 def copy_bytes(source: int, target: int, start: int, length: int, at: int) -> int:
@@ -151,7 +155,16 @@ def copy_bytes(source: int, target: int, start: int, length: int, at: int) -> in
 
 
 def _copy(
-    source: bytes, root: bytes, number: int, file: File, start: int, length: int, new_root: bool, *, last: bool
+    source: bytes,
+    root: bytes,
+    number: int,
+    file: File,
+    start: int,
+    length: int,
+    new_root: bool,
+    confined: bool,
+    *,
+    last: bool,
 ) -> None:
     path, offset, full, size, mtime, mode = file
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if length == full else 0)
@@ -163,6 +176,8 @@ def _copy(
     except OSError as error:
         raise cannot_read(origin, error) from error
     try:
+        if confined and not is_below(source, os.readlink(b"/proc/self/fd/%d" % reading)):
+            raise _changed(origin)
         writing = os.open(written, flags, mode & 0o777 | 0o600)
         try:
             copied = copy_bytes(reading, writing, offset + start, length, start)

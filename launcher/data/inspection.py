@@ -92,6 +92,20 @@ def examine(root: bytes, paths: list[bytes]) -> list[Entry]:
     return [_examine(root, path) for path in paths]
 
 
+def links_out(root: bytes, paths: list[bytes]) -> list[Link]:
+    """Return those of these links that lead out of `root`, each with the path to which it leads.
+
+    The targets need not exist. `root` must be a path without links.
+    """
+    targets = [(path, os.path.realpath(b"%b/%b" % (root, path))) for path in paths]
+    return [(path, target) for path, target in targets if not is_below(root, target)]
+
+
+def is_below(root: bytes, path: bytes) -> bool:
+    """Return whether a path is in the folder `root`. Both must be absolute paths without links."""
+    return path.startswith(root.rstrip(b"/") + b"/")
+
+
 def _examine(root: bytes, path: bytes) -> Entry:
     absolute = b"%b/%b" % (root, path)
     try:
@@ -116,9 +130,9 @@ def _examine_link(root: bytes, path: bytes, attributes: os.stat_result) -> Entry
             raise
         kind = "dangling"
     else:
-        if not target_path.startswith(root.rstrip(b"/") + b"/"):
+        if not is_below(root, target_path):
             if stat.S_ISREG(of_target.st_mode):
-                return path, "file", of_target.st_size, of_target.st_mtime_ns, of_target.st_mode, b""
+                return path, "file", of_target.st_size, of_target.st_mtime_ns, of_target.st_mode, target_path
             kind, target = "outside", target_path
     return path, kind, 0, attributes.st_mtime_ns, attributes.st_mode, target
 

@@ -26,6 +26,7 @@ def command(
     *,
     line_files: Sequence[str] | None,
     in_kubernetes: bool | None,
+    follow_links: bool,
 ) -> None:
     """Check the arguments, then split. If `in_kubernetes` is None, OUT_DIR may be any folder. Raises Failure."""
     problems = []
@@ -38,10 +39,18 @@ def command(
     if in_kubernetes is not None:
         refuse_ephemeral_storage(out, in_kubernetes)
     with shown_by(TextHandler(_print)):
-        shard(data, config, out, int(count), line_files=line_files)
+        shard(data, config, out, int(count), line_files=line_files, follow_links=follow_links)
 
 
-def shard(data: str, config: str | None, out: str, count: int, *, line_files: Sequence[str] | None) -> None:
+def shard(
+    data: str,
+    config: str | None,
+    out: str,
+    count: int,
+    *,
+    line_files: Sequence[str] | None,
+    follow_links: bool = False,
+) -> None:
     """Split a data set for `count` trainers, and copy the configuration. An identical second call changes nothing."""
     data, out = os.path.realpath(data), os.path.realpath(out)
     if (out + "/").startswith(data + "/"):
@@ -49,7 +58,8 @@ def shard(data: str, config: str | None, out: str, count: int, *, line_files: Se
             Exit.CONFIG, f"OUT_DIR={printable(out)} is inside of the data set {printable(data)}: choose another OUT_DIR"
         )
     with Pool() as pool, Lock(os.path.join(out, _LOCK)) as lock:
-        Splitter(pool, out, lock.renew).run(data, config, count, line_files or _LINE_FILES)
+        splitter = Splitter(pool, out, lock.renew, follow_links=follow_links)
+        splitter.run(data, config, count, line_files or _LINE_FILES)
 
 
 def refuse_ephemeral_storage(out: str, in_kubernetes: bool) -> None:

@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from launcher.base.files import make_folder, printable
 from launcher.data import files, inspection, line_bounds, space, tree
 from launcher.data.files import PART
-from launcher.data.inspection import File
-from launcher.data.pool import Pool
+from launcher.data.inspection import File, Link
+from launcher.data.pool import Pool, Task, batches
 from launcher.data.progress import Progress, format_files, format_names, format_size
 from launcher.data.tree import Tree
 from launcher.errors import Exit, Failure
@@ -49,12 +49,17 @@ class _Target:
 
 
 class Splitter:
-    """One run of the command with checked arguments. Calls `renew_lock` about every second."""
+    """One run of the command with checked arguments. Calls `renew_lock` about every second.
 
-    def __init__(self, pool: Pool, out: str, renew_lock: Callable[[], None]) -> None:
+    follow_links: copy what links out of the data set and out of the configuration lead to. Otherwise refuse them: the
+        shards may be read by users who may not read what a link leads to.
+    """
+
+    def __init__(self, pool: Pool, out: str, renew_lock: Callable[[], None], *, follow_links: bool) -> None:
         self._pool = pool
         self._out = out
         self._renew_lock = renew_lock
+        self._follow_links = follow_links
         self._progress = Progress()
 
     def run(self, data: str, config: str | None, count: int, patterns: Sequence[str]) -> None:
@@ -84,15 +89,37 @@ class Splitter:
             problem = "is not a folder" if kind else "does not exist"
             content = f"{printable(above)} contains: {format_names(found) or 'nothing'}"
             raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} {problem}; {content}")
-        scanned = Tree(root)
+        if not self._follow_links:
+            root = self._pool.call(inspection.resolve, root)
+        scanned = Tree(root, confined=not self._follow_links)
         self._progress.begin(f"{what}: scanning {printable(root)}")
         self._pool.on_tick = lambda: self._tick(len(scanned.files))
         tree.scan(self._pool, scanned)
         if not scanned.files:
             raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} contains no files")
+        if scanned.confined:
+            self._refuse_links_out(what, scanned)
         for path in scanned.special:
             log.info(f"{what}: not copied, because it is not a file, folder or link: {printable(path)}")
         return scanned
+
+    def _refuse_links_out(self, what: str, scanned: Tree) -> None:
+        out: list[Link] = []
+
+        def add(result: list[Link]) -> Iterable[Task]:
+            out.extend(result)
+            return ()
+
+        links = [*scanned.followed, *(path for path, _ in scanned.links)]
+        self._pool.run([(inspection.links_out, scanned.root, batch) for batch in batches(links)], add)
+        if out:
+            path, target = min(out)
+            more = f", as do {len(out) - 1} more links" if len(out) > 1 else ""
+            raise Failure(
+                Exit.CONFIG,
+                f"{what}: {printable(path)} is a link to {printable(target)}, outside of {printable(scanned.root)}"
+                f"{more}: replace it by a copy, or use --follow-links if you trust all links in this folder",
+            )
 
     def _shards(self, data: Tree, count: int, patterns: Sequence[str]) -> list[_Target]:
         bounds = {file[0]: self._line_bounds(data, file, count) for file in _matching(data, patterns)}

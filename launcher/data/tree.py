@@ -13,16 +13,22 @@ _RANGE = 64 * 1024 * 1024  # files larger than two ranges are copied in ranges
 
 
 class Tree:
-    """The content of a folder that is to be copied. Paths are relative to `root`."""
+    """The content of a folder that is to be copied. Paths are relative to `root`.
 
-    def __init__(self, root: bytes) -> None:
+    confined: copy no file that is not in `root`, even if another process replaces a path by a link meanwhile. Then
+    `root` must be a path without links.
+    """
+
+    def __init__(self, root: bytes, *, confined: bool = False) -> None:
         self.root = root
+        self.confined = confined
         self.folders: dict[bytes, tuple[int, int]] = {}  # mode and mtime; the path of the root itself is b""
         self.files: list[File] = []
         self.links: list[Link] = []
         self.special: list[bytes] = []  # neither file, folder nor link: not copied
         self.dangling: list[bytes] = []  # links without a target
         self.outside: list[bytes] = []  # links to folders outside of root
+        self.followed: list[bytes] = []  # links to files outside of root, which are copied as files
 
     def size(self) -> int:
         """Return the size of all files."""
@@ -67,6 +73,8 @@ def _add_entry(tree: Tree, entry: Entry) -> None:
     path, kind, size, mtime, mode, target = entry
     if kind == "file":
         tree.files.append((path, 0, size, size, mtime, mode))
+        if target:
+            tree.followed.append(path)
         return
     if kind != "link":
         {"special": tree.special, "dangling": tree.dangling, "outside": tree.outside}[kind].append(path)
@@ -127,17 +135,19 @@ def copy(pool: Pool, tree: Tree, wanted: list[File], links: list[Link], root: by
         return () if number is None else islice(ranges[number], 1 + pool.last_task_waited)
 
     tasks: list[Task] = [task for ranges_of_file in ranges.values() for task in islice(ranges_of_file, 1)]
-    tasks += [(files.copy_files, tree.root, root, batch, new_root) for batch in batches(small, lambda item: item[1][2])]
+    way = new_root, tree.confined
+    tasks += [(files.copy_files, tree.root, root, batch, *way) for batch in batches(small, lambda item: item[1][2])]
     tasks += [(files.make_links, root, batch) for batch in batches(list(enumerate(links, len(wanted))))]
     pool.run(tasks, next_ranges)
-    pool.run([(files.finish_file, tree.root, root, number, file, new_root) for number, file in large])
+    pool.run([(files.finish_file, tree.root, root, number, file, *way) for number, file in large])
     attributes = [(path, *mode_and_time) for path, mode_and_time in tree.folders.items() if path in made]
     pool.run([(files.set_folder_attributes, root, batch) for batch in batches(attributes)])
 
 
 def _ranges(tree: Tree, root: bytes, number: int, file: File, new_root: bool) -> Iterator[Task]:
     for start in range(0, file[2], _RANGE):
-        yield files.copy_range, tree.root, root, number, file, start, min(_RANGE, file[2] - start), new_root
+        length = min(_RANGE, file[2] - start)
+        yield files.copy_range, tree.root, root, number, file, start, length, new_root, tree.confined
 
 
 def remove_names(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
