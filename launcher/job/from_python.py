@@ -82,7 +82,6 @@ def _pod_template(job: PaddleJob, gpu_count: int) -> Json:
         "tolerations": [dict(toleration) for toleration in job.tolerations],
         "priorityClassName": job.priority,
         "serviceAccountName": job.service_account,
-        "automountServiceAccountToken": None if job.service_account else False,
     }
     return {"metadata": {"labels": dict(job.labels or {})}, "spec": _without_empty(pod)}
 

@@ -84,8 +84,7 @@ def set_by_user(role_spec: RoleSpec, name: str) -> Json | None:
 
 
 def _user_variables(role_spec: RoleSpec) -> list[Json]:
-    containers = role_spec.template["spec"]["containers"]
-    entries: list[Json] = next(each for each in containers if each["name"] == role_spec.container).get("env") or []
+    entries: list[Json] = role_spec.main_container.get("env") or []
     return entries
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 from launcher.job.pod_env import SECRET_FOLDER, set_by_user, variables
+from launcher.job.pod_security import inject_security, main_security
 from launcher.job.spec import JOB_LABEL, PS, ROLE_LABEL, JobSpec, Json, RoleSpec
 from launcher.model import BOTH, PSERVER
 
@@ -17,7 +18,6 @@ INJECT_FOLDER = "/launcher"  # the launcher's Python works in this folder only
 SECRET_VOLUME = "paddle-launcher-secret"
 
 _PADDLE_PORT, _PADDLE_PORTS = 7164, 4  # defaults of CONF_PADDLE_PORT, and of the two numbers of ports together
-_NOT_ROOT = 65534
 
 
 def pod_template(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
@@ -30,6 +30,8 @@ def pod_template(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
     if annotations:
         metadata["annotations"] = annotations | (metadata.get("annotations") or {})
     pod["restartPolicy"] = "Never"
+    if pod.get("automountServiceAccountToken") is None and not _may_need_token(pod, role_spec):
+        pod["automountServiceAccountToken"] = False
     if job_spec.service:
         pod["subdomain"] = job_spec.service
     if job_spec.pod_group:
@@ -37,12 +39,13 @@ def pod_template(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
     if job_spec.on_host_network(role_spec):
         pod["hostNetwork"] = True
         pod["dnsPolicy"] = pod.get("dnsPolicy") or "ClusterFirstWithHostNet"
-    pod["containers"] = [
-        _with_launcher(job_spec, role_spec, container) if container["name"] == role_spec.container else container
-        for container in pod["containers"]
-    ]
+    main = next(container for container in pod["containers"] if container["name"] == role_spec.container)
+    launched = _with_launcher(job_spec, role_spec, main)
+    launched["securityContext"] = main_security(pod, main)
+    pod["containers"] = [launched if container is main else container for container in pod["containers"]]
     if job_spec.launcher_image:
-        pod["initContainers"] = [_inject(job_spec.launcher_image, pod), *(pod.get("initContainers") or [])]
+        inject = _inject(job_spec.launcher_image, inject_security(pod, main))
+        pod["initContainers"] = [inject, *(pod.get("initContainers") or [])]
         _append(pod, "volumes", {"name": INJECT, "emptyDir": {}})
     if job_spec.secret:
         _append(pod, "volumes", {"name": SECRET_VOLUME, "secret": {"secretName": job_spec.secret.name}})
@@ -55,6 +58,15 @@ def _annotations(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
     if len(role_spec.template["spec"]["containers"]) > 1:
         annotations[DEFAULT_CONTAINER] = role_spec.container
     return annotations
+
+
+def _may_need_token(pod: Json, role_spec: RoleSpec) -> bool:
+    """Return whether the pods may use the API server. By default the launcher finds its peers by names.
+
+    A program that uses the API server runs as a service account of its own.
+    """
+    discovery = (set_by_user(role_spec, "LAUNCHER_DISCOVERY") or {}).get("value")
+    return bool(pod.get("serviceAccountName") or pod.get("serviceAccount") or discovery == "kubernetes")
 
 
 def _with_launcher(job_spec: JobSpec, role_spec: RoleSpec, original: Json) -> Json:
@@ -93,16 +105,8 @@ def _readiness_probe(program: str) -> Json:
     return probe | {"initialDelaySeconds": 2, "timeoutSeconds": 5, "periodSeconds": 30}
 
 
-def _inject(image: str, pod: Json) -> Json:
+def _inject(image: str, security: Json) -> Json:
     """Return the init container that copies the launcher to a volume."""
-    security: Json = {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    of_pod = pod.get("securityContext") or {}
-    if of_pod.get("runAsNonRoot") and of_pod.get("runAsUser") is None:
-        security["runAsUser"] = _NOT_ROOT  # this image runs as root by default
     return {
         "name": INJECT,
         "image": image,

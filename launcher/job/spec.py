@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher import __version__
 from launcher.model import PSERVER, TRAINER
 
 Json = dict[str, Any]
 
 PS, COLLECTIVE, SINGLE = "ps", "collective", "single"  # values of LAUNCHER_MODE
-INJECT_IMAGE = "paddle-launcher-inject:latest"  # of docker/inject.Dockerfile; k8s/options/inject has the same name
+INJECT_IMAGE = f"paddle-launcher-inject:{__version__}"  # of docker/inject.Dockerfile; k8s/options/inject has the same
 JOB_LABEL, ROLE_LABEL = "paddle-launcher/job", "paddle-launcher/role"
 
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -31,6 +32,12 @@ class RoleSpec:
     template: Mapping[str, Any]
     container: str  # the container of the template that trains or serves
     command: tuple[str, ...]  # what the launcher runs in that container
+
+    @property
+    def main_container(self) -> Json:
+        """The container of the template that trains or serves."""
+        containers: list[Json] = self.template["spec"]["containers"]
+        return next(each for each in containers if each["name"] == self.container)
 
 
 @dataclass(frozen=True)

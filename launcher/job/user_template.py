@@ -58,15 +58,21 @@ def _name(container: Fields, findings: Findings) -> str:
 def _check_types(containers: list[Fields], pod: Fields, metadata: Fields | None, findings: Findings) -> None:
     """Check the types of the fields that this package reads. The API server checks all other fields."""
     pod.integer("terminationGracePeriodSeconds")
-    pod.mapping("securityContext")
     for name in ("restartPolicy", "hostname", "subdomain", "schedulerName", "dnsPolicy"):
         pod.text(name)
     if metadata:
         for name in ("labels", "annotations"):
             metadata.mapping(name)
+    for holder in (pod, *containers):
+        security = holder.mapping("securityContext")
+        if security:
+            security.integer("runAsUser")
+            security.mapping("capabilities")
     for container in containers:
+        container.text("image")
         list(container.mappings("volumeMounts"))
-        list(container.mappings("ports"))
+        for port in container.mappings("ports"):
+            port.integer("containerPort")
         for variable in container.mappings("env"):
             if not variable.text("name") and not variable.has("name"):
                 findings.add_problem(variable.path("name"), "missing: expected the variable's name")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from launcher import __version__
 from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.support.paths import K8S
 
@@ -26,11 +27,16 @@ def pod_security(cluster: Cluster, level: str) -> None:
     kubectl("label", "--overwrite", "namespace", cluster.namespace, label)
 
 
+def kustomized(folder: Path) -> str:
+    """Return the YAML that kustomize renders from a folder. Needs kubectl, but no cluster."""
+    return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+
+
 def rendered(folder: Path, cluster: Cluster) -> list[Json]:
     """Return the objects that kustomize renders from a folder, with the images of these tests."""
-    text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
-    text = text.replace("paddle-launcher-data:latest", os.environ["E2E_DATA_IMAGE"])
-    return list(yaml.safe_load_all(text.replace("paddle-launcher:latest", cluster.image)))
+    text = kustomized(folder)
+    text = text.replace(f"paddle-launcher-data:{__version__}", os.environ["E2E_DATA_IMAGE"])
+    return list(yaml.safe_load_all(text.replace(f"paddle-launcher:{__version__}", cluster.image)))
 
 
 def overlay(folder: Path, name: str, *options: str) -> Path:
@@ -39,7 +45,9 @@ def overlay(folder: Path, name: str, *options: str) -> Path:
     def beside(path: Path) -> str:
         return os.path.relpath(path, folder.resolve())
 
-    made = {"resources": [beside(K8S / name)], "components": [beside(K8S / "options" / option) for option in options]}
+    folders = [K8S / "options" / option for option in options]
+    of_job = [path if (path / "kustomization.yaml").exists() else path / name for path in folders]
+    made = {"resources": [beside(K8S / name)], "components": [beside(path) for path in of_job]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(made))
     return folder
 

@@ -173,7 +173,7 @@ def test_a_job_that_is_deleted_while_it_trains_ends_within_its_grace_period(clus
 
 def test_the_command_line_submits_a_paddle_job_and_ends_with_its_code(cluster: Cluster) -> None:
     text = (K8S.parent / "tests" / "paddlejobs" / "wide-and-deep.yaml").read_text()
-    text = text.replace("paddle-launcher:latest", cluster.image)
+    text = text.replace("an/image:1", cluster.image)
     command = [sys.executable, "-m", "launcher"]
     flags = [
         "--namespace",

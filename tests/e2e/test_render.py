@@ -28,7 +28,7 @@ def options(way: str, *entrypoint: str) -> RenderOptions:
 
 def text_of(cluster: Cluster, name: str) -> str:
     """Return a file of tests/paddlejobs, with the names of this cluster."""
-    text = example(name).replace("paddle-launcher:latest", cluster.image)
+    text = example(name).replace("an/image:1", cluster.image)
     return text.replace("namespace: training", f"namespace: {cluster.namespace}")
 
 
@@ -67,6 +67,20 @@ def test_the_fifth_example_runs_the_program_that_is_on_its_volume(cluster: Clust
     said = complete(cluster, render_text(text, options(way)))
     for number in range(2):
         assert f"trainer {number} reached 2" in said
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["the pod", "its container"])
+def test_a_restricted_namespace_accepts_the_pods_of_a_user_who_is_not_root(
+    cluster: Cluster, way: str, place: str
+) -> None:
+    pod_security(cluster, "restricted")
+    (job,) = yaml.safe_load_all(text_of(cluster, "wide-and-deep.yaml"))
+    for role in ("ps", "worker"):
+        pod = job["spec"][role]["template"]["spec"]
+        (pod if place == "the pod" else pod["containers"][0])["securityContext"] = {"runAsUser": 10001}
+    made = render_text(yaml.safe_dump(job), options(way, "python3", "-c", SERVERS_AND_TRAINERS))
+    assert "trainer 1 reached 2" in complete(cluster, made)
 
 
 @pytest.mark.usefixtures("volcano")

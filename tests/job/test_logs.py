@@ -35,7 +35,7 @@ def test_a_rank_that_does_not_exist_is_refused(cluster: FakeCluster) -> None:
     JOB.submit()
     with pytest.raises(Failure, match="words has 2 trainers: expected a rank from 0 to 1"):
         list(JOB.logs(2))
-    alone = PaddleJob(job_name="alone", entry_point="python t.py", runtime_image="i", pservers=0)
+    alone = PaddleJob(job_name="alone", entry_point="python t.py", runtime_image="i:1", pservers=0)
     alone.submit()
     with pytest.raises(Failure, match="alone has no servers"):
         list(alone.logs(role="pserver"))

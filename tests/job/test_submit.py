@@ -65,7 +65,7 @@ def test_a_job_with_the_same_name_from_yaml_is_not_touched(cluster: FakeCluster,
         for each in cluster.objects.values():
             each["metadata"].pop("ownerReferences", None)
     before = dict(cluster.objects)
-    job = PaddleJob(job_name="wide-ande-deep", entry_point="python t.py", runtime_image="i")
+    job = PaddleJob(job_name="wide-ande-deep", entry_point="python t.py", runtime_image="i:1")
     with pytest.raises(Failure, match=r"has a Job wide-ande-deep-[a-z]+ already"):
         job.submit()
     assert cluster.objects == before
@@ -118,7 +118,7 @@ def test_another_object_that_cannot_be_created_is_refused_before_anything_is_cre
 
 def test_gang_scheduling_without_volcano_is_refused_and_leaves_nothing_behind(cluster: FakeCluster) -> None:
     cluster.refused["POST", "podgroups"] = (404, "the server could not find the requested resource")
-    job = PaddleJob(job_name="words", entry_point="python t.py", runtime_image="i", gang_scheduling=True)
+    job = PaddleJob(job_name="words", entry_point="python t.py", runtime_image="i:1", gang_scheduling=True)
     with pytest.raises(Failure, match="is Volcano installed there"):
         job.submit()
     assert not cluster.objects
@@ -126,7 +126,7 @@ def test_gang_scheduling_without_volcano_is_refused_and_leaves_nothing_behind(cl
 
 def test_deleting_a_job_deletes_all_of_its_objects_and_no_others(cluster: FakeCluster) -> None:
     submit_and_run(cluster)
-    PaddleJob(job_name="other", entry_point="python t.py", runtime_image="i").submit()
+    PaddleJob(job_name="other", entry_point="python t.py", runtime_image="i:1").submit()
 
     def end_pods(verb: str, plural: str) -> None:
         if verb == "DELETE":
@@ -146,7 +146,7 @@ def test_deleting_a_job_that_does_not_exist_names_the_namespace(cluster: FakeClu
 def test_a_claim_of_the_user_is_not_deleted_with_the_job(cluster: FakeCluster) -> None:
     claim = {"metadata": {"name": "paddle", "namespace": "ns"}, "spec": {}}
     cluster.put("persistentvolumeclaims", claim)
-    job = PaddleJob(job_name="w", entry_point="p", runtime_image="i", volumes=[ClaimVolume("/data", "paddle")])
+    job = PaddleJob(job_name="w", entry_point="p", runtime_image="i:1", volumes=[ClaimVolume("/data", "paddle")])
     job.submit()
     job.delete()
     assert list(cluster.objects) == [("persistentvolumeclaims", "paddle")]

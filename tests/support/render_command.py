@@ -32,7 +32,7 @@ def paddle_job(spec: str, name: str = "job") -> str:
 
 def role(container: str = "", more: str = "", pod: str = "", replicas: object = 2) -> str:
     """Return a role of a PaddleJob, with additional fields for the container, the role and the pod."""
-    main = f"{{name: paddle, image: i, command: [python3, train.py]{container}}}"
+    main = f"{{name: paddle, image: i:1, command: [python3, train.py]{container}}}"
     return f"{{replicas: {replicas}{more}, template: {{spec: {{containers: [{main}]{pod}}}}}}}"
 
 

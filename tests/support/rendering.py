@@ -21,7 +21,7 @@ from tests.support.paths import PADDLEJOBS
 Json = dict[str, Any]
 
 EXAMPLES = sorted(path.name for path in PADDLEJOBS.glob("*.yaml") if "claim" not in path.name)
-INJECTED = RenderOptions("paddle-launcher-inject:latest", ("python3", "train.py"))
+INJECTED = RenderOptions("an/inject:1", ("python3", "train.py"))
 NOT_INJECTED = RenderOptions(None, ("python3", "train.py"))
 _MODELS = {
     "Job": "V1Job",
@@ -152,7 +152,7 @@ print("trainer", os.environ["PADDLE_TRAINER_ID"], "reached", len(servers), flush
 REQUIRED_PARAMETERS: dict[str, Any] = {
     "job_name": "words",
     "entry_point": "python train.py",
-    "runtime_image": "paddle-launcher:latest",
+    "runtime_image": "an/image:1",
 }
 
 
@@ -179,5 +179,5 @@ ALL_PARAMETERS: dict[str, Any] = REQUIRED_PARAMETERS | {
     "labels": {"team": "words"},
     "priority": "high",
     "service_account": "trainer",
-    "launcher_image": "paddle-launcher-inject:latest",
+    "launcher_image": "an/inject:1",
 }
