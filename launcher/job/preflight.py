@@ -16,6 +16,7 @@ def check_pods(job_spec: JobSpec, findings: Findings, container_path: Callable[[
 
     container_path: returns the path of a role's main container, or an empty text if fields have no path
     """
+    _note_moving_tags(job_spec, findings, container_path)
     for role_spec in job_spec.roles:
         container = container_path(role_spec)
         env = f"{container}.env" if container else "env"
@@ -37,3 +38,26 @@ def _start(job_spec: JobSpec, role_spec: RoleSpec) -> tuple[list[str], list[str]
     except Failure as failure:
         return failure.message.splitlines(), []
     return [], list(job_config.warnings)
+
+
+def _note_moving_tags(job_spec: JobSpec, findings: Findings, container_path: Callable[[RoleSpec], str]) -> None:
+    """Add a note for each image of the launcher's containers that has no fixed version."""
+    images: dict[str, str | None] = {}
+    for role_spec in job_spec.roles:
+        path = container_path(role_spec)
+        images[f"{path}.image" if path else "runtime_image"] = role_spec.main_container.get("image")
+        images["--launcher-image" if path else "launcher_image"] = job_spec.launcher_image
+    for path, image in images.items():
+        if image and _tag(image) in ("", "latest"):
+            tag = "the tag latest" if _tag(image) else "no tag, which means latest,"
+            findings.add_note(
+                path,
+                f"{image}: kept, but an image with {tag} may change while the job runs, and a pod that is replaced "
+                "gets the new one: use the tag of a version, or a digest",
+            )
+
+
+def _tag(image: str) -> str:
+    """Return the tag of an image, or its digest, or "" if it has neither."""
+    name, _, digest = image.partition("@")
+    return digest or name.rpartition("/")[2].partition(":")[2]
