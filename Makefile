@@ -10,10 +10,13 @@ NEWEST_PYTHON_3.3.1 := 13
 
 # A Paddle image with the launcher: make image BASE=your/paddle:tag IMAGE=your/paddle:launcher
 BASE ?= python:3.11-slim
-IMAGE ?= paddle-launcher:latest
+IMAGE ?= paddle-launcher:$(shell sed -n 's/__version__ = "\(.*\)"/\1/p' launcher/__init__.py)
 BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1 && echo docker || echo buildah)
 
-.PHONY: demo test test-paddle e2e lint bench chaos image clean
+# How long `make fuzz` runs, for all targets together.
+FUZZ_SECONDS ?= 180
+
+.PHONY: demo test test-paddle e2e lint bench fuzz chaos image pins clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,13 +24,20 @@ $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
+# Write the pins, with the hashes of all their files, from requirements/*.in. Needs uv. What tests need is for Python 3.11 and newer.
+pins:
+	for name in build-3.10 dev-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
+	  uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
+	    --custom-compile-command "make pins" requirements/$${name%-*}.in --output-file requirements/$${name%-*}.txt || exit 1; \
+	done
+
 # An environment with this version of Paddle and with the launcher.
 $(VENV)-paddle-%/.installed: requirements/paddle-%.txt requirements/runtime.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $(NEWEST_PYTHON_$*)))' || { \
 	  echo "Paddle $* takes Python 3.10 to 3.$(NEWEST_PYTHON_$*), but $(PYTHON) is another: make PYTHON=python3.$(NEWEST_PYTHON_$*)" >&2; exit 1; }
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle-$*.txt -r requirements/runtime.txt
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 demo: $(VENV)-paddle-2.6.2/.installed
@@ -53,6 +63,14 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m bench
+
+$(VENV)/.installed-fuzz: $(INSTALLED) requirements/fuzz.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/fuzz.txt
+	touch $@
+
+# What the launcher reads from others, with inputs that the fuzzer makes. Python 3.11 to 3.13 on x86-64, for which atheris has wheels.
+fuzz: $(VENV)/.installed-fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED))
 
 # Many faults at once, for gangs on this machine, as root. ROUNDS=20 or MINUTES=5; SEED=42 ROUNDS=1 plays one round again.
 # KINDS="cut,kill trainer" draws only from these. A seed is the same plan only with the same kinds.
