@@ -38,6 +38,7 @@ from launcher.store.lease import LeaseFiles
 from launcher.store.record import Record
 
 SHAPE = Shape(2, 1)
+MAX_NUMBER = 2**31 - 1  # of a generation, in the protocol
 _CAUSE = Cause(CauseKind.TRAINER, 0, "pod-0", "trainer died", 1)
 
 
@@ -79,11 +80,9 @@ _READERS: tuple[Callable[..., object], ...] = tuple(
 
 
 def state_files(data: bytes) -> None:
-    """Read one file of the volume. The first line is a name of `_FILES`, the rest is the content of the file."""
+    """Read one file of the volume. The first line selects an entry of `_FILES`, the rest is the content of the file."""
     name, _, content = data.partition(b"\n")
-    if name not in _FILES:
-        return
-    path, read = _FILES[name]
+    path, read = _FILES.get(name) or list(_FILES.values())[sum(name) % len(_FILES)]
     with _folder() as job:
         file = os.path.join(job, "output", path)
         os.makedirs(os.path.dirname(file), exist_ok=True)
@@ -111,11 +110,15 @@ def _read_attempts(job: str) -> None:
     history = record.history(SHAPE)
     history.catch_up(record.attempts())
     latest = history.generation
-    assert latest is None or 0 <= latest < 1 << 31, "the protocol has no such generation"
+    assert latest is None or 0 <= latest < MAX_NUMBER, "the protocol has no room for the next generation"
     history.begin(0 if latest is None else latest + 1, None)
     history.explain(0, _CAUSE)
     history.end(_CAUSE)
     json.loads(as_bytes(history.content()))
+
+
+def _read_secret(job: str) -> None:
+    assert Record(os.path.join(job, "output"), "job").secret(), "an empty secret protects nobody"
 
 
 def _read_ranks(job: str) -> None:
@@ -123,7 +126,7 @@ def _read_ranks(job: str) -> None:
 
 
 def _read_status(job: str) -> None:
-    assert isinstance(status.describe(job, as_json=False), str)
+    assert all(map(str.isprintable, status.describe(job, as_json=False).split("\n")))
     json.loads(status.describe(job, as_json=True))
 
 
@@ -148,6 +151,7 @@ _FILES: Mapping[bytes, tuple[str, Callable[[str], None]]] = {
     b"released": (".launcher/.leases/1.over", _read_released_lease),
     b"attempts": (".launcher/job/attempts.json", _read_attempts),
     b"ranks": (".launcher/job/roster.json", _read_ranks),
+    b"secret": (".launcher/job/secret", _read_secret),
     b"mark": (".launcher/failed/servers/pserver-0", _read_mark),
     b"job": ("job.json", _read_status),
     b"member": ("node_0/status.json", _read_status),
