@@ -148,11 +148,19 @@ FIRST = Start(0, None)
 
 @dataclass(frozen=True)
 class Saves:
-    """Where trainers save their passes. Every member sees this folder, and the next generation resumes from it."""
+    """Where trainers save their passes. Every member sees this folder, and the next generation resumes from it.
+
+    every_pass: the trainers save each pass, so a pass that is finished and not saved is no progress
+    of_v0: a pass has one file per parameter, as Paddle v0 writes them: none of these files is empty
+    named: all paths on the command line. A pass that the command line names is never moved, and is no pass of this job
+    """
 
     folder: str
     first: int = 0  # the number of the first pass
     wanted: int | None = None  # the total number of passes; None: only the training program knows it
+    every_pass: bool = True
+    of_v0: bool = False
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,10 @@ from launcher.errors import Exit, Failure
 
 log = logging.getLogger(__name__)
 
+_LIST = b"train.list"  # the data files of a shard, one per line
+_LIST_SIZE = 1 << 20
+_BATCH = 100
+
 
 class _PlannedCopy:
     """A `Copy` of the request, with the files and links that must be copied."""
@@ -84,6 +88,7 @@ class Copier:
         tree.scan(self._pool, copy.tree)
         if not copy.tree.files and not copy.tree.links:
             raise self._missing(copy, "is empty", os.fsencode(os.path.join(copy.job, "")))
+        self._refuse_without_data(copy)
         self._log_special_entries(copy)
         self._warn_of_unused_shards(copy)
         copy.path = self._pool.call(inspection.resolve, os.fsencode(copy.destination))
@@ -94,6 +99,39 @@ class Copier:
         content = f"{printable(above)} contains: {format_names(found) or 'nothing'}"
         advice = _advice(copy, os.fsdecode(above), found)
         return Failure(Exit.NO_INPUT, f"{copy.what}: {printable(copy.source)} {problem}; {content}: {advice}")
+
+    def _refuse_without_data(self, copy: _PlannedCopy) -> None:
+        """Raise Failure if a shard has no samples: a trainer without samples hangs, and all other trainers wait for it.
+
+        A file `train.list` names the files that are read, relative to the work directory. Without this file, the
+        launcher cannot know what a program reads: then a shard is refused only if no file in it has a byte.
+        """
+        if copy.trainers is None:
+            return
+        empty: list[bytes] = []
+        if any(file[0] == _LIST for file in copy.tree.files):
+            text = self._pool.call(inspection.read_head, os.path.join(copy.tree.root, _LIST), _LIST_SIZE)
+            names = [name for line in text.split(b"\n") if (name := line.strip())]
+            empty = ([] if self._any_has_bytes(copy, names) else names) if names else [_LIST]
+        elif not any(file[3] for file in copy.tree.files) and not copy.tree.links:
+            empty = [file[0] for file in copy.tree.files]
+        if empty:
+            has = "has" if len(empty) == 1 else "have"
+            problem = f"{format_names(empty, 3)} {has} 0 bytes, in {printable(copy.source)}"
+            advice = f"split the data set again: `paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"
+            raise Failure(Exit.NO_INPUT, f"{copy.what} has no samples: {problem}: {advice}")
+
+    def _any_has_bytes(self, copy: _PlannedCopy, names: list[bytes]) -> bool:
+        """Return whether a data file of the list has a byte. A name that is no file may mean anything: True."""
+        workdir, destination = os.path.dirname(os.fsencode(self._record_path)), os.fsencode(copy.destination)
+        paths = [os.path.normpath(os.path.join(workdir, name)) for name in names]
+        inside = {os.path.relpath(path, destination): path for path in paths}
+        sizes = {inside[file[0]]: file[3] for file in copy.tree.files if file[0] in inside}
+        if any(sizes.values()):
+            return True
+        elsewhere = [path for path in paths if path not in sizes]
+        batches = (elsewhere[at : at + _BATCH] for at in range(0, len(elsewhere), _BATCH))
+        return any(any(self._pool.call(inspection.sizes_of, batch)) for batch in batches)
 
     def _log_special_entries(self, copy: _PlannedCopy) -> None:
         for paths, text in (
@@ -187,8 +225,12 @@ def _advice(copy: _PlannedCopy, above: str, found: list[bytes]) -> str:
         return "check JOB_PATH and JOB_NAME, and check that the volume is mounted at JOB_PATH"
     if copy.trainers is None:
         return "check TRAIN_CONFIG_DIR"
-    shards = sum(name.isdigit() for name in found) if os.path.normpath(above) == job else 0
+    shards = sorted(int(name) for name in found if name.isdigit()) if os.path.normpath(above) == job else []
+    missing = os.path.relpath(copy.source, job).split("/")[0]
+    split = f"`paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"
+    if shards and missing.isdigit() and shards[-1] > int(missing):
+        return f"shard {shards[-1]} exists, so was the folder {missing} deleted or renamed? {split} makes it again"
     question = "was the data set split"
     if shards:
-        question += f" for {shards} trainer{'' if shards == 1 else 's'}"
-    return f"{question}? Run `paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"
+        question += f" for {len(shards)} trainer{'' if len(shards) == 1 else 's'}"
+    return f"{question}? Run {split}"

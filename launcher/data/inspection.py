@@ -68,6 +68,33 @@ def read_file(path: str) -> bytes:
         raise cannot_read(path, error) from error
 
 
+def read_head(path: bytes, size: int) -> bytes:
+    """Return the first bytes of a file, at most `size`. Return b"" if there is no regular file at this path."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # do not wait for the writer of a FIFO
+        try:
+            return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return b""
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def sizes_of(paths: list[bytes]) -> list[int]:
+    """Return the size of each file, or -1 if there is no regular file at the path, or if it cannot be examined."""
+    return [_size_of(path) for path in paths]
+
+
+def _size_of(path: bytes) -> int:
+    try:
+        attributes = os.stat(path)
+    except (OSError, ValueError):
+        return -1
+    return attributes.st_size if stat.S_ISREG(attributes.st_mode) else -1
+
+
 def scan_folder(root: bytes, path: bytes) -> Folder:
     """Read the folder at `path` below `root`: its mode, its time, and the paths of its entries, relative to `root`."""
     folders: list[bytes] = []

@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from launcher.errors import Exit
+from launcher.base.aio import wait_within
+from launcher.errors import Exit, Failure
 from launcher.gang import messages
 from launcher.gang.ending import Ending
-from launcher.gang.events import AlreadyComplete, GangSettings, StartRefused, Verdict
+from launcher.gang.events import AlreadyComplete, GangSettings, NotComplete, StartRefused, Verdict
 from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.seats import Seat
@@ -196,18 +197,19 @@ class Attempts:
     # ---- completion ----------------------------------------------------------------------------------------------
 
     async def _mark_and_finish(self) -> None:
-        """Write the mark of completion, then finish. Ignore failures meanwhile, since the training is complete."""
-        marking = asyncio.ensure_future(self._complete())
-        marking.add_done_callback(self._after_marking)
-        await asyncio.wait([marking], timeout=self._settings.complete_within)
-        if not marking.done():
-            within = f"{self._settings.complete_within:g} s"
-            log.info(f"the mark of completion could not be written within {within}: the job finishes without this mark")
-        self._ending.finish()
+        """Write the mark of completion, then finish. Ignore failures meanwhile, since the training is complete.
 
-    def _after_marking(self, marking: asyncio.Future[None]) -> None:
-        if not marking.cancelled() and (error := marking.exception()):
-            log.info(f"the mark of completion could not be written: {error}")
+        Without the mark the job is not complete: its next start would not know that all members have trained.
+        """
+        try:
+            await wait_within(self._complete(), self._settings.complete_within)
+        except NotComplete as refused:
+            self._completing = None  # failures count again
+            self.report(time.monotonic(), refused.cause)
+        except Exception as error:
+            self._stop(self._judged(_not_marked(self._seats[0], error, self._settings.complete_within))[0])
+        else:
+            self._ending.finish()
 
     # ---- failures ------------------------------------------------------------------------------------------------
 
@@ -291,3 +293,14 @@ class Attempts:
         except Exception as error:
             log.info(f"the launcher could not judge the first cause, and reports it unchanged: {error!r}")
             return cause, Verdict.STOP
+
+
+def _not_marked(own: Seat, error: Exception, within: float) -> Cause:
+    """Return the cause for a mark of completion that could not be written. `own`: the seat of the hub's own member."""
+    why, code = repr(error), Exit.IO_FAILED
+    if isinstance(error, Failure):
+        why, code = error.message, error.code
+    elif isinstance(error, asyncio.TimeoutError):
+        why = f"the volume has not answered for {within:g} s"
+    what = f"all members have trained, but the mark of completion is missing: {why}"
+    return Cause(CauseKind.VOLUME, own.rank, own.member.pod, what, code)

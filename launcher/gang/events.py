@@ -29,7 +29,7 @@ class GangSettings:
     leave_within: float = 1.5  # from a stop to the culprit's `stopped`; no limit if a signal stopped the culprit
     grace: float = 0.0  # for processes to end after a signal told the launcher to stop
     silence_skew: float = 15.0  # how much later one side of a network cut may notice the silence than the other
-    complete_within: float = 5.0  # to write the mark of completion
+    complete_within: float = 10.0  # to look at the last pass, and to write the mark of completion
     restart_within: float = 20.0  # for all processes of an attempt to end; if a process has not ended, the gang stops
     stall: float = 0.0  # without a line of any trainer, before the job is stalled; 0: no limit
     evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
@@ -135,6 +135,14 @@ class Verdict(Enum):
 
 class StartRefused(Exception):
     """Raised by the hub's `prepare`: no further attempt may start, and `cause` ends the job."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause.what)
+        self.cause = cause
+
+
+class NotComplete(Exception):
+    """Raised by the hub's `complete`: all members have trained, but because of `cause` they must train again."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause.what)

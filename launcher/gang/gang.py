@@ -48,7 +48,8 @@ class Gang:
 
     on_event: called with the decisions of the hub
     The hub alone calls these:
-    complete: writes the mark of completion; called once, when all members have finished training
+    complete: writes the mark of completion; called when all members have finished training. Raises NotComplete if they
+        must train again, or another exception if the mark cannot be written.
     judge: takes the first cause of an attempt; returns the cause to send to all members, and the verdict. Never blocks.
     prepare: takes what ended the last attempt, or None; returns the next start. Raises StartRefused, AlreadyComplete.
     """

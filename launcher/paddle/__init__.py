@@ -8,7 +8,7 @@ from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, FIRST, Plan, Roster, Saves, Start
 from launcher.paddle import fleet, v0
-from launcher.paddle.advice import advice
+from launcher.paddle.advice import advice, reason
 
 __all__ = [
     "advice",
@@ -18,6 +18,7 @@ __all__ = [
     "plan",
     "program_exit_code",
     "programs",
+    "reason",
     "saves",
     "warnings",
 ]
@@ -102,7 +103,7 @@ def plan(
 
 def saves(config: JobConfig, flags: Sequence[str], command: Sequence[str]) -> Saves | None:
     """Return where passes are saved, or None if the job cannot resume: not all members could read the passes."""
-    return v0.saves(config, flags) if mode(config, command) == "v0" else fleet.saves(config)
+    return v0.saves(config, flags) if mode(config, command) == "v0" else fleet.saves(config, command)
 
 
 def overridden_variables(config: JobConfig, plan: Plan) -> list[str]:

@@ -1,6 +1,6 @@
-"""Advice for known failures, found by patterns in the last output of a dead child.
+"""The reason of a failure, and advice for known failures, found in the last output of a dead child.
 
-Paddle 2.6.2, 3.0.0 and 3.3.1 print these lines. docs/paddle.md describes each failure.
+Paddle 0.9.0, 2.6.2, 3.0.0 and 3.3.1 print these lines. docs/paddle.md describes each failure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_SEGFAULT = 139
+_ABORT, _SEGFAULT = 134, 139
+_LONGEST_REASON = 300  # characters
+_FATAL = re.compile(r"F\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (?P<place>[^\s:]+:\d+)\] (?P<text>.*)")  # a line of glog
+_PYTHON_ERROR = "Python Error: "
+_PYTHON_CALL = re.compile(r" +(?P<file>\S.*) : (?P<line>\d+)")  # a line of the call stack after it, the innermost last
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,12 @@ _KNOWN = (
         "port {port} is in use on this node: set LAUNCHER_GANG_PORT to a port below a range of free ports",
     ),
     KnownFailure(
+        _lines(r"ERROR on binding \S*: Address already in use"),
+        "a port from CONF_PADDLE_PORT on is in use on this node: set CONF_PADDLE_PORT to a range of free ports",
+        mode="v0",
+        role="pserver",
+    ),
+    KnownFailure(
         _lines(r"Fail to listen \S+:(?P<port>\d+)"),
         "port {port} is in use on this node: set CONF_PADDLE_PORT to another port",
         role="pserver",
@@ -145,6 +155,21 @@ _KNOWN = (
         "paddle.distributed.launch cannot write its log files: set its --log_dir to a writable folder",
     ),
 )
+
+
+def reason(mode: str, code: int, tail: Sequence[str]) -> str | None:
+    """Return why a process of Paddle v0 has aborted, or None. The line that says it stands above the stack."""
+    if mode != "v0" or code != _ABORT:
+        return None
+    fatal = next((at for at in reversed(range(len(tail))) if _FATAL.match(tail[at])), len(tail))
+    lines = tail[fatal:]
+    error = next((line.partition(_PYTHON_ERROR)[2] for line in lines if _PYTHON_ERROR in line), "")
+    calls = [call for line in lines if (call := _PYTHON_CALL.fullmatch(line))]
+    if error and calls:
+        error = f"{error} ({calls[-1]['file']}, line {calls[-1]['line']})"
+    match = _FATAL.match(lines[0]) if lines else None
+    text = f"{_PYTHON_ERROR}{error}" if error else f"{match['text']} ({match['place']})" if match else ""
+    return " ".join(text.split())[:_LONGEST_REASON] or None
 
 
 def advice(mode: str, role: str, code: int, tail: Sequence[str]) -> str | None:

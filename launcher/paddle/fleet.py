@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.base.host import host_port
-from launcher.base.passes import pass_folder
+from launcher.base.passes import named_paths, pass_folder
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Shape, Start, member_name
@@ -73,9 +73,9 @@ def plan(
     return Plan(tuple(server), tuple(trainers), shows_passes=False, early=False, leads=leads)
 
 
-def saves(config: JobConfig) -> Saves | None:
+def saves(config: JobConfig, command: Sequence[str]) -> Saves | None:
     """Return where a program that follows docs/resume.md saves its passes."""
-    return Saves(config.output) if config.job_folder else None
+    return Saves(config.output, named=named_paths(command, config.workdir)) if config.job_folder else None
 
 
 def _resume(config: JobConfig, start: Start) -> dict[str, str]:

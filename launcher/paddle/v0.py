@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from launcher.base.passes import pass_folder, pass_number
+from launcher.base.passes import named_paths, pass_folder, pass_number
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import Plan, Process, Roster, Saves
@@ -17,7 +17,10 @@ _TRAINER_CONFIGS = ("trainer_config.lr.py", "trainer_config.py")
 _TRUE = ("", "1", "true", "t", "yes", "y")
 _PSERVER_TRIES = 3  # a pserver of v0 sometimes crashes at its start: 2 of 320 starts did
 _NUM_PASSES = 100  # Paddle's default
-_READ_FLAGS = ("trainer_count", "config", "job", "save_dir", "start_pass", "num_passes", "init_model_path", "flagfile")
+_READ_FLAGS = (
+    *("trainer_count", "config", "job", "save_dir", "saving_period"),
+    *("start_pass", "num_passes", "init_model_path", "flagfile"),
+)
 _UNKNOWN_PSERVERS = "<addresses of all members>"
 _UNKNOWN_RANK = "<rank>"
 
@@ -47,19 +50,19 @@ def plan(
     if resume_flags is None:
         return Plan(servers=(), trainers=())
     if size == 1:
-        return Plan(servers=(), trainers=(_trainer(config, [], flags, ["--local=1", *resume_flags]),))
+        local = _trainer(config, [], flags, ["--local=1", *resume_flags])
+        return Plan(servers=(), trainers=(local,), shows_passes=_trains(flags))
     small = f"--small_messages={_last(flags, 'small_messages') or '1'}"
     network = [f"--{name}={owned[name]}" for name in ("nics", "port", "ports_num", "ports_num_for_sparse")]
     network += [f"--num_gradient_servers={size}", f"--comment={_COMMENT}", small]
     ranked = [f"--pservers={owned['pservers']}", f"--trainer_id={owned['trainer_id']}", "--local=0"]
-    return Plan(
-        servers=(_pserver(config, network),), trainers=(_trainer(config, network + ranked, flags, resume_flags),)
-    )
+    trainer = _trainer(config, network + ranked, flags, resume_flags)
+    return Plan(servers=(_pserver(config, network),), trainers=(trainer,), shows_passes=_trains(flags))
 
 
 def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
     """Return where passes are saved, or None if the job cannot resume: not all trainers could read the folder."""
-    if config.job_path is None or _last(flags, "job") not in (None, "train"):
+    if config.job_path is None or not _trains(flags):
         return None
     if _last(flags, "flagfile") is not None:
         return None  # the file may set save_dir and num_passes, and the launcher does not read it
@@ -70,7 +73,13 @@ def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
     start = os.path.normpath(os.path.join(config.workdir, _last(flags, "init_model_path") or "."))
     if (number := pass_number(folder, start)) is not None and first <= number < first + wanted:
         return None  # the user's initial model is in a folder that a pass of this job would overwrite
-    return Saves(folder, first, wanted)
+    every_pass = _integer(_last(flags, "saving_period"), 1) == 1
+    return Saves(folder, first, wanted, every_pass, of_v0=True, named=named_paths(flags, config.workdir))
+
+
+def _trains(flags: Sequence[str]) -> bool:
+    """Return whether the job trains: with another --job, lines `Pass=` are no finished passes."""
+    return _last(flags, "job") in (None, "train")
 
 
 def _integer(value: str | None, default: int) -> int:
@@ -106,7 +115,7 @@ def _pserver(config: JobConfig, network: Sequence[str]) -> Process:
     return Process(
         role="pserver",
         argv=("paddle", "pserver", *network),
-        env=config.environment,
+        env=_environment(config),
         cwd=config.workdir,
         log="server.log",
         ports=tuple(ports),
@@ -130,12 +139,21 @@ def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last:
     return Process(
         role="trainer",
         argv=("paddle", "train", *ours, *defaults, *flags, *last),
-        env=config.environment,
+        env=_environment(config),
         cwd=config.workdir,
         log="train.log",
         echo=True,
-        pass_mark=b"Pass=",
+        pass_mark=b"Pass=" if _trains(flags) else b"",
     )
+
+
+def _environment(config: JobConfig) -> dict[str, str]:
+    """Return the environment of a process.
+
+    By default, the script `paddle` sends statistics before it starts anything. Each start then takes 5 s longer where
+    the network drops these packets.
+    """
+    return {"PADDLE_NO_STAT": "1", **config.environment}
 
 
 def _trainer_config(workdir: str) -> str:

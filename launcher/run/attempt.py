@@ -73,7 +73,7 @@ class Attempt:
         self._gang = gang
         self._fail = fail
         self._events: asyncio.Queue[object] = asyncio.Queue()
-        self._watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line())
+        self._watchdog = Watchdog(number, gang, lambda: self.supervisor.last_line(), self._trainers_of_v0)
         self.supervisor = factories.supervisor(
             self._events.put_nowait,
             secrets.token_hex(8),
@@ -169,6 +169,10 @@ class Attempt:
     def _start(self, process: Process) -> None:
         if not self._starts_no_more:
             self.supervisor.start(process)
+
+    def _trainers_of_v0(self) -> Sequence[int]:
+        is_v0 = paddle.mode(self._config, self._command) == "v0"
+        return [each.pid for each in self.supervisor.subjects() if each.role == "trainer"] if is_v0 else ()
 
     # ---- what happens to the processes -------------------------------------------------------------------------------
 

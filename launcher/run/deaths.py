@@ -18,6 +18,8 @@ def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
     what = death.start_error or _how(process, code)
     if death.out_of_memory:
         what = f"{what}: {death.out_of_memory}"
+    if reason := paddle.reason(mode, code, death.recent_lines):
+        what = f"{what}: {reason}"
     if known := paddle.advice(mode, process.role, code, death.recent_lines):
         what = f"{what}: {known}"
     return Cause(CauseKind(process.role), rank, pod, what, code, paddle.hide_environment(death.tail))

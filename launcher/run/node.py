@@ -15,7 +15,7 @@ from launcher.base.clock import utc_now
 from launcher.base.log import set_name
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.gang import GangSettings
+from launcher.gang import GangSettings, NotComplete
 from launcher.model import (
     BOTH,
     FIRST,
@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
 _HOLDS_FOR = 30.0  # a lease counts as held for this many seconds after a renewal; its hub renews a lease every 5 s
+_MARK_TRIES, _MARK_AGAIN = 3, 1.0  # to write the mark; seconds between two tries
 _MARK_SEEN_WITHIN = 3.0  # seconds to look for the hub's mark: a network volume may show it late
 
 
@@ -217,8 +218,21 @@ class Node:
             log.info(failure.message)
 
     async def mark_complete(self) -> None:
-        if self._record:
-            await run_in_thread(self._record.mark_complete)
+        """Check the last pass, then write the mark of completion. Raises NotComplete, or Failure without the mark."""
+        assert self.generations is not None
+        assert self._record is not None
+        if flaw := await self.generations.last_pass_flaw():
+            raise NotComplete(self.cause(CauseKind.VOLUME, flaw, Exit.CANNOT_WRITE))
+        tries = _MARK_TRIES
+        while True:
+            try:
+                await self._volume(self._record.mark_complete)
+                return
+            except Failure:
+                tries -= 1
+                if not tries:
+                    raise
+            await asyncio.sleep(_MARK_AGAIN)
 
     async def is_complete(self) -> bool:
         """Return whether the volume has the mark of completion.
@@ -249,6 +263,7 @@ class Node:
             config.restarts.max_restarts,
             history.without_progress,
             sees_passes=sees_passes,
+            sees_saves=saves is not None and saves.every_pass,
             has_identity=bool(record.identity),
             rejoins=config.rejoins,
             forgets=config.role != BOTH and not config.job_path,

@@ -25,7 +25,8 @@ class Generation:
 
     resume: int | None
     begun: float
-    passed: bool = False  # a pass was completed
+    passed: bool = False  # a trainer has logged the end of a pass, or the job is complete
+    progressed: bool = False  # a finished pass counts: it is saved, or passes are not saved
     ended_by: Cause | None = None
 
 
@@ -34,7 +35,8 @@ class RestartPolicy:
 
     max_restarts: how often this hub may start the processes again
     without_progress: how many generations in a row have ended before their first pass was complete
-    sees_passes: the launcher learns of each complete pass
+    sees_passes: the launcher learns of each finished pass
+    sees_saves: each finished pass is saved where the launcher sees it. Then only a saved pass is progress.
     has_identity: the job has an identity, so the volume keeps the count of attempts for new pods
     rejoins: after the loss of a member, the other members join again
     forgets: new pods could not know how often the job has restarted
@@ -47,6 +49,7 @@ class RestartPolicy:
         without_progress: int,
         *,
         sees_passes: bool,
+        sees_saves: bool = False,
         has_identity: bool,
         rejoins: bool,
         forgets: bool = False,
@@ -58,6 +61,7 @@ class RestartPolicy:
         self._before = without_progress  # the same number, excluding the latest generation
         self._max_restarts = self._restarts_left = max_restarts
         self._sees_passes = sees_passes
+        self._sees_saves = sees_saves
         self._has_identity = has_identity
         self._rejoins = rejoins
         self._forgets = forgets
@@ -77,9 +81,16 @@ class RestartPolicy:
         self.without_progress = self._before + 1
 
     def passed(self) -> None:
-        """Record progress: a pass is complete, or the job is complete."""
+        """Record that a trainer has logged the end of a pass. If passes are saved, it is progress only once saved."""
         if self.latest is not None:
             self.latest.passed = True
+        if not self._sees_saves:
+            self.progressed()
+
+    def progressed(self) -> None:
+        """Record progress: a pass is saved, a pass that is not saved is finished, or the job is complete."""
+        if self.latest is not None:
+            self.latest.passed = self.latest.progressed = True
         self.without_progress = 0
 
     def catch_up(self, without_progress: int) -> None:
@@ -94,19 +105,17 @@ class RestartPolicy:
         if self.latest is None or self.failed:  # no generation runs, so none is at fault
             return cause, Verdict.REJOIN if gone else Verdict.STOP
         self.latest.ended_by = cause
-        if not self.latest.passed:
-            if cause.kind is CauseKind.STOPPED:  # a generation that was stopped does not count as an attempt
-                self.without_progress = self._before
-            elif self._sees_passes and self._has_identity and self._before + 1 >= MAX_ATTEMPTS:
-                attempts = f"{self._before + 1} attempts in a row ended before their first pass was done"
-                return _give_up(cause, attempts), Verdict.STOP
+        if not self.latest.progressed and cause.kind is CauseKind.STOPPED:  # this does not count as an attempt
+            self.without_progress = self._before
+        elif not self.latest.passed and self._is_last_attempt(self._before + 1):
+            return self._no_attempts_left(cause, self._before + 1), Verdict.STOP
         return (cause, Verdict.REJOIN) if gone else self._restart(cause, now)
 
     def look_back(self, saved: bool, now: float) -> Cause | None:
         """Count the failed generation before the next generation begins.
 
         Return None if the job may continue. If the same failure came twice without progress, the training program has a
-        bug. Then return the cause with which the job is given up.
+        bug. Then return the cause with which the job is given up. Return such a cause, too, if no attempt is left.
 
         saved: whether the failed generation has saved a new pass
         """
@@ -115,10 +124,12 @@ class RestartPolicy:
             return None
         self.latest = None
         cause = failed.ended_by
-        if failed.passed or saved or self._has_lasted(failed, cause, now):
+        if failed.progressed or saved or self._has_lasted(failed, cause, now):
             self._before, self._last_failure, self._next_pause = 0, None, self._first_pause
             return None
         self._before += cause.kind is not CauseKind.STOPPED
+        if cause.kind is not CauseKind.STOPPED and self._is_last_attempt(self._before):
+            return self._no_attempts_left(cause, self._before)
         if not cause.kind.is_child and cause.kind is not CauseKind.STALLED:  # the training program is not at fault
             return None
         if self._last_failure == (cause.kind, cause.code):
@@ -137,6 +148,12 @@ class RestartPolicy:
     def _has_lasted(self, failed: Generation, cause: Cause, now: float) -> bool:
         silent = self._stalled_within if cause.kind is CauseKind.STALLED else 0.0
         return not self._sees_passes and now - failed.begun - silent >= _LASTED
+
+    def _is_last_attempt(self, attempts: int) -> bool:
+        return self._sees_passes and self._has_identity and attempts >= MAX_ATTEMPTS
+
+    def _no_attempts_left(self, cause: Cause, attempts: int) -> Cause:
+        return _give_up(cause, f"{attempts} attempts in a row ended before their first pass was done")
 
     def _restart(self, cause: Cause, now: float) -> tuple[Cause, Verdict]:
         if not cause.kind.restartable or cause.code in FINAL_CODES or cause.final:

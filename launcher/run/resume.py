@@ -6,11 +6,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from launcher.base.files import FromVolume
-from launcher.base.passes import pass_folder
+from launcher.base.passes import pass_folder, pass_name
 from launcher.errors import Exit, Failure
 from launcher.gang import AlreadyComplete, StartRefused, Verdict
 from launcher.model import Cause, CauseKind, Roster, Saves, Start
@@ -21,12 +21,15 @@ from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
 
+_FIRST_LOOK, _LONGEST_LOOK = 1.0, 30.0  # seconds between two looks for a pass that is being saved
+_NAMED = 3  # passes, in a message about passes that are moved
+
 
 class Generations:
     """The generations of one job, over all sessions in which this launcher is the hub.
 
     lease: None if the job has no identity, since such a job cannot be distinguished from another job
-    sees_passes: the launcher learns of each complete pass
+    sees_passes: the launcher learns of each finished pass
     written: called whenever the history has changed
     """
 
@@ -54,20 +57,55 @@ class Generations:
         self._pod = pod
         self._written = written
         self._from_volume = from_volume
+        self._looking: asyncio.Task[None] | None = None  # for the first pass that this generation saves
         self._is_behind = False  # whether another gang of this job may have run newer generations
         self._passes_are_ours = False  # whether passes of earlier jobs were moved aside
 
     # ---- what happens to the generation that runs --------------------------------------------------------------------
 
     def passed(self) -> None:
-        """Record that a pass is complete."""
+        """Record that a trainer has logged the end of a pass. If passes are saved, look until one is saved."""
         self._policy.passed()
-        self._write()
+        latest = self._policy.latest
+        if latest is None or latest.progressed:
+            self._write()
+        elif self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_for_save(latest))
+
+    async def _look_for_save(self, generation: Generation) -> None:
+        """Record progress as soon as the generation has saved a pass: at its end, perhaps no launcher is left."""
+        pause = _FIRST_LOOK
+        while generation is self._policy.latest and generation.ended_by is None:
+            try:
+                if await self._has_saved(generation):
+                    if generation is self._policy.latest:
+                        self._policy.progressed()
+                        self._write()
+                    return
+            except Failure:
+                pass  # the volume does not answer: look again
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_LOOK)
+
+    async def last_pass_flaw(self) -> str | None:
+        """Return what is wrong with the last pass on the volume, or None. With a flaw, the job is not complete."""
+        if self._saves is None:
+            return None
+        resume, flaws = await self._from_volume(partial(checkpoints.survey, self._saves))
+        if not self._saves.of_v0:  # a program may make folders with these names that do not follow docs/resume.md
+            flaws = {number: problem for number, problem in flaws.items() if problem != checkpoints.NOT_DONE}
+        if not flaws:
+            return None
+        last, again = max(flaws), "the first pass" if resume is None else f"pass {resume + 1}"
+        return (
+            f"{pass_folder(self._saves.folder, last)} is not whole: {flaws[last]}: is the volume full? Free some space "
+            f"and start the job again: it then trains from {again} on"
+        )
 
     def complete(self) -> None:
         """Record that the job is complete."""
         self.history.end(None)
-        self._policy.passed()
+        self._policy.progressed()
         self._write()
 
     def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
@@ -127,10 +165,11 @@ class Generations:
             raise StartRefused(given_up)
 
     async def _has_saved(self, failed: Generation) -> bool:
-        """Return whether the volume has a new pass of the failed generation. Do not look if the hub has seen a pass."""
-        if failed.passed or self._saves is None:
-            return False
-        return await self._newest_pass(self._saves) not in (None, failed.resume)
+        """Return whether the generation has saved a new pass. If its progress is known, the volume is not read."""
+        if failed.progressed or self._saves is None:
+            return failed.progressed
+        newest = await self._from_volume(partial(checkpoints.newest, self._saves))
+        return newest is not None and (failed.resume is None or newest > failed.resume)
 
     async def _acquire_lease(self) -> None:
         """Wait until no other gang trains into the folder, then take the lease. Raises AlreadyComplete.
@@ -157,29 +196,35 @@ class Generations:
         return number
 
     async def _settle_passes(self, number: int) -> int | None:
-        """Return the newest complete pass of this job. Move aside passes of earlier jobs, and incomplete passes."""
+        """Return the newest whole pass of this job. Move aside passes of earlier jobs, and damaged passes."""
         saves = self._saves
         if saves is None:
             return None
         if not self._passes_are_ours and not await self._from_volume(self._record.has_begun):
             when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            await self._set_aside(saves, checkpoints.all_from, f"earlier-{when}", "an earlier job")
+            found = await self._from_volume(partial(checkpoints.all_passes, saves))
+            if into := await self._set_aside(saves, found, f"earlier-{when}"):
+                names = pass_name(found[0]) + (f" to {pass_name(found[-1])}" if len(found) > 1 else "")
+                back = f"to get them back when this job has ended: mv {into}/pass-* {saves.folder}/"
+                log.info(f"moved {_count(found)} of an earlier job ({names}) to {into}; {back}")
             await self._from_volume(self._record.mark_begun)
         self._passes_are_ours = True
-        resume = await self._newest_pass(saves)
-        await self._set_aside(saves, checkpoints.incomplete, f"incomplete-{number}", "an unfinished attempt")
+        resume, flaws = await self._from_volume(partial(checkpoints.survey, saves))
+        if into := await self._set_aside(saves, sorted(flaws), f"incomplete-{number}"):
+            named = [f"{pass_name(each)}: {flaws[each]}" for each in sorted(flaws)]
+            more = f"; and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+            log.info(f"moved {_count(named)} of an unfinished attempt to {into}; {'; '.join(named[:_NAMED])}{more}")
         if resume is not None:
             log.info(f"the job resumes after pass {resume} ({pass_folder(saves.folder, resume)})")
         return resume
 
-    async def _newest_pass(self, saves: Saves) -> int | None:
-        return await self._from_volume(partial(checkpoints.newest, saves.folder, saves.first))
-
-    async def _set_aside(self, saves: Saves, which: Callable[[str, int], list[int]], name: str, whose: str) -> None:
-        found = await self._from_volume(partial(which, saves.folder, saves.first))
-        if not found:
-            return
+    async def _set_aside(self, saves: Saves, numbers: Sequence[int], name: str) -> str:
+        """Move passes to a folder of this name in the job's output. Return its path, or "" if there is no pass."""
         into = os.path.join(self._output, name)
-        await self._from_volume(partial(checkpoints.set_aside, saves.folder, found, into))
-        passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
-        log.info(f"moved {passes} of {whose} to {into}")
+        if numbers:
+            await self._from_volume(partial(checkpoints.set_aside, saves.folder, numbers, into))
+        return into if numbers else ""
+
+
+def _count(passes: Sequence[object]) -> str:
+    return "1 pass" if len(passes) == 1 else f"{len(passes)} passes"

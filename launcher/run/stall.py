@@ -21,6 +21,7 @@ from launcher.errors import Failure
 from launcher.gang import PROGRESS_REPORTS, Gang
 from launcher.model import Cause, Roster, Shape
 from launcher.processes import evidence
+from launcher.processes.activity import Work, work_of
 from launcher.processes.evidence import Subject
 
 log = logging.getLogger(__name__)
@@ -35,12 +36,22 @@ class Watchdog:
     Any thread may call `printed`. All other methods must be called on the event loop.
 
     last_line: returns the last line that a trainer has printed
+    silent_work: returns the trainers, by pid, whose work counts as output. A trainer of v0 reads its whole shard before
+        its first batch, and prints nothing meanwhile.
     """
 
-    def __init__(self, attempt: int, gang: Gang, last_line: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        attempt: int,
+        gang: Gang,
+        last_line: Callable[[], str],
+        silent_work: Callable[[], Sequence[int]] = lambda: (),
+    ) -> None:
         self._attempt = attempt
         self._gang = gang
         self._last_line = last_line
+        self._silent_work = silent_work
+        self._observing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._report_every = 0.0  # 0: no reports
         self._next_report = 0.0
@@ -54,6 +65,21 @@ class Watchdog:
         stall: the stall timeout of the hub, in seconds; 0: report nothing
         """
         self._report_every = stall / PROGRESS_REPORTS
+        if stall:
+            self._observing = asyncio.create_task(self._observe_work(stall / PROGRESS_REPORTS))
+
+    async def _observe_work(self, every: float) -> None:
+        """Report progress for trainers that print nothing, but compute or read."""
+        before, looked_at = Work({}), time.monotonic()
+        while True:
+            await asyncio.sleep(every)
+            if time.monotonic() - self._printed_at < every / 2 or not (pids := self._silent_work()):
+                before = Work({})
+                continue
+            work, now = await run_in_thread(work_of, pids), time.monotonic()
+            if before.by_pid and work.continues(before, now - looked_at):
+                self.printed()
+            before, looked_at = work, now
 
     def printed(self) -> None:
         """Record that a trainer has just printed something."""
@@ -89,8 +115,9 @@ class Watchdog:
     def close(self) -> None:
         """Stop reporting and collecting. The caller calls this when the attempt ends."""
         self._report_every = 0.0
-        if self._collecting is not None:
-            self._collecting.cancel()
+        for task in (self._collecting, self._observing):
+            if task is not None:
+                task.cancel()
 
     async def _collect(
         self, subjects: Sequence[Subject], peers: Mapping[str, str], path: str, head: str, show: bool

@@ -11,35 +11,61 @@ import struct
 from collections.abc import Iterable
 
 from launcher.base import files
-from launcher.base.passes import pass_folder, pass_number
+from launcher.base.passes import number_of, pass_above, pass_folder, pass_name
+from launcher.model import Saves
 
-_HEADER = struct.Struct("<iIQ")
+_HEADER = struct.Struct("<iIQ")  # of a parameter file of v0: the format (0), the bytes per value, the number of values
+_NO_MODEL = ("path.txt", ".py", ".conf")  # v0 copies its configuration into a pass, after `done`
+
+NOT_DONE = "it has no file done"  # the flaw of a pass that is still being written, or was never finished
 
 
-def newest(save_dir: str, first: int = 0) -> int | None:
-    """Return the number of the newest complete pass that is not below `first`, or None."""
-    return next((number for number in reversed(all_from(save_dir, first)) if is_complete(save_dir, number)), None)
+def survey(saves: Saves) -> tuple[int | None, dict[int, str]]:
+    """Return the newest whole pass, or None, and all passes after it, each with what is wrong with it.
+
+    Older passes are not examined: no generation resumes from them.
+    """
+    flaws: dict[int, str] = {}
+    for number in reversed(all_passes(saves)):
+        problem = flaw(saves, number)
+        if problem is None:
+            return number, flaws
+        flaws[number] = problem
+    return None, flaws
 
 
-def is_complete(save_dir: str, number: int) -> bool:
-    """Return whether the folder of a pass has the file `done`, and no other file in it is cut short."""
-    place = pass_folder(save_dir, number)
+def newest(saves: Saves) -> int | None:
+    """Return the number of the newest whole pass of the job, or None."""
+    return survey(saves)[0]
+
+
+def flaw(saves: Saves, number: int) -> str | None:
+    """Return what is wrong with a pass, or None if the pass is whole.
+
+    A whole pass has the file `done`, and no other file in it is cut short.
+    """
+    place = pass_folder(saves.folder, number)
     try:
-        return files.exists(os.path.join(place, "done")) and not _is_cut_short(place)
+        if not files.exists(os.path.join(place, "done")):
+            return NOT_DONE
+        return _damage(place, saves.of_v0)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return NOT_DONE
     except OSError as error:
         raise files.cannot_read(place, error) from None
 
 
-def incomplete(save_dir: str, first: int = 0) -> list[int]:
-    """Return the numbers of the incomplete passes, from `first` on."""
-    return [number for number in all_from(save_dir, first) if not is_complete(save_dir, number)]
-
-
-def all_from(save_dir: str, first: int = 0) -> list[int]:
-    """Return the numbers of all passes from `first` on, complete or not."""
-    return [number for number in _passes(save_dir) if number >= first]
+def all_passes(saves: Saves) -> list[int]:
+    """Return the numbers of all passes of the job in order, whole or not."""
+    try:
+        names = os.listdir(saves.folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise files.cannot_read(saves.folder, error) from None
+    named = _named(saves)
+    numbers = (number_of(name) for name in names)
+    return sorted(each for each in numbers if each is not None and each >= saves.first and each not in named)
 
 
 def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
@@ -48,7 +74,7 @@ def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
         source = pass_folder(save_dir, number)
         files.make_folder(into)
         try:
-            target = _unused(os.path.join(into, os.path.basename(source)))
+            target = _unused(os.path.join(into, pass_name(number)))
             os.rename(source, target)
             files.sync_folder(target)
             files.sync_folder(source)
@@ -58,39 +84,49 @@ def set_aside(save_dir: str, numbers: Iterable[int], into: str) -> None:
             raise files.cannot_write(source, error) from None
 
 
-def _is_cut_short(place: str) -> bool:
-    """Return whether a power loss cut files short: Paddle v0 does not sync its files before it writes `done`.
+def _named(saves: Saves) -> set[int | None]:
+    """Return the passes that the command line names, for example as the model to begin with. Links are followed."""
+    folder = os.path.realpath(saves.folder)
+    return {
+        number
+        for path in saves.named
+        for number in (pass_above(saves.folder, path), pass_above(folder, os.path.realpath(path)))
+    }
 
-    A parameter file of v0 has a header: the format (0), the bytes per value, the number of values. A file without this
-    header may have any content. An empty file is a sign of a power loss only if all files of the pass are empty, or if
-    the pass has parameter files of v0.
+
+def _damage(place: str, of_v0: bool) -> str | None:
+    """Return which file of a pass is cut short, or None.
+
+    A power loss cuts files short, since Paddle v0 does not sync its files before it writes `done`. On a full volume,
+    Paddle v0 loses small files without an error: they are empty, and `done` is there. A file without the header of a
+    parameter may have any content. If it is empty, this is a sign of damage only if the pass is one of v0, or if all
+    files of the pass are empty.
     """
-    files = [entry for entry in os.scandir(place) if entry.is_file() and entry.name != "done"]
-    missing = [_missing_bytes(file) for file in files]
-    empty = [not file.stat().st_size for file in files]
-    parameters = any(count is not None for count in missing)
-    return any(count or 0 for count in missing) or (bool(files) and (all(empty) or (parameters and any(empty))))
+    found = sorted((entry for entry in os.scandir(place) if _is_of_model(entry)), key=lambda entry: entry.name)
+    sizes = [entry.stat().st_size for entry in found]
+    wanted = [_wanted_size(entry, of_v0) for entry in found]
+    is_v0 = of_v0 or any(size is not None for size in wanted)
+    for entry, size, whole in zip(found, sizes, wanted, strict=True):
+        if not size and (is_v0 or not any(sizes)):
+            return f"its file {files.printable(entry.name)} is empty"
+        if whole is not None and size < whole:
+            return f"its file {files.printable(entry.name)} has only {size} of {whole} bytes"
+    return None
 
 
-def _missing_bytes(file: os.DirEntry[str]) -> int | None:
-    """Return how many bytes are missing at the end of a parameter file of v0. Return None for any other file."""
+def _is_of_model(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file() and entry.name != "done" and not entry.name.endswith(_NO_MODEL)
+
+
+def _wanted_size(file: os.DirEntry[str], of_v0: bool) -> int | None:
+    """Return how many bytes a parameter file of v0 has at least. Return None for an empty file or any other file."""
     with open(file.path, "rb") as opened:
         header = opened.read(_HEADER.size)
-    kind, width, count = _HEADER.unpack(header) if len(header) == _HEADER.size else (None, 0, 0)
-    if kind != 0 or width not in (4, 8):
-        return None
-    return max(_HEADER.size + int(width) * int(count) - file.stat().st_size, 0)
-
-
-def _passes(save_dir: str) -> list[int]:
-    try:
-        names = os.listdir(save_dir)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise files.cannot_read(save_dir, error) from None
-    numbers = (pass_number(save_dir, os.path.join(save_dir, name)) for name in names)
-    return sorted(number for number in numbers if number is not None)
+    if len(header) < _HEADER.size:
+        begins_as_header = of_v0 and header and not any(header[:4])
+        return _HEADER.size if begins_as_header else None
+    kind, width, count = _HEADER.unpack(header)
+    return _HEADER.size + int(width) * int(count) if kind == 0 and width in (4, 8) else None
 
 
 def _unused(path: str) -> str:

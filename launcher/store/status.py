@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from launcher.base.files import cannot_read
+from launcher.base.passes import pass_folder
 from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, member_folder, member_name, name_and_pod
+from launcher.model import BOTH, Saves, member_folder, member_name, name_and_pod
+from launcher.store import checkpoints
+from launcher.store.lease import LeaseFiles
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")
 _SHOWN = 20  # of the latest generations
+_ACTIVE = ("starting", "training", "serving", "trained", "restarting", "finishing", "ending")  # phases of a gang
+_QUIET = 30.0  # seconds. A hub renews its lease every 5 s, and a launcher that ends writes its status within 3 s
 
 
 def describe(job_folder: str, *, as_json: bool) -> str:
@@ -23,15 +29,30 @@ def describe(job_folder: str, *, as_json: bool) -> str:
     output = os.path.join(job_folder, "output")
     job = _read(os.path.join(output, "job.json"))
     members = _members(output, job)
+    saved = _newest_pass(output)
     if as_json:
-        return json.dumps({"job": job, "members": members}, indent=1)
+        return json.dumps({"job": job, "members": members, "saved_pass": saved}, indent=1)
     if not members:
         return f"{output}: no member has joined yet: `kubectl get pods` and the pods' logs show what the pods wait for"
     tables = [format_table([_COLUMNS, *(_row(member) for member in members)])]
     generations = [one for one in job.get("generations") or [] if isinstance(one, dict)]
     if len(generations) > 1:
         tables.append(format_table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
+    if saved is not None:
+        tables.append(f"newest saved pass: {saved} ({pass_folder(output, saved)})")
+    if any("silent_seconds" in member for member in members):
+        tables.append(
+            "not written: this launcher was killed, or could not write to the volume when it ended. Look at its pod "
+            "(`kubectl describe pod`) and at the free space of the volume"
+        )
     return "\n\n".join(tables)
+
+
+def _newest_pass(output: str) -> int | None:
+    try:
+        return checkpoints.newest(Saves(output))
+    except Failure:
+        return None
 
 
 def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -43,9 +64,13 @@ def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
             Exit.NO_INPUT, f"{output}: {error.strerror}: expected a job's folder that a launcher has written to"
         ) from None
     found = {}
+    gang_is_over = _gang_is_over(output, job)
     for name in names:
         if match := re.fullmatch(r"(node|pserver)_([0-9]+)", name):
-            found[match.group(1), int(match.group(2))] = _read(os.path.join(output, name, "status.json"))
+            path = os.path.join(output, name, "status.json")
+            member = _read(path)
+            silent = _silence(path) if gang_is_over and member.get("phase") in _ACTIVE else 0.0
+            found[match.group(1), int(match.group(2))] = member | ({"silent_seconds": int(silent)} if silent else {})
     pods = _pods(job)
     members: list[Mapping[str, Any]] = []
     for place in sorted(set(found) | set(pods)):
@@ -55,6 +80,29 @@ def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         unwritten = {"role": role, "rank": place[1], "pod": pod, "phase": "no status"}
         members.append(found.get(place) or unwritten)
     return members
+
+
+def _gang_is_over(output: str, job: Mapping[str, Any]) -> bool:
+    """Return whether no gang trains into the folder: its lease is released, or no hub renews it.
+
+    A job without an identity has no lease. Its gang is over if the hub has written its end.
+    """
+    try:
+        lease = LeaseFiles(output).latest()
+    except (Failure, OSError, ValueError):
+        lease = None
+    if lease is None:
+        return job.get("ended") is not None
+    return lease.is_released or time.time() - lease.changed_at / 1e9 > _QUIET
+
+
+def _silence(path: str) -> float:
+    """Return for how many seconds a file was not written, or 0 if it was written just now."""
+    try:
+        silent = time.time() - os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+    return silent if silent > _QUIET else 0.0
 
 
 def _pods(job: Mapping[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:
@@ -88,8 +136,18 @@ def _generation(one: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _row(member: Mapping[str, Any]) -> tuple[object, ...]:
     rank = member.get("rank") if member.get("role") in (None, BOTH) else _name(member)
-    plain = (member.get(key) for key in ("pod", "phase", "since", "last_pass", "exit_code"))
-    return (rank, *plain, _describe_cause(member.get("first_cause")))
+    phase = member.get("phase")
+    if "silent_seconds" in member:
+        phase = f"{phase}? not written for {_duration(member['silent_seconds'])}"
+    plain = (member.get(key) for key in ("since", "last_pass", "exit_code"))
+    return (rank, member.get("pod"), phase, *plain, _describe_cause(member.get("first_cause")))
+
+
+def _duration(seconds: int) -> str:
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def _describe_cause(cause: object) -> str | None:

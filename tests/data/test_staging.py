@@ -157,6 +157,76 @@ def test_a_missing_shard_is_reported_with_the_existing_shards_and_what_to_do(job
     assert os.listdir(work(job)) == []  # nothing was copied, not even the configuration
 
 
+def test_a_shard_that_is_missing_between_others_is_reported_as_missing_alone(job: Path) -> None:
+    """The data set was split for enough trainers, so the message does not ask how often it was split."""
+    (job / "0").rename(job / "2")
+    message = failing(job, shard(job, 0)).message
+    assert message == (
+        f"shard of rank 0: {job}/0/data does not exist; {job} contains: 1, 2, quick_start: shard 2 exists, so was the "
+        "folder 0 deleted or renamed? `paddle-launcher shard` with SPLIT_COUNT=3 makes it again"
+    )
+
+
+AGAIN = "split the data set again: `paddle-launcher shard` with SPLIT_COUNT=3"
+
+
+def test_a_shard_whose_list_names_only_files_without_a_byte_has_no_samples(job: Path) -> None:
+    """A trainer of Paddle v0 without samples hangs for ever, and all others wait for it."""
+    data = job / "0" / "data"
+    (data / "train.txt").write_text("")
+    (data / "more").touch()
+    (data / "dict.txt").write_text("words, which are no samples")
+    (data / "train.list").write_text("data/train.txt\n\n./data/more\n")
+    failure = failing(job, configuration(job), shard(job, 0))
+    assert failure.code == Exit.NO_INPUT
+    has = f"./data/more, data/train.txt have 0 bytes, in {data}"
+    assert failure.message == f"shard of rank 0 has no samples: {has}: {AGAIN}"
+    assert os.listdir(work(job)) == []
+
+
+def test_a_shard_whose_list_names_no_file_has_no_samples(job: Path) -> None:
+    (job / "0" / "data" / "train.list").write_text(" \n")
+    assert "has no samples: train.list has 0 bytes" in failing(job, shard(job, 0)).message
+
+
+@pytest.mark.parametrize(
+    "named", ["data/train.txt", "data/full", "{}/elsewhere", "day=7", "/dev/null", "data/sub", "a\0b"]
+)
+def test_a_shard_whose_list_names_a_file_with_bytes_or_something_else_is_copied(job: Path, named: str) -> None:
+    """A program may give any meaning to the names."""
+    data = job / "0" / "data"
+    (data / "empty").touch()
+    (data / "full").write_text("samples")
+    (data / "sub").mkdir()
+    (job / "elsewhere").write_text("samples")
+    (data / "train.list").write_text(f"data/empty\n{named.format(job)}\n")
+    stage(job, shard(job, 0))
+    assert (work(job) / "data" / "full").read_text() == "samples"
+
+
+def test_a_list_may_name_files_outside_of_the_shard_that_have_no_byte(job: Path) -> None:
+    (job / "elsewhere").touch()
+    (job / "0" / "data" / "train.list").write_text(f"{job}/elsewhere\n")
+    assert f"has no samples: {job}/elsewhere has 0 bytes" in failing(job, shard(job, 0)).message
+
+
+def test_without_a_list_a_shard_has_no_samples_if_no_file_in_it_has_a_byte(job: Path) -> None:
+    data = job / "0" / "data"
+    (data / "train.txt").write_text("")
+    (data / "part").touch()
+    assert "has no samples: part, train.txt have 0 bytes" in failing(job, shard(job, 0)).message
+    (data / "part").write_text("1")
+    stage(job, shard(job, 0))
+    (data / "part").unlink()
+    os.symlink("../../1", data / "others")  # a folder outside, with any content
+    stage(job, shard(job, 0))
+
+
+def test_a_configuration_may_consist_of_empty_files(job: Path) -> None:
+    (job / "quick_start" / "trainer_config.py").write_text("")
+    stage(job, configuration(job))
+
+
 def test_an_empty_shard_and_a_file_in_its_place_are_reported(job: Path) -> None:
     (job / "0" / "data" / "train.txt").unlink()
     empty = failing(job, shard(job, 0))

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.errors import Exit
-from launcher.gang import Finish, HubLost, Stop, Train, Verdict
+from launcher.errors import Exit, Failure
+from launcher.gang import Begin, Finish, HubLost, NotComplete, Restart, Stop, Train, Verdict
 from launcher.gang.connection import Connection, close_gracefully
 from launcher.gang.protocol import KNOWN_PEER_LIMIT, encode
-from launcher.model import Cause, CauseKind
+from launcher.model import FIRST, Cause, CauseKind
 from tests.support.members import (
     Scene,
     cut_gang,
@@ -51,24 +51,80 @@ async def _stalled() -> None:
     await asyncio.Event().wait()
 
 
-async def _read_only() -> None:
-    raise OSError(30, "Read-only file system")
+async def _broken() -> None:
+    raise OSError(5, "Input/output error")
+
+
+async def _full() -> None:
+    raise Failure(Exit.CANNOT_WRITE, "cannot write /volume/complete: No space left on device")
 
 
 @pytest.mark.parametrize(
-    ("complete", "warning"), [(_stalled, "could not be written within"), (_read_only, "Read-only")]
+    ("complete", "why", "code"),
+    [
+        (_stalled, "the volume has not answered for 0.1 s", Exit.IO_FAILED),
+        (_broken, "OSError(5, 'Input/output error')", Exit.IO_FAILED),
+        (_full, "cannot write /volume/complete: No space left on device", Exit.CANNOT_WRITE),
+    ],
 )
 @in_loop
-async def test_a_mark_that_cannot_be_written_is_a_warning(
-    complete: Callable[[], Awaitable[None]], warning: str, caplog: pytest.LogCaptureFixture
+async def test_a_job_whose_mark_cannot_be_written_is_not_complete(
+    complete: Callable[[], Awaitable[None]], why: str, code: Exit
 ) -> None:
+    """Training again would not help, so it stops the gang even if restarts are allowed."""
+    what = f"all members have trained, but the mark of completion is missing: {why}"
     async with Scene() as scene:
-        nodes = await scene.training(2, settings(2, complete_within=0.1), complete=complete)
+        config = settings(2, complete_within=0.1)
+        nodes = await scene.training(2, config, complete=complete, judge=lambda cause: (cause, Verdict.RESTART))
         for node in nodes:
             node.gang.report_trained()
+        await stopped_once_by(nodes, died("volume", 0, code, what))
+        nodes[0].gang.report_stopped()
         for node in nodes:
             await node.hears(Finish())
-        assert any(warning in line for line in caplog.messages)
+
+
+NOT_WHOLE = died("volume", 0, Exit.CANNOT_WRITE, "pass 2 is not whole")
+
+
+@in_loop
+async def test_if_the_last_pass_is_not_whole_all_members_train_again() -> None:
+    refusals = [NOT_WHOLE]
+
+    async def complete() -> None:
+        if refusals:
+            raise NotComplete(refusals.pop())
+
+    async with Scene() as scene:
+        config = settings(2, reports_within=0.01)
+        nodes = await scene.training(2, config, complete=complete, judge=lambda cause: (cause, Verdict.RESTART))
+        for node in nodes:
+            node.trained()
+        for node in nodes:
+            await node.hears(Restart(1, NOT_WHOLE))
+            node.ended()
+        for node in nodes:
+            await node.hears(Begin(1, FIRST))
+            node.serving()
+        await until(lambda: all(node.events.count(Train()) == 2 for node in nodes))
+        assert not nodes[0].has(Finish)
+        for node in nodes:
+            node.trained()
+        for node in nodes:
+            await node.hears(Finish())
+        assert nodes[0].completions == 2
+
+
+@in_loop
+async def test_without_restarts_a_last_pass_that_is_not_whole_ends_the_job() -> None:
+    async def complete() -> None:
+        raise NotComplete(NOT_WHOLE)
+
+    async with Scene() as scene:
+        nodes = await scene.training(2, settings(2, reports_within=0.01), complete=complete)
+        for node in nodes:
+            node.trained()
+        await stopped_once_by(nodes, NOT_WHOLE)
 
 
 @in_loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.paddle import advice
+from launcher.paddle import advice, reason
 
 NO_SERVER = "AttributeError: module 'paddle.base.libpaddle' has no attribute 'DistFleetWrapper'"
 NO_SERVER_FOR_A_TRAINER = (
@@ -84,6 +84,25 @@ LOG_FOLDER = "FileNotFoundError: [Errno 2] No such file or directory: '/proc/now
 FULL = "OSError: [Errno 28] No space left on device: '/home/jobpath/x/output/pass-00003/fc_0.w_0'"
 FULL_0 = "F1118 10:02:11.112233    20 Parameter.cpp:330] Check failed: fs Fail to write: No space left on device [28]"
 READ_ONLY = "OSError: [Errno 30] Read-only file system: '/home/jobpath/x/output/pass-00003'"
+PORT_TAKEN_0 = """\
+I1118 10:02:11.112233    20 ParameterServer2Main.cpp:75] pserver started : eth0:7164
+F1118 10:02:11.112240    21 LightNetwork.cpp:191] Check failed: bind(socket_, (struct sockaddr *)&serv_addr) >= 0 \
+ERROR on binding 10.0.0.9: Address already in use [98]
+*** Check failure stack trace: ***
+    @     0x7f5d2f3c6390 (unknown)
+*** Aborted at 1479463331 (unix time) try "date -d @1479463331" if you are using GNU date ***
+/usr/local/bin/paddle: line 109:    20 Aborted                 ${DEBUGGER} $MYDIR/bin/paddle_pserver_main"""
+PYTHON_ERROR_0 = """\
+I1118 10:02:12.000000    30 TrainerInternal.cpp:165]  Batch=20 samples=1000 AvgCost=0.61 CurrentCost=0.58
+F1118 10:02:12.112240    30 PythonUtil.h:213] Check failed: (data) != nullptr  Current PYTHONPATH: ['/root', '/usr/lib']
+Python Error: <type 'exceptions.ValueError'> : need more than 1 value to unpack
+Python Callstack:
+            /root/dataprovider_bow.py : 61
+            /root/words.py : 7
+Calling iterator next error
+*** Check failure stack trace: ***
+    @     0x7f5d2f3c6390 (unknown)
+/usr/local/bin/paddle: line 109:    30 Aborted                 ${DEBUGGER} $MYDIR/bin/paddle_trainer"""
 NO_LIBRARY = "ImportError: libgomp.so.1: cannot open shared object file: No such file or directory"
 NO_PADDLE = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'paddle'"
 
@@ -152,6 +171,45 @@ def test_synchronous_training_is_named() -> None:
 @pytest.mark.parametrize("log", ["", "ValueError: batch size of 0", PEER_DIED])
 def test_an_unknown_failure_or_one_caused_by_a_peer_gets_no_advice(log: str) -> None:
     assert advised(log) is None
+
+
+def test_a_port_of_a_pserver_of_v0_that_is_taken_is_named_with_its_variable() -> None:
+    assert "set CONF_PADDLE_PORT" in (advised(PORT_TAKEN_0, "v0", "pserver", 134) or "")
+
+
+def reason_of(log: str, mode: str = "v0", code: int = 134) -> str | None:
+    return reason(mode, code, tuple(log.splitlines()))
+
+
+def test_the_reason_of_an_abort_is_the_line_above_its_stack() -> None:
+    assert reason_of(PORT_TAKEN_0) == (
+        "Check failed: bind(socket_, (struct sockaddr *)&serv_addr) >= 0 ERROR on binding 10.0.0.9: "
+        "Address already in use [98] (LightNetwork.cpp:191)"
+    )
+
+
+def test_the_reason_of_an_error_in_the_users_python_is_the_error_and_its_place() -> None:
+    assert reason_of(PYTHON_ERROR_0) == (
+        "Python Error: <type 'exceptions.ValueError'> : need more than 1 value to unpack (/root/words.py, line 7)"
+    )
+
+
+def test_of_several_aborts_in_a_log_the_last_gives_the_reason() -> None:
+    assert "Python Error" in (reason_of(f"{PORT_TAKEN_0}\n{PYTHON_ERROR_0}") or "")
+    assert "Address already in use" in (reason_of(f"{PYTHON_ERROR_0}\n{PORT_TAKEN_0}") or "")
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert len(reason_of(f"F1118 10:02:12.112240    30 Trainer.cpp:1] {'x' * 9000}") or "") == 300
+
+
+@pytest.mark.parametrize(
+    ("log", "mode", "code"),
+    [("", "v0", 134), ("I1118 10:02:12.112240    30 Trainer.cpp:1] fine", "v0", 134)]
+    + [(PORT_TAKEN_0, "v0", 139), (PORT_TAKEN_0, "ps", 134)],
+)
+def test_only_an_abort_of_v0_has_a_reason(log: str, mode: str, code: int) -> None:
+    assert reason_of(log, mode, code) is None
 
 
 def test_of_several_failures_the_last_counts() -> None:

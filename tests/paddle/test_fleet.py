@@ -342,6 +342,7 @@ def test_a_pod_with_a_role_gets_the_pass_to_resume_from(role: str, rank: int) ->
 def test_passes_are_saved_in_the_output_folder_of_a_volume() -> None:
     given = job(JOB_PATH="/mnt")
     made = paddle.saves(given, (), COMMAND)
-    assert made == Saves("/mnt/job/output")
+    assert made is not None
+    assert replace(made, named=()) == Saves("/mnt/job/output")
     assert made.folder == plan(JOB_PATH="/mnt").trainers[0].env["LAUNCHER_SAVE_DIR"]
     assert paddle.saves(job(), (), COMMAND) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -167,6 +169,7 @@ def test_an_ipv6_training_address_is_refused() -> None:
 # ---- resume after a pass ---------------------------------------------------------------------------------------------
 
 SAVED = "/home/jobpath/paddle-cluster-job/output"
+V0Saves = partial(Saves, of_v0=True)
 ON_THE_VOLUME = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/work"}
 
 
@@ -183,7 +186,9 @@ def resume_flags(*flags: str, after: int, environment: dict[str, str] | None = N
 
 
 def saved(*flags: str, environment: dict[str, str] | None = None) -> Saves | None:
-    return v0.saves(config.read(environment or SEED_001, {}, check_here=False), flags)
+    """Return where passes are saved, without the paths that the flags name."""
+    made = v0.saves(config.read(environment or SEED_001, {}, check_here=False), flags)
+    return made and replace(made, named=())
 
 
 def test_the_trainer_resumes_after_a_pass() -> None:
@@ -262,7 +267,7 @@ def test_a_job_of_one_resumes() -> None:
     ],
 )
 def test_passes_are_looked_for_where_the_user_saves_them(flags: tuple[str, ...], folder: str) -> None:
-    assert saved(*flags, environment=ON_THE_VOLUME) == Saves(folder, 0, 100)
+    assert saved(*flags, environment=ON_THE_VOLUME) == V0Saves(folder, 0, 100)
     flags_after = resume_flags(*flags, after=4, environment=ON_THE_VOLUME)
     assert flags_after["init_model_path"] == f"{folder}/pass-00004"
 
@@ -298,14 +303,17 @@ def test_without_a_volume_a_job_does_not_resume() -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ((), Saves(SAVED, 0, 100)),
-        (("--job=train",), Saves(SAVED, 0, 100)),
-        (("--start_pass=7", "--num_passes=3"), Saves(SAVED, 7, 3)),
-        (("--init_model_path=/models/pass-00005/",), Saves(SAVED, 0, 100)),
-        (("--init-model-path", "../models/a"), Saves(SAVED, 0, 100)),
-        ((f"--init_model_path={SAVED}/pass-00005", "--start_pass=6"), Saves(SAVED, 6, 100)),
-        ((f"--init_model_path={SAVED}/best",), Saves(SAVED, 0, 100)),
-        ((f"--init_model_path={SAVED}/pretrained",), Saves(SAVED, 0, 100)),
+        ((), V0Saves(SAVED, 0, 100)),
+        (("--job=train",), V0Saves(SAVED, 0, 100)),
+        (("--start_pass=7", "--num_passes=3"), V0Saves(SAVED, 7, 3)),
+        (("--init_model_path=/models/pass-00005/",), V0Saves(SAVED, 0, 100)),
+        (("--init-model-path", "../models/a"), V0Saves(SAVED, 0, 100)),
+        ((f"--init_model_path={SAVED}/pass-00005", "--start_pass=6"), V0Saves(SAVED, 6, 100)),
+        ((f"--init_model_path={SAVED}/best",), V0Saves(SAVED, 0, 100)),
+        ((f"--init_model_path={SAVED}/pretrained",), V0Saves(SAVED, 0, 100)),
+        ((f"--init_model_path={SAVED}/pass-00002", "--num_passes=2"), V0Saves(SAVED, 0, 2)),
+        (("--saving_period=1",), V0Saves(SAVED, 0, 100)),
+        (("--saving_period=5",), V0Saves(SAVED, 0, 100, every_pass=False)),
     ],
 )
 def test_folder_and_numbers_of_the_passes_follow_from_the_flags(flags: tuple[str, ...], expected: Saves) -> None:
@@ -324,11 +332,34 @@ def test_folder_and_numbers_of_the_passes_follow_from_the_flags(flags: tuple[str
 def test_a_job_does_not_resume_if_the_users_first_model_looks_like_one_of_its_passes(
     flags: tuple[str, ...],
 ) -> None:
-    """The model would be moved as a pass of an earlier job, or treated as a pass of this job."""
+    """The job overwrites this model: a pass with its number may be of this job or not."""
     assert saved(*flags, environment=ON_THE_VOLUME) is None
 
 
 def test_a_work_directory_next_to_the_passes_is_no_pass() -> None:
     """Without a first model of the user, no folder is treated as this model."""
     inside = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/models/work"}
-    assert saved("--save_dir=/home/jobpath/models", environment=inside) == Saves("/home/jobpath/models", 0, 100)
+    assert saved("--save_dir=/home/jobpath/models", environment=inside) == V0Saves("/home/jobpath/models", 0, 100)
+
+
+def test_a_pass_that_a_flag_names_is_known_as_named() -> None:
+    made = v0.saves(config.read(ON_THE_VOLUME, {}, check_here=False), ("--init_model_path=../output/pass-00200",))
+    assert made is not None
+    assert made.named == (f"{Path(ON_THE_VOLUME['LAUNCHER_WORKDIR']).parent}/output/pass-00200",)
+
+
+def test_the_script_of_paddle_sends_no_statistics_unless_the_user_wants_it_to() -> None:
+    """Where the network drops these packets, each start waits 5 s for an answer."""
+    for given, expected in (({}, "1"), ({"PADDLE_NO_STAT": ""}, ""), ({"PADDLE_NO_STAT": "0"}, "0")):
+        made = plan(environment={**SEED_001, **given})
+        assert [process.env["PADDLE_NO_STAT"] for process in (*made.servers, *made.trainers)] == [expected, expected]
+
+
+@pytest.mark.parametrize(("job", "trains"), [((), True), (("--job=train",), True), (("--job=test",), False)])
+@pytest.mark.parametrize("members", [ROSTER, None])
+def test_only_a_job_that_trains_finishes_passes(job: tuple[str, ...], trains: bool, members: Roster | None) -> None:
+    """`--job=test` logs lines `Pass=`, too."""
+    alone = {**SEED_001, "CONF_PADDLE_GRADIENT_NUM": "1"}
+    made = plan(*job, roster=members, environment=None if members else alone)
+    assert made.shows_passes is trains
+    assert made.trainers[0].pass_mark == (b"Pass=" if trains else b"")

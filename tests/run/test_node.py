@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 
 from launcher.config import JobConfig
-from launcher.errors import Exit
-from launcher.gang import GangSettings
+from launcher.errors import Exit, Failure
+from launcher.gang import GangSettings, NotComplete
 from launcher.model import FIRST, Cause, CauseKind, Outcome, Start
 from launcher.processes.supervisor import Supervisor
 from launcher.run import node as node_module
@@ -53,6 +53,15 @@ def fail_without_progress(job: JobConfig, attempts: int) -> None:
 
 def write_attempts(record: Record, history: Mapping[str, Any]) -> None:
     Path(record.attempts_file).write_text(json.dumps(history))
+
+
+def save_pass(folder: Path, *names: str) -> Path:
+    """Make a pass with empty files of these names."""
+    made = Path(job_config(folder).output, "pass-00000")
+    made.mkdir()
+    for name in names:
+        (made / name).touch()
+    return made
 
 
 def content(folder: str, name: str) -> dict[str, Any]:
@@ -183,13 +192,75 @@ async def test_a_pass_is_counted_only_on_the_hub(tmp_path: Path) -> None:
     fail_without_progress(job_config(tmp_path), 3)
     node = node_of(tmp_path, 0)
     assert node.generations is not None
+    assert node.roster is not None
+    await node.generations.prepare(None, node.roster)
     history = node.generations.history
+    save_pass(tmp_path, "done")
     node.join(joined(job_config(tmp_path), 1), SETTINGS, lambda cause: None)  # another member is the hub now
     node.passed(0)
-    assert history.without_progress == 3
+    await asyncio.sleep(0.05)
+    assert history.without_progress == 4
     node.join(joined(job_config(tmp_path), 0), SETTINGS, lambda cause: None)
     node.passed(0)
-    assert history.without_progress == 0
+    await until(lambda: history.without_progress == 0)
+    await node.release_folder(None)
+
+
+class OneMark:
+    """Let the mark of completion fail so often, and count the tries."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+        assert node.generations is not None
+        record = node.generations._record
+        write = record.mark_complete
+        self.tries = 0
+
+        def mark_complete() -> None:
+            self.tries += 1
+            if self.tries <= failures:
+                raise Failure(Exit.IO_FAILED, "writing failed")
+            write()
+
+        monkeypatch.setattr(record, "mark_complete", mark_complete)
+        monkeypatch.setattr(node_module, "_MARK_AGAIN", 0.01)
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+@in_loop
+async def test_the_mark_of_completion_is_tried_again_if_the_volume_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    node = node_of(tmp_path, 0)
+    mark = OneMark(node, monkeypatch, failures)
+    await node.mark_complete()
+    assert mark.tries == failures + 1
+    assert await node.is_complete()
+
+
+@in_loop
+async def test_after_three_tries_the_failure_of_the_mark_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = node_of(tmp_path, 0)
+    mark = OneMark(node, monkeypatch, 9)
+    with pytest.raises(Failure, match="writing failed"):
+        await node.mark_complete()
+    assert mark.tries == 3
+
+
+@in_loop
+async def test_a_job_whose_last_pass_is_not_whole_is_not_marked_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "_MARK_SEEN_WITHIN", 0.05)
+    node = node_of(tmp_path, 0)
+    folder = save_pass(tmp_path, "w", "done")
+    with pytest.raises(NotComplete) as refused:
+        await node.mark_complete()
+    cause = refused.value.cause
+    assert (cause.kind, cause.rank, cause.code) == (CauseKind.VOLUME, 0, Exit.CANNOT_WRITE)
+    assert cause.what.startswith(f"{folder} is not whole: its file w is empty")
+    assert not await node.is_complete()
 
 
 # ---- the files at the end --------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class Clock:
         self.asked.append(seconds)
         self.while_asleep()
         self.now += max(seconds, 0)
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     told = SimpleNamespace(monotonic=clock.monotonic, strftime=time.strftime, gmtime=time.gmtime)
     monkeypatch.setattr(resume, "time", told)
-    monkeypatch.setattr(resume, "asyncio", SimpleNamespace(sleep=clock.sleep))
+    monkeypatch.setattr(resume, "asyncio", SimpleNamespace(sleep=clock.sleep, create_task=asyncio.create_task))
     return clock
 
 
@@ -66,7 +67,9 @@ class World:
         identity: str | None = "job-1",
         sees_passes: bool = True,
         saves: bool = True,
+        every_pass: bool = True,
         first: int = 0,
+        named: str = "",
         rejoins: bool = False,
         content: Mapping[str, Any] | None = None,
         lease: Any = None,
@@ -83,12 +86,14 @@ class World:
             99,
             self.history.without_progress,
             sees_passes=sees_passes,
+            sees_saves=saves and every_pass,
             has_identity=identity is not None,
             rejoins=rejoins,
         )
+        where = Saves(str(output), first, every_pass=every_pass, of_v0=sees_passes, named=(str(output / named),))
         self._generations = Generations(
             policy,
-            Saves(str(output), first) if saves else None,
+            where if saves else None,
             self.record,
             self.history,
             lease,
@@ -98,7 +103,6 @@ class World:
             written=lambda: self.written.append(self.history.content()),
             from_volume=self._from_volume,
         )
-        self.passed = self._generations.passed
         self.complete = self._generations.complete
         self.explain = self._generations.explain
 
@@ -112,6 +116,23 @@ class World:
 
     def begin(self, cause: Cause | None = None) -> Start:
         return asyncio.run(self._generations.prepare(cause, ROSTER))
+
+    def passed(self, looks: int = 1, between: Callable[[], object] = lambda: None) -> None:
+        """Let a trainer log the end of a pass. Wait until the launcher has looked this often whether it is saved."""
+
+        async def wait() -> None:
+            self._generations.passed()
+            until = self.calls + looks
+            while self.calls < until:
+                await asyncio.sleep(0)
+                between()
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+        asyncio.run(wait())
+
+    def last_pass_flaw(self) -> str | None:
+        return asyncio.run(self._generations.last_pass_flaw())
 
     def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         return self._generations.judge(cause)
@@ -260,13 +281,80 @@ def after(attempts: int) -> dict[str, Any]:
     return {"without_progress": attempts, "generations": begun}
 
 
-def test_a_pass_resets_the_count_of_attempts(tmp_path: Path, clock: Clock) -> None:
+def test_a_saved_pass_resets_the_count_of_attempts(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, content=after(MAX_ATTEMPTS - 1))
     world.begin()
+    world.save(0)
     world.passed()
-    assert world.written[-1]["without_progress"] == 0
+    assert world.without_progress() == 0
     world.fails(FAILED)
-    assert world.written[-1]["without_progress"] == 1
+    assert world.without_progress() == 1
+
+
+def test_the_count_is_reset_as_soon_as_a_finished_pass_is_saved(tmp_path: Path, clock: Clock) -> None:
+    """After that, perhaps no launcher is left to count."""
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 2))
+    world.begin()
+    world.save(0, done=False)
+    seen: list[int] = []
+
+    def saves_after_three_looks() -> None:
+        seen.append(world.without_progress())
+        if world.calls - begun == 3:
+            world.save(0)
+
+    begun = world.calls
+    world.passed(looks=4, between=saves_after_three_looks)
+    assert seen[0] == MAX_ATTEMPTS - 1
+    assert world.without_progress() == 0
+    assert clock.asked[:3] == [1, 2, 4]
+
+
+def test_a_finished_pass_that_is_never_saved_is_no_progress(world: World) -> None:
+    """A trainer that dies whenever it saves its first pass has a bug."""
+    world.begin()
+    world.passed()
+    world.fails(FAILED)
+    world.passed()
+    world.judge(FAILED)
+    cause = world.refused(FAILED)
+    assert cause.what == f"{FAILED.what}; given up: the same failure came twice without progress"
+
+
+def test_attempts_that_finish_a_pass_and_never_save_one_are_limited(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path)
+    world.begin()
+    for attempt in range(MAX_ATTEMPTS - 1):
+        world.passed()
+        world.fails((FAILED, OTHER)[attempt % 2])
+    world.passed()
+    last = (FAILED, OTHER)[(MAX_ATTEMPTS - 1) % 2]
+    assert world.judge(last) == (last, Verdict.RESTART)
+    cause = world.refused(last)
+    assert cause.final
+    assert cause.what.endswith("given up: 5 attempts in a row ended before their first pass was done")
+    assert world.again().history.without_progress == MAX_ATTEMPTS
+
+
+@pytest.mark.parametrize("how", [{"saves": False}, {"every_pass": False}])
+def test_a_finished_pass_is_progress_if_it_need_not_be_saved(tmp_path: Path, clock: Clock, how: dict[str, Any]) -> None:
+    world = World(tmp_path, content=after(MAX_ATTEMPTS - 1), **how)
+    world.begin()
+    world.passed(looks=0)
+    assert world.without_progress() == 0
+    assert world.fails(FAILED).generation == MAX_ATTEMPTS
+
+
+def test_a_volume_that_fails_while_a_pass_is_looked_for_is_asked_again(world: World) -> None:
+    world.begin()
+    world.save(0)
+    world.broken_from = world.calls
+
+    def mends() -> None:
+        world.broken_from = None
+
+    world.passed(looks=2, between=mends)
+    assert world.without_progress() == 0
 
 
 def test_complete_passes_on_the_volume_reset_the_count_although_no_launcher_saw_them(
@@ -393,7 +481,7 @@ def test_an_incomplete_pass_is_moved_aside_and_reported(world: World, caplog: py
     assert not half.exists()
     assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
     into = world.output / "incomplete-1"
-    assert f"moved 1 pass of an unfinished attempt to {into}" in caplog.messages
+    assert f"moved 1 pass of an unfinished attempt to {into}; pass-00001: it has no file done" in caplog.messages
 
 
 def test_without_a_complete_pass_training_starts_with_the_first_pass(
@@ -414,7 +502,10 @@ def test_passes_of_an_earlier_job_are_moved_aside_and_reported(world: World, cap
     (earlier,) = world.output.glob("earlier-*")
     assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
     assert (earlier / "pass-00000" / "done").exists()
-    assert caplog.messages == [f"moved 2 passes of an earlier job to {earlier}"]
+    back = f"mv {earlier}/pass-* {world.output}/"
+    names = "pass-00000 to pass-00001"
+    told = f"moved 2 passes of an earlier job ({names}) to {earlier}; to get them back when this job has ended: {back}"
+    assert caplog.messages == [told]
 
 
 def test_a_job_that_has_begun_resumes_although_its_history_is_lost(world: World) -> None:
@@ -484,6 +575,66 @@ def test_without_a_shared_folder_passes_are_not_moved(tmp_path: Path, clock: Clo
     assert world.begin() == Start(0, None)
     assert world.fails() == Start(1, None)
     assert world.passes() == ["pass-00000"]
+
+
+def test_a_pass_that_the_command_line_names_is_neither_moved_nor_resumed_from(tmp_path: Path, clock: Clock) -> None:
+    """The model to begin with may be a pass of an earlier job, in the same folder."""
+    world = World(tmp_path, named="pass-00002")
+    for number in range(3):
+        world.save(number)
+    assert world.begin() == Start(0, None)
+    assert world.passes() == ["pass-00002"]
+    world.save(0)
+    assert world.fails() == Start(1, 0)
+    assert world.passes() == ["pass-00000", "pass-00002"]
+
+
+def test_a_pass_that_was_cut_by_a_full_volume_is_moved_aside_and_trained_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.begin()
+    world.save(0)
+    (world.save(1) / "small").touch()
+    assert world.fails() == Start(1, 0)
+    into = world.output / "incomplete-1"
+    assert (into / "pass-00001" / "done").exists()
+    assert f"moved 1 pass of an unfinished attempt to {into}; pass-00001: its file small is empty" in caplog.messages
+
+
+# ---- the last pass ---------------------------------------------------------------------------------------------------
+
+
+def test_the_last_pass_has_no_flaw_if_it_is_whole_or_if_there_is_none(world: World) -> None:
+    world.begin()
+    assert world.last_pass_flaw() is None
+    (world.save(0) / "small").touch()
+    world.save(1)
+    assert world.last_pass_flaw() is None
+
+
+def test_the_last_pass_with_an_empty_file_is_named_with_the_pass_to_train_from(world: World) -> None:
+    world.begin()
+    (world.save(0) / "small").touch()
+    flaw = f"{world.output}/pass-00000 is not whole: its file small is empty: is the volume full? Free some space"
+    assert world.last_pass_flaw() == f"{flaw} and start the job again: it then trains from the first pass on"
+    world.save(0)
+    (world.output / "pass-00000" / "small").unlink()
+    (world.save(1) / "small").touch()
+    assert str(world.last_pass_flaw()).endswith("it then trains from pass 1 on")
+
+
+def test_a_last_pass_without_done_has_a_flaw_only_if_paddle_v0_has_saved_it(tmp_path: Path, clock: Clock) -> None:
+    """A program for Paddle 2.x or 3.x may use folders with these names in its own way."""
+    for sees_passes, flawed in ((True, True), (False, False)):
+        world = World(tmp_path, sees_passes=sees_passes)
+        world.save(0, done=False)
+        assert bool(world.last_pass_flaw()) is flawed
+
+
+def test_without_a_shared_folder_the_last_pass_is_not_examined(tmp_path: Path, clock: Clock) -> None:
+    world = World(tmp_path, saves=False)
+    world.save(0, done=False)
+    assert world.last_pass_flaw() is None
 
 
 # ---- a volume that fails ---------------------------------------------------------------------------------------------

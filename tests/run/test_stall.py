@@ -186,6 +186,27 @@ def test_without_a_volume_the_evidence_is_on_standard_error(watched: Job) -> Non
         assert "in hangs" in job.stderr(rank)
 
 
+def slow_to_read(job: Job, how: str) -> None:
+    """Let the data provider of Paddle v0 take longer than the stall timeout before its first sample."""
+    provider = job.output.parent / "quick_start" / "dataprovider_bow.py"
+    text = provider.read_text().replace("    with open(file_name) as f:", f"{how}\n    with open(file_name) as f:")
+    provider.write_text(text)
+
+
+def test_a_trainer_of_v0_that_reads_its_data_without_a_line_is_not_stalled(watched: Job) -> None:
+    """Paddle reads a whole shard before the first batch."""
+    slow_to_read(watched, "    import time\n    end = time.time() + 9\n    while time.time() < end: pass")
+    job = watched.start()
+    assert job.codes(90) == [0, 0, 0], job.stderr()
+    assert not list(job.output.glob("*/stalled-*"))
+
+
+def test_a_trainer_of_v0_that_waits_without_a_line_is_stalled(watched: Job) -> None:
+    slow_to_read(watched, "    import time\n    time.sleep(3600)")
+    job = watched.start()
+    assert job.codes(60) == [Exit.STALLED, 69, 69], job.stderr()
+
+
 @pytest.mark.parametrize("timeout", ["4.9", "-1", "soon"])
 def test_a_time_too_short_for_a_healthy_job_is_refused(timeout: str) -> None:
     with pytest.raises(ConfigProblems) as caught:
@@ -503,6 +524,36 @@ async def test_progress_is_reported_at_once_and_then_at_most_four_times_per_time
     for _ in range(1000):
         await asyncio.to_thread(watchdog.printed)
     assert [(attempt, line) for attempt, _, line in gang.reported] == [(3, "a line")]
+
+
+BUSY, IDLE = "while True: pass", "import time; time.sleep(3600)"
+READS = "import os, time\nzero = os.open('/dev/zero', 0)\nwhile True: os.read(zero, 1 << 20); time.sleep(0.05)"
+
+
+@pytest.mark.parametrize(("does", "works"), [(BUSY, True), (READS, True), (IDLE, False)])
+@in_loop
+async def test_only_a_silent_trainer_that_computes_or_reads_is_reported(does: str, works: bool) -> None:
+    gang = FakeGang()
+    # as below Paddle's script
+    with started("/bin/sh", "-c", f'echo begins; {sys.executable} -c "{does}"; true') as child:
+        watchdog = Watchdog(3, gang, lambda: "a line", lambda: [child.pid])  # type: ignore[arg-type]
+        watchdog.train(4 * 0.5)
+        if works:
+            await soon(lambda: len(gang.reported) >= 2)
+        else:
+            await soon(lambda: not busy_children(child.pid))  # Python has started
+            gang.reported.clear()
+            await asyncio.sleep(2)
+            assert len(gang.reported) <= 1, "at most what it did at its start"
+        watchdog.close()
+
+
+def busy_children(pid: int) -> list[str]:
+    return [state for each in children_of(pid) if (state := read_state(each)) != "S"]
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @in_loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -198,6 +199,61 @@ def test_a_second_sigterm_kills_children_that_ignore_sigterm_at_once(job: Job) -
         launcher.terminate()
     assert job.codes() == [143, 143, 143], job.stderr()
     assert job.nothing_left()
+
+
+def test_a_port_that_is_taken_is_named_above_the_abort_that_it_causes(job: Job) -> None:
+    address = job.nodes.addresses[1]
+    takes = f"import socket, time; s = socket.create_server(('{address}', 7165)); print('taken', flush=True)"
+    holder = job.nodes.popen([sys.executable, "-c", f"{takes}; time.sleep(3600)"], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"taken\n"
+    assert job.start().codes() == [69, 134, 69], job.stderr()
+    what = job.status(1)["first_cause"]["what"]
+    assert what.startswith("pserver (`paddle pserver`) was killed by SIGABRT (exit code 134): ERROR on binding")
+    assert "Address already in use" in what
+    assert "set CONF_PADDLE_PORT" in what
+    assert what in job.stderr(0)
+
+
+def test_a_provider_that_raises_is_named_above_the_abort_that_it_causes(job: Job) -> None:
+    with (job.output.parent / "1" / "data" / "train.txt").open("a") as file:
+        file.write("no label here\n")
+    assert job.start().codes() == [69, 134, 69], job.stderr()
+    what = job.status(1)["first_cause"]["what"]
+    assert ": Python Error: <type 'exceptions.ValueError'> : not enough values to unpack" in what
+    assert "dataprovider_bow.py, line " in what
+    assert what in job.stderr(0)
+
+
+@pytest.mark.parametrize("ranks", [(1,), (0, 1, 2)])
+def test_a_shard_without_samples_ends_the_job_before_training(job: Job, ranks: tuple[int, ...]) -> None:
+    for rank in ranks:
+        (job.output.parent / str(rank) / "data" / "train.txt").write_text("")
+    codes = job.start().codes()
+    assert sorted(codes) == [66, 69, 69], job.stderr()
+    first = codes.index(66)
+    assert first in ranks
+    for rank in range(3):
+        assert f"shard of rank {first} has no samples: data/train.txt has 0 bytes" in job.termination(rank)
+    assert job.nothing_left()
+
+
+def test_no_start_waits_for_the_statistics_that_paddle_sends(job: Job) -> None:
+    assert job.start(STANDIN_STAT_SECONDS="600").codes() == [0, 0, 0], job.stderr()
+
+
+def test_status_says_for_how_long_a_killed_launcher_has_not_written(job: Job) -> None:
+    job.start_in_a_pass()
+    job.launchers[1].kill()
+    assert job.codes() == [76, 137, 69], job.stderr()
+    assert job.status(1)["phase"] == "training"
+    file = job.output / "node_1" / "status.json"
+    os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 600))
+    show = [sys.executable, "-m", "launcher", "status", str(job.output.parent)]
+    shown = subprocess.run(show, text=True, capture_output=True, check=True).stdout
+    first, second, third = shown.splitlines()[1:4]
+    assert "training? not written for 10 min" in second
+    assert "not written" not in first + third
 
 
 def test_a_complete_job_that_starts_again_does_not_train(job: Job) -> None:

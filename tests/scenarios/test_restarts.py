@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.jobs import Job, fresh, until
+from tests.support.jobs import IN_A_PASS, Job, fresh, until
 from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, log, until_generation, until_saved
 
 
@@ -157,7 +157,41 @@ def test_a_new_job_of_the_same_name_moves_the_passes_of_the_earlier_job(restarti
     assert job.passes() == ["pass-00000", "pass-00001"]
     (earlier,) = job.output.glob("earlier-*")
     assert len(list(earlier.glob("pass-*/done"))) == PASSES
-    assert f"moved {PASSES} passes of an earlier job to {earlier}" in job.stderr(0)
+    assert f"moved {PASSES} passes of an earlier job (pass-00000 to pass-00005) to {earlier}" in job.stderr(0)
+
+
+def test_a_trainer_that_dies_whenever_it_saves_its_first_pass_ends_the_job_for_good(restarting: Job) -> None:
+    """It logs the end of the pass each time, but no generation can resume after this pass."""
+    job = restarting.hold("pass-0-save").start_in_a_pass(flags=SIX)
+    job.release(IN_A_PASS)
+    for saves in (1, 2):
+        until(lambda saves=saves: log(job, 0).count("Saving parameters") == saves, what=job.stderr())  # type: ignore[misc]
+        job.kill(0, TRAINER)
+    assert job.codes() == [71, 71, 71], job.stderr()
+    assert log(job, 0).count("Pass=0") == 2
+    assert "given up: the same failure came twice without progress" in job.termination(1)
+
+
+def test_the_model_to_begin_with_stays_where_the_command_line_says_it_is(restarting: Job) -> None:
+    """It is a pass of an earlier job, in the same folder as the passes of the new job."""
+    job = restarting.start(flags=("--config=trainer_config.lr.py", "--num_passes=3"))
+    assert job.codes() == [0, 0, 0], job.stderr()
+    model = job.output / "pass-00002"
+    stamps = {path.name: path.stat().st_mtime_ns for path in model.iterdir()}
+    flags = ("--config=trainer_config.lr.py", f"--init_model_path={model}", "--num_passes=2")
+    job.hold("pass-1").start(flags=flags, LAUNCHER_JOB_ID="job-2")
+    until(lambda: "Pass=0" in log(job, 0).partition("Loading parameters from")[2], what=job.stderr())
+    until_saved(job, 0)
+    job.kill(1, TRAINER)
+    until_generation(job, 1)
+    job.release()
+    assert job.codes() == [0, 0, 0], job.stderr()
+    assert [one["after_pass"] for one in history(job)] == [None, 0]
+    assert {path.name: path.stat().st_mtime_ns for path in model.iterdir()} == stamps
+    (earlier,) = job.output.glob("earlier-*")
+    assert sorted(path.name for path in earlier.iterdir()) == ["pass-00000", "pass-00001"]
+    assert f"to get them back when this job has ended: mv {earlier}/pass-* {job.output}/" in job.stderr(0)
+    assert job.passes() == ["pass-00000", "pass-00001", "pass-00002"]
 
 
 def test_a_job_that_gets_sigterm_in_the_pause_before_a_restart_stops(restarting: Job) -> None:

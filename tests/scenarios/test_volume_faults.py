@@ -92,6 +92,48 @@ def test_a_volume_that_fills_up_while_training_is_named_and_does_not_stop_the_jo
     assert tiny_job.codes() == [69, 143, 69], tiny_job.stderr()
 
 
+def test_a_job_whose_last_pass_was_cut_by_a_full_volume_is_not_complete(tiny_job: Job) -> None:
+    """Paddle v0 loses a small parameter without an error, and ends with 0."""
+    job = tiny_job
+    assert job.volume
+    job.hold("pass-1-save").start(1, 2).start(0, POD_UID="uid-0")
+    half = job.output / "pass-00001" / "___fc_layer_0__.w0"
+    until(lambda: half.exists() and half.stat().st_size > 16, 30, job.stderr())
+    filler = fill(job.volume)
+    job.release()
+    assert job.codes() == [73, 69, 69], job.stderr()
+    lost = half.parent / "___fc_layer_0__.wbias"
+    assert (lost.stat().st_size, (half.parent / "done").exists()) == (0, True), "this is a faithful stand-in"
+    what = f"{half.parent} is not whole: its file {lost.name} is empty: is the volume full?"
+    for rank in range(3):
+        assert what in job.termination(rank)
+    assert not (job.output / ".launcher" / "job-1" / "complete").exists()
+    filler.unlink()
+    # The hub's container starts again, so the hub need not wait until its own lease has expired.
+    assert job.start(1, 2).start(0, POD_UID="uid-0").codes() == [0, 0, 0], job.stderr()
+    assert lost.stat().st_size > 0
+    (moved,) = job.output.glob("incomplete-*/pass-00001")
+    assert f"pass-00001: its file {lost.name} is empty" in job.stderr(0)
+    assert (moved / "done").exists()
+
+
+def test_a_job_whose_mark_does_not_fit_on_the_volume_is_not_complete(tiny_job: Job) -> None:
+    """The next start would not know that it is, and would train again."""
+    job = tiny_job
+    assert job.volume
+    flags = ("--config=trainer_config.lr.py", "--num_passes=2", f"--save_dir={job.folder / 'models'}")
+    job.hold("pass-1").start(flags=flags)
+    until(lambda: (job.folder / "models" / "pass-00000" / "done").exists(), 30, job.stderr())
+    fill(job.volume)
+    job.release()
+    assert job.codes() == [73, 69, 69], job.stderr()
+    mark = job.output / ".launcher" / "job-1" / "complete"
+    what = f"all members have trained, but the mark of completion is missing: cannot write {mark}: No space left"
+    for rank in range(3):
+        assert what in job.termination(rank)
+    assert not mark.exists()
+
+
 def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> None:
     run("fsfreeze", "--freeze", disk_job.volume)
     disk_job.start(LAUNCHER_VOLUME_TIMEOUT="1")

@@ -34,7 +34,14 @@ class HubsGenerations:
         self._record = Record(self._output, "job")
         hosts = [f"10.0.0.{rank}" for rank in range(schedule.size)]
         self._roster = Roster(tuple(Member(f"pod-{rank}", "", host, host, rank) for rank, host in enumerate(hosts)))
-        policy = RestartPolicy(schedule.restarts, 0, sees_passes=True, has_identity=True, rejoins=schedule.rejoins)
+        policy = RestartPolicy(
+            schedule.restarts,
+            0,
+            sees_passes=True,
+            sees_saves=schedule.saves,
+            has_identity=True,
+            rejoins=schedule.rejoins,
+        )
         self._generations = Generations(
             policy,
             Saves(self._output) if schedule.saves else None,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from launcher.model import CauseKind
 
 _CHILDREN = (CauseKind.PSERVER, CauseKind.TRAINER)
-SLOW_MARK = 6.0  # seconds to write the mark of completion: longer than the gang waits
+SLOW_MARK = 11.0  # seconds to write the mark of completion: longer than the gang waits
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ class Schedule:
     refuses: int | None = None  # the number of the start that is refused
     marks: float = 0.0
     mark_fails: bool = False
+    flawed: int = 0  # how often the last pass is not whole, so that all members must train again
     passes: float = 0.0  # seconds that trainer 0 takes for a pass; 0: it completes no pass
     saves: bool = False  # passes are saved, and the next generation resumes after the last one
 
@@ -163,6 +164,7 @@ SCHEDULED = st.builds(
     refuses=st.sampled_from((None, None, None, None, 0, 1, 2)),
     marks=st.sampled_from((0.0, 0.1, 3.0, SLOW_MARK)),
     mark_fails=st.booleans(),
+    flawed=st.sampled_from((0, 0, 0, 1, 2)),
     passes=st.sampled_from((0.0, 0.0, 0.1, 1.0)),
     saves=st.booleans(),
 )

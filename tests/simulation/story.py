@@ -18,6 +18,7 @@ from launcher.gang import (
     GangSettings,
     HubLost,
     JoinFailed,
+    NotComplete,
     Restart,
     StartRefused,
     Stop,
@@ -426,6 +427,11 @@ class Job:
     async def complete(self) -> None:
         self.note(0, Marking(done=False))
         await asyncio.sleep(self.schedule.marks)
+        if sum(entry.what == Marking(done=False) for entry in self.story.entries) <= self.schedule.flawed:
+            attempt = sum(entry.what.then is Verdict.RESTART for entry in self.story.of(Judged))
+            cause = Cause(CauseKind.VOLUME, 0, "pod-0", f"the last pass of attempt {attempt} is not whole", 73)
+            self.note(0, Failed(cause, attempt, 0.0))
+            raise NotComplete(cause)
         if self.schedule.mark_fails:
             raise OSError(5, "the volume is gone")
         self.note(0, Marking(done=True))

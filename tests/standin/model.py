@@ -143,11 +143,14 @@ def gradient(parameters: Parameters, batch: list[Sample], stats: Stats) -> Param
 
 
 def python_failed(where: str, error: Exception) -> NoReturn:
-    """Print the traceback of the user's Python code, then fail a check."""
+    """Fail a check whose message has the error of the user's Python code, and its call stack."""
     import traceback
 
-    glog.raw("".join(traceback.format_exception(type(error), error, error.__traceback__)))
-    glog.fatal(where, f"Check failed: Python Error: {type(error).__name__}: {error}")
+    calls = traceback.extract_tb(error.__traceback__)
+    stack = "".join(f"            {call.filename} : {call.lineno}\n" for call in calls)
+    kind = f"<type 'exceptions.{type(error).__name__}'>"
+    says = f"Check failed: (data) != nullptr Current PYTHONPATH: {sys.path}\nPython Error: {kind} : {error}"
+    glog.fatal(where, f"{says}\nPython Callstack: \n{stack}Calling iterator next error")
 
 
 def _helpers(seen: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:

@@ -223,8 +223,10 @@ class Trainer:
             if save_period > 0 and count > save_period * (saved + 1) and self._id == 0:
                 saved += 1
                 self._save(f"{self._folder(number)}-{saved:03d}", number)
-        if count == 0:
-            return  # as in the original: the other trainers then wait for the end of the pass
+        while count == 0:
+            self._updater.pause(
+                60
+            )  # as in the original: a trainer without samples waits for ever, and so do the others
         self._updater.end_pass()
         stamps.leave(self._id, "pass", number)
         line = f" Pass={number} Batch={count} samples={total.samples} AvgCost={total.average_cost()}"
@@ -232,8 +234,8 @@ class Trainer:
         self._test()
         if number % self._flags.number("saving_period") == 0 and self._id == 0:
             stamps.leave(self._id, "saves", number)
-            self._save(self._folder(number), number)
-            stamps.leave(self._id, "saved", number)
+            if self._save(self._folder(number), number):
+                stamps.leave(self._id, "saved", number)
             self._delete_older(number)
 
     def _all_batches(self) -> Iterator[list[Sample]]:
@@ -264,11 +266,11 @@ class Trainer:
         line = f" Test samples={stats.samples} cost={stats.average_cost()} Eval: {stats.evaluation()} "
         glog.info("Tester.cpp:115", line)
 
-    def _save(self, folder: str, number: int) -> None:
+    def _save(self, folder: str, number: int) -> bool:
         def after_each_file() -> None:
             self._wait_at(f"pass-{number}-save")
 
-        store.save(folder, self._parameters, self._flags.text("config"), after_each_file)
+        return store.save(folder, self._parameters, self._flags.text("config"), after_each_file)
 
     def _wait_at(self, gate: str) -> None:
         while knobs.is_closed(gate):

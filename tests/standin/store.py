@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 from array import array
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     Parameters = dict[str, "array[float]"]  # by name, in the order of their numbers
 
 BLOCK_SIZE = 64
+_BUFFER = 1024  # bytes; writes of smaller files are not checked
 _FILE_HEADER = struct.Struct("<iIQ")  # format version, bytes of one value, number of values
 
 
@@ -46,23 +46,48 @@ def missing(blocks: Blocks, held: Blocks) -> list[BlockKey]:
     return [key for key in blocks if key not in held]
 
 
-def save(folder: str, parameters: Parameters, config: str, after_each_file: Callable[[], None]) -> None:
-    """Make a pass folder: one file per parameter, the configuration, and last of all the file `done`."""
+def save(folder: str, parameters: Parameters, config: str, after_each_file: Callable[[], None]) -> bool:
+    """Make a pass folder: one file per parameter, then the file `done`, then a copy of the configuration.
+
+    Return whether the model is whole. The original does not know.
+    """
     glog.info("GradientMachine.cpp:112", "Saving parameters to " + folder)
     try:
         os.makedirs(folder, exist_ok=True)
+        is_whole = True
         for name, values in parameters.items():
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(_FILE_HEADER.pack(0, 4, len(values)) + values.tobytes())
+            is_whole &= _write(os.path.join(folder, name), _FILE_HEADER.pack(0, 4, len(values)) + values.tobytes())
             after_each_file()
-        glog.info("Util.cpp:230", f"copy {config} to {folder}")
-        shutil.copy(config, folder)
-        with open(os.path.join(folder, "path.txt"), "w") as file:
-            file.write(os.path.basename(config))
-        with open(os.path.join(folder, "done"), "w") as file:
-            file.write("PaddlePaddle 0.9.0\n")
     except OSError as error:
         glog.fatal("Parameter.cpp:257", f"Fail to save to {folder}: {error.strerror} [{error.errno}]")
+    is_whole &= _write_unchecked(os.path.join(folder, "done"), b"PaddlePaddle 0.9.0\n")
+    glog.info("Util.cpp:230", f"copy {config} to {folder}")
+    with open(config, "rb") as file:
+        _write_unchecked(os.path.join(folder, os.path.basename(config)), file.read())
+    _write_unchecked(os.path.join(folder, "path.txt"), os.path.basename(config).encode())
+    return is_whole
+
+
+def _write(path: str, data: bytes) -> bool:
+    """Write a parameter. The original notices a failed write only if the data is larger than its buffer."""
+    if len(data) < _BUFFER:
+        with open(path, "wb"):
+            pass  # this is checked
+        return _write_unchecked(path, data)
+    with open(path, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
+    return True
+
+
+def _write_unchecked(path: str, data: bytes) -> bool:
+    """Write a file, and ignore errors. The file is then empty or missing."""
+    try:
+        with open(path, "wb", buffering=0) as file:
+            return file.write(data) == len(data)
+    except OSError:
+        return False
 
 
 def load(folder: str, parameters: Parameters) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from tests.support.nodes import Nodes, listening
 from tests.support.paths import MAKE_DATA, STANDIN
+from tests.support.supervising import needs_root
 
 PADDLE, TRAINER, PSERVER = STANDIN / "paddle", STANDIN / "paddle_trainer", STANDIN / "paddle_pserver_main"
 PORT = 7164
@@ -504,7 +506,8 @@ def test_bad_data_fails_during_the_training_and_missing_files_at_the_start(job: 
     bad = job.alone(0)
     assert code(bad) == 134
     assert "Batch=4 " in job.log(bad)
-    assert "Traceback" in job.log(bad)
+    assert f"Python Callstack: \n            {STANDIN}/model.py : " in job.log(bad)
+    assert "Python Error: <type 'exceptions.ValueError'> : " in job.log(bad)
     data.unlink()
     missing = job.alone(0)
     assert code(missing) == 134
@@ -543,7 +546,7 @@ def test_a_trainer_at_a_gate_dies_with_its_pserver(job: Job) -> None:
 # Saving and resuming
 
 
-def test_a_pass_folder_ends_with_done(job: Job) -> None:
+def test_a_pass_folder_has_done_after_its_parameters_and_before_the_configuration(job: Job) -> None:
     job.hold("pass-0-save")
     trainer = job.alone(0)
     parameter = job.output / "pass-00000/___fc_layer_0__.w0"
@@ -558,7 +561,8 @@ def test_a_pass_folder_ends_with_done(job: Job) -> None:
     names = {"___fc_layer_0__.w0", "___fc_layer_0__.wbias", "done", "path.txt", "trainer_config.lr.py"}
     assert {file.name for file in parameter.parent.iterdir()} == names
     times = {file.name: file.stat().st_mtime_ns for file in parameter.parent.iterdir()}
-    assert max(times, key=lambda name: times[name]) == "done"
+    assert all(times[name] <= times["done"] for name in names if name.startswith("___"))
+    assert times["done"] <= min(times["path.txt"], times["trainer_config.lr.py"])
 
 
 def test_a_resumed_run_continues_after_the_last_pass_of_the_first_run(job: Job) -> None:
@@ -591,6 +595,41 @@ def test_a_truncated_parameter_file_aborts(job: Job) -> None:
     trainer = job.alone(0, "--start_pass=1")
     assert code(trainer) == 134
     assert "Fail to read parameter" in job.log(trainer)
+
+
+@needs_root
+def test_on_a_full_volume_small_parameters_are_lost_without_an_error(job: Job) -> None:
+    full = job.folder / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", full], check=True)
+    try:
+        job.hold("pass-0-save")
+        trainer = job.alone(0, f"--save_dir={full}")
+        first, small = (full / "pass-00000" / f"___fc_layer_0__.{name}" for name in ("w0", "wbias"))
+        assert eventually(lambda: first.exists() and first.stat().st_size > 16)
+        with (full / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        job.release("pass-0-save")
+        assert code(trainer) == 0
+        assert (small.stat().st_size, (small.parent / "done").exists()) == (0, True)
+        assert code(job.alone(0, f"--save_dir={full}/other")) == 134, "a large parameter"
+    finally:
+        subprocess.run(["umount", "-l", full], check=True)
+
+
+def test_a_trainer_without_samples_waits_for_ever_without_a_message(job: Job) -> None:
+    (job.work(0) / "data/train.txt").write_text("")
+    trainer = job.alone(0)
+    assert eventually(lambda: "Init parameters done" in job.log(trainer))
+    assert silent(job, [trainer])
+
+
+def test_the_wrapper_sends_statistics_before_each_start_unless_it_is_told_not_to(job: Job) -> None:
+    waits = job.alone(0, env={"STANDIN_STAT_SECONDS": "600"})
+    assert code(job.alone(0, env={"STANDIN_STAT_SECONDS": "600", "PADDLE_NO_STAT": ""})) == 0
+    assert job.log(waits) == ""
+    os.killpg(waits.pid, signal.SIGKILL)
 
 
 def test_saving_period_and_save_only_one(job: Job) -> None:
