@@ -16,7 +16,7 @@ BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2
 # How long `make fuzz` runs, for all targets together.
 FUZZ_SECONDS ?= 180
 
-.PHONY: demo test test-paddle e2e lint bench fuzz chaos image pins clean
+.PHONY: demo test floor test-paddle e2e lint bench fuzz chaos image pins clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +45,11 @@ demo: $(VENV)-paddle-2.6.2/.installed
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels
+
+# The scenarios with few resources for each pod, as root.
+FLOOR ?= pids=40 memory=64 nofile=64 deny=pidfd_open,eventfd2
+floor: $(INSTALLED)
+	FLOOR="$(FLOOR)" $(BIN)/python -m pytest tests/scenarios -n $(JOBS) --maxschedchunk 1
 
 # With Paddle's own wheels for CPUs: two environments, 330 MB to download, 1.5 GB on the disk.
 test-paddle: $(INSTALLED) $(VENV)-paddle-2.6.2/.installed $(VENV)-paddle-3.3.1/.installed

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
+from launcher.base import shortage
 from launcher.errors import Exit, Failure
 
 T = TypeVar("T")
@@ -52,6 +53,8 @@ def printable(path: str | bytes) -> str:
 
 def cannot_write(path: str | bytes, error: OSError) -> Failure:
     """Return the failure for a failed write: CANNOT_WRITE if writing is refused or no space is left, else IO_FAILED."""
+    if why := shortage.explain(error):
+        return Failure(Exit.IO_FAILED, f"cannot write {printable(path)}: {why}")
     words = os.strerror(error.errno) if error.errno else str(error)
     advice = _ADVICE.get(error.errno or 0)
     if advice:
@@ -65,6 +68,8 @@ def cannot_read(path: str | bytes, error: OSError) -> Failure:
         return Failure(
             Exit.IO_FAILED, f"{printable(path)} disappeared while it was read: does another process remove files there?"
         )
+    if why := shortage.explain(error):
+        return Failure(Exit.IO_FAILED, f"cannot read {printable(path)}: {why}")
     advice = "check the volume of this path"
     if isinstance(error, PermissionError):
         advice = "this process needs permission to read this path (runAsUser, fsGroup)"

@@ -15,8 +15,10 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping
 from typing import IO, Any
 
+from launcher.base import shortage
 from launcher.base.aio import run_in_thread, wait_within
 from launcher.base.spawn import module_command, spawn, wait_for_exit
+from launcher.errors import Exit, Failure
 
 _LINE_LIMIT = 16 * 1024 * 1024
 _TAIL = 4096  # bytes of standard error that are kept: enough for its last line
@@ -25,6 +27,8 @@ _PATIENCE = 1.0  # seconds; a healthy kernel ends a killed process at once
 
 class Helper:
     """A child that runs `python -m MODULE`. The caller must always close it.
+
+    All methods except `close` raise Failure if the child cannot be started.
 
     exit_code: the child's exit code; None until all messages are read or the helper is closed
     """
@@ -81,6 +85,10 @@ class Helper:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
         self._transports.append(transport)
 
+    def _cannot_start(self, error: OSError) -> Failure:
+        why = shortage.explain(error, starting=True) or error
+        return Failure(Exit.IO_FAILED, f"the helper process {self._argv[-1]} cannot be started: {why}")
+
     async def _kill(self, child: subprocess.Popen[bytes]) -> None:
         try:
             os.killpg(child.pid, signal.SIGKILL)
@@ -94,8 +102,11 @@ class Helper:
     async def _started(self) -> subprocess.Popen[bytes]:
         if self._starting is None:
             self._starting = run_in_thread(self._spawn)
-        # Shielded, so that `close` can kill the child even if this start is cancelled.
-        return await asyncio.shield(self._starting)
+        try:
+            # Shielded, so that `close` can kill the child even if this start is cancelled.
+            return await asyncio.shield(self._starting)
+        except OSError as error:
+            raise self._cannot_start(error) from None
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE

@@ -9,6 +9,8 @@ import sys
 import threading
 from typing import Any
 
+from launcher.base import shortage
+
 
 class Answers:
     """Send messages to the parent by standard output. Redirect all other output of this process to standard error."""
@@ -18,7 +20,10 @@ class Answers:
         self._out = os.dup(1)
         os.dup2(2, 1)
         self._lock = threading.Lock()
-        threading.Thread(target=self._end_with_reader, daemon=True).start()
+        try:
+            threading.Thread(target=self._end_with_reader, daemon=True).start()
+        except RuntimeError:
+            sys.exit(shortage.no_thread().message)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message. If the parent has closed the pipe, end this process."""

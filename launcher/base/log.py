@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _KEPT = 1000  # lines that may wait while standard error is blocked
 _LOGGER = "launcher"
@@ -72,12 +72,16 @@ class StderrHandler(logging.Handler):
             while len(self._lines) > _KEPT:
                 self._lines.popleft()
                 self._dropped += 1
-            if (
-                self._thread is None
-            ):  # started by the first message, since the guardian must be forked before any thread
-                self._thread = threading.Thread(target=self._write_all, daemon=True, name="log")
-                self._thread.start()
             self._changed.notify()
+        if self._thread is None:  # started by the first message, since the guardian must be forked before any thread
+            with suppress(RuntimeError):  # no thread can be started: the next message tries again
+                self.start()
+
+    def start(self) -> None:
+        """Start the thread before the first message. Raises RuntimeError if no thread can be started."""
+        thread = threading.Thread(target=self._write_all, daemon=True, name="log")
+        thread.start()
+        self._thread = thread
 
     def close(self, timeout: float = 0.0) -> None:
         """Wait until all lines are written, for at most `timeout` seconds.
@@ -89,6 +93,8 @@ class StderrHandler(logging.Handler):
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(timeout)
+        elif self._lines:
+            self._write_all()
         super().close()
 
     def _write_all(self) -> None:

@@ -2,6 +2,8 @@
 
 Process 1 and subreapers inherit orphans and must reap them. waitpid(-1) would take the exit codes of this process's own
 children, too. So each own child is registered at its fork. The reaper checks which process is dead before it reaps.
+
+SIGCHLD shows that a child has died. A pidfd would need a file descriptor and Linux 5.3, and some sandboxes deny it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ _own: dict[int, _Child] = {}  # forked by `spawn` and not yet reaped
 _adopted: set[int] = set()  # forked without `spawn` and not yet reaped
 _forking: set[int] = set()  # threads whose child may exist but is not yet in _own; meanwhile nothing is reaped
 
+_LOOK_EVERY = 2.0  # seconds between looks at a child: SIGCHLD may be lost if this process gets a flood of signals
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -33,6 +36,7 @@ class _Child(subprocess.Popen[bytes]):
     def __init__(self, forked: Callable[[int], None] | None, argv: Sequence[str], **options: Any) -> None:
         self._pid = 0
         self._forked = forked
+        self.waiting: list[asyncio.Future[None]] = []  # for its death
         try:
             super().__init__(argv, **options)
         except BaseException:
@@ -62,10 +66,12 @@ def become_subreaper() -> None:
 
 
 def handle_ignored_signals() -> None:
-    """Install handlers for all signals that the parent process ignored. Otherwise all children would ignore them, too.
+    """Install handlers for all signals that the parent process ignored, and unblock those that it blocked.
 
-    The caller must call this early, in the main thread. While SIGCHLD is ignored, the kernel drops exit codes.
+    Otherwise all children would ignore them, too. The caller must call this early, in the main thread. While SIGCHLD is
+    ignored, the kernel drops exit codes. While it is blocked, no death is seen.
     """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}  # Popen restores the last two
     for number in signal.valid_signals() - kept:
         if signal.getsignal(number) == signal.SIG_IGN:
@@ -110,29 +116,26 @@ def spawn(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+def watch_children() -> None:
+    """Reap dead children on the running event loop as soon as they die. The loop must run in the main thread."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap_orphans)
+
+
 async def wait_for_exit(child: subprocess.Popen[bytes]) -> int:
     """Wait for the end of a child of `spawn`, and return its exit code, or 128 + n after signal n, as a shell does."""
+    assert isinstance(child, _Child)
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+        watch_children()
     reap_orphans()  # during the fork of this child, the reaper may have returned early
-    if child.returncode is None:
-        loop = asyncio.get_running_loop()
-        fd = os.pidfd_open(child.pid)
-        dead: asyncio.Future[None] = loop.create_future()
-
-        def died() -> None:
-            loop.remove_reader(fd)
-            if not dead.done():
-                dead.set_result(None)
-
-        loop.add_reader(fd, died)
+    while child.returncode is None:
+        dead: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        child.waiting.append(dead)
         try:
-            await dead
+            await asyncio.wait([dead], timeout=_LOOK_EVERY)
         finally:
-            loop.remove_reader(fd)
-            os.close(fd)
-    _forget(child)  # before the kernel can reuse its pid
-    code = child.wait()
-    reap_orphans()
-    return code if code >= 0 else 128 - code
+            child.waiting.remove(dead)
+        reap_orphans()
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
 def reap_orphans() -> None:
@@ -140,19 +143,21 @@ def reap_orphans() -> None:
 
     The caller must call this on the event loop.
     """
+    for child in list(_own.values()):
+        if child.poll() is not None:
+            _forget(child)
+            for waiting in child.waiting:
+                if not waiting.done():
+                    waiting.set_result(None)
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if dead is None or _forking:  # checked after waitid: the dead process may have been forked just now
+        if dead is None or _forking or dead.si_pid in _own:  # checked after waitid: it may have been forked just now
             return
-        child = _own.pop(dead.si_pid, None)
         _adopted.discard(dead.si_pid)
-        if child is not None:
-            child.poll()
-        else:
-            os.waitpid(dead.si_pid, os.WNOHANG)
+        os.waitpid(dead.si_pid, os.WNOHANG)
 
 
 def _forget(child: subprocess.Popen[bytes]) -> None:

@@ -146,6 +146,15 @@ _HELP = ("help", "--help", "-h")
 _NAMES = frozenset({*_WITH_FLAGS_OF_PADDLE, *_COMMANDS, *_WITHOUT_ARGUMENTS, *_HELP})
 _OTHER_NAMES = {"--version": "version"}
 _HEAR_SIGNALS_THEMSELVES = ("run", "local")
+_HANDLED = (  # by launcher.__main__
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGQUIT,
+    signal.SIGWINCH,
+)
 
 
 def run_command(received: list[int]) -> None:
@@ -153,7 +162,7 @@ def run_command(received: list[int]) -> None:
     _open_missing_streams()
     name, *arguments = sys.argv[1:] or [""]
     if name not in _HEAR_SIGNALS_THEMSELVES:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _HANDLED:
             signal.signal(number, signal.SIG_DFL)
     try:
         code = _perform(_OTHER_NAMES.get(name, name), arguments, received)
@@ -163,6 +172,8 @@ def run_command(received: list[int]) -> None:
             _tell_other_role(arguments, code, failure)
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
+    except Exception as error:
+        code = _complain(_fault(error), received)
     _end(code)
 
 
@@ -221,6 +232,13 @@ def _complain(failure: Failure, received: Sequence[int]) -> int:
     sys.stderr.write(message)
     outcome.write_termination_message(config.termination_log(config.environment()), message.encode()[:4096])
     return Exit.STOPPED if received else failure.code
+
+
+def _fault(error: Exception) -> Failure:
+    from launcher.model import CauseKind
+    from launcher.run.steps import fault
+
+    return fault(CauseKind.LAUNCHER, error)
 
 
 def _tell_other_role(arguments: Sequence[str], code: int, failure: Failure) -> None:

@@ -6,6 +6,7 @@ The parsers have checked each value by itself.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,15 @@ COUNT_VARIABLE = {
     BOTH: "CONF_PADDLE_GRADIENT_NUM",
     TRAINER: "CONF_PADDLE_GRADIENT_NUM",
     PSERVER: "LAUNCHER_PSERVERS",
+}
+
+# The variables by which other controllers say how many pods they run, and what to set for these pods.
+_PODS_OF_OTHERS = {
+    "LWS_GROUP_SIZE": (
+        "LeaderWorkerSet",
+        "LAUNCHER_PEERS=$(LWS_LEADER_ADDRESS),<the addresses of all workers> and LAUNCHER_RANK=$(LWS_WORKER_INDEX)",
+    ),
+    "PET_NNODES": ("Kubeflow Trainer", "LAUNCHER_SERVICE=<the name of the TrainJob>"),
 }
 
 
@@ -37,6 +47,8 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
     """
     problems = []
     size, discovery = values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_DISCOVERY"]
+    if size == 1 and "CONF_PADDLE_GRADIENT_NUM" not in given:
+        problems += _lone_pods_of_others(given)
     if size is None and "CONF_PADDLE_GRADIENT_NUM" not in given:
         problems.append("CONF_PADDLE_GRADIENT_NUM: unset: expected the number of nodes, the Job's parallelism")
     if values["JOB_PATH"] and "JOB_NAME" not in given:
@@ -107,6 +119,20 @@ def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
             f"LAUNCHER_SERVICE: {service!r}: expected {BY_ROLE}NAME.SERVICE if LAUNCHER_ROLE is set (NAME is the "
             "trainers' Job or StatefulSet), and only SERVICE if LAUNCHER_ROLE is not set"
         )
+    return problems
+
+
+def _lone_pods_of_others(given: Mapping[str, str]) -> list[str]:
+    """Return what another controller says, if it runs several pods and each of them would train alone."""
+    problems = []
+    for name, (controller, advice) in _PODS_OF_OTHERS.items():
+        match = re.fullmatch(r"(?:\d+:)?(\d+)", given.get(name, ""))  # PET_NNODES may be MIN:MAX
+        if match and int(match.group(1)) > 1:
+            count = match.group(1)
+            problems.append(
+                f"{name}: {given[name]!r}: {controller} runs {count} pods, but each of them would train alone: set "
+                f"CONF_PADDLE_GRADIENT_NUM={count}, {advice}; or CONF_PADDLE_GRADIENT_NUM=1 if each is to train alone"
+            )
     return problems
 
 

@@ -18,8 +18,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, NoReturn, TypeVar
 
+from launcher.base import shortage
 from launcher.data import progress
 from launcher.errors import Exit, Failure
 
@@ -107,7 +109,12 @@ class Pool:
         count = len(self._workers)
         if count < self._min_workers or (count < MAX_WORKERS and self._busy < _WAITING * self._wall):
             self._busy = self._wall = 0.0  # start the next worker only after another result
-            return self._fork()
+            try:
+                return self._fork()
+            except OSError as error:
+                if not self._workers:
+                    why = shortage.explain(error, starting=True) or error
+                    raise Failure(Exit.IO_FAILED, f"no process for files can be started: {why}") from None
         return None
 
     def _ready(self) -> list[_Worker]:
@@ -143,10 +150,12 @@ class Pool:
         return Failure(Exit.IO_FAILED, f"a process that was copying {how}{hint}")
 
     def _fork(self) -> _Worker:
-        read_task, write_task = os.pipe()
-        read_result, write_result = os.pipe()
-        slot, parent = len(self._workers), os.getpid()
-        pid = os.fork()
+        with ExitStack() as opened:
+            read_task, write_task = _pipe(opened)
+            read_result, write_result = _pipe(opened)
+            slot, parent = len(self._workers), os.getpid()
+            pid = os.fork()
+            opened.pop_all()
         if pid == 0:
             self._serve(read_task, write_result, slot, parent)
         os.close(read_task)
@@ -194,6 +203,14 @@ def batches(items: Sequence[T], size: Callable[[T], int] = lambda _: 0) -> Itera
             batch, weight = [], 0
     if batch:
         yield batch
+
+
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    """Open a pipe that `opened` closes."""
+    ends = os.pipe()
+    for end in ends:
+        opened.callback(os.close, end)
+    return ends
 
 
 def _run_task(task: tuple[Any, ...]) -> tuple[Any, tuple[int, str] | None, float, float]:

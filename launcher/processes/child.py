@@ -11,15 +11,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from launcher.base import shortage
 from launcher.base.aio import run_in_thread
 from launcher.base.spawn import spawn, wait_for_exit
+from launcher.errors import Failure
 from launcher.model import Process
 from launcher.processes.proc import group_is_alive
 
 KILL_WAIT = 1.0  # seconds to wait after SIGKILL; a process that is blocked on a stalled volume may never end
 
-_NOT_FOUND = 127  # the exit codes of a shell
-_CANNOT_RUN = 126
+CANNOT_RUN = 126  # the exit codes of a shell
+_NOT_FOUND = 127
 _POLL = 0.01
 _GROUP_POLL = 0.2  # seconds between searches for live processes of a group: it may consist of zombies only
 
@@ -64,9 +66,13 @@ class Child:
         self._starting = run_in_thread(self._spawn, output)
         try:
             popen = await self._starting
-        except OSError as error:
+        except Failure as failure:  # there was no thread for `_spawn`
+            os.close(output)
             self._group_ended = True
-            raise self._explain(error) from None
+            raise StartFailed(CANNOT_RUN, f"the {self._process.role} cannot start: {failure.message}") from None
+        except StartFailed:
+            self._group_ended = True
+            raise
         self._death = asyncio.ensure_future(self._wait(popen))
         if self._killed_at is not None:
             self._signal(signal.SIGKILL)
@@ -118,6 +124,8 @@ class Child:
                 stdout=output,
                 stderr=output,
             )
+        except OSError as error:
+            raise self._explain(error) from None  # now, since the limit may no longer be used up in a moment
         finally:
             os.close(output)
 
@@ -168,15 +176,20 @@ class Child:
         if not self._death.done() or now < self._next_group_poll:
             return True
         self._next_group_poll = now + _GROUP_POLL
-        return await run_in_thread(group_is_alive, self.pid)
+        try:
+            return await run_in_thread(group_is_alive, self.pid)
+        except (Failure, OSError):
+            return True  # without a thread or a file descriptor, the group counts as alive
 
     def _explain(self, error: OSError) -> StartFailed:
         role, program, cwd = self._process.role, self._process.argv[0], self._process.cwd
+        if why := shortage.explain(error, starting=True):
+            return StartFailed(CANNOT_RUN, f"the {role} cannot start: {why}")
         reason = os.strerror(error.errno or errno.EINVAL)
         if error.filename == cwd and cwd != program:
-            return StartFailed(_CANNOT_RUN, f"the {role} cannot start: its work directory {cwd}: {reason}")
+            return StartFailed(CANNOT_RUN, f"the {role} cannot start: its work directory {cwd}: {reason}")
         if isinstance(error, FileNotFoundError):
             where = "" if "/" in program else f" on the PATH {self._env.get('PATH', os.defpath)}"
             hint = " (or the interpreter in its first line)" if "/" in program else ""
             return StartFailed(_NOT_FOUND, f"the {role} cannot start: {program}{hint} was not found{where}")
-        return StartFailed(_CANNOT_RUN, f"the {role} cannot start: {program}: {reason}")
+        return StartFailed(CANNOT_RUN, f"the {role} cannot start: {program}: {reason}")

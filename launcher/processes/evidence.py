@@ -26,6 +26,7 @@ T = TypeVar("T")
 _LINES = 50
 _MAX_PROCESSES = 200
 _MAX_CONNECTIONS = 40
+_MAX_THREADS = 16  # threads that processes may block: other work needs threads, too
 _FRAME = re.compile(r"^\[<.*>\] |\+0x.*$")
 _ENTRY = (
     "entry_SYSCALL",
@@ -75,7 +76,13 @@ async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: 
     examined = pids[:_MAX_PROCESSES]
     dumps: dict[int, str] = {}
     facts_deadline = time.monotonic() + within / 2
-    texts = await asyncio.gather(*(_answer(run_in_thread(_facts, pid, peers), facts_deadline) for pid in examined))
+    threads = asyncio.Semaphore(_MAX_THREADS)
+
+    async def facts_of(pid: int) -> str | None:
+        async with threads:
+            return await _answer(run_in_thread(_facts, pid, peers), facts_deadline)
+
+    texts = await asyncio.gather(*map(facts_of, examined))
     facts = dict(zip(examined, texts, strict=True))
     await _answer(
         run_in_thread(_dump_all, examined, dumps, deadline), deadline

@@ -11,7 +11,8 @@ import select
 import threading
 from collections.abc import Callable, Sequence
 
-from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.aio import run_in_own_thread, wait_within
+from launcher.errors import Failure
 from launcher.model import Process
 from launcher.processes.buffer import Buffer
 from launcher.processes.sinks import Limits, LogFile, Sink, StandardOutput
@@ -53,7 +54,7 @@ class Output:
         self._sinks: list[Sink] = [self._log]
         if process.echo:
             self._sinks.append(StandardOutput(stdout, self._buffer, limits))
-        self._writing = [run_in_thread(sink.run) for sink in self._sinks]
+        self._writing: list[asyncio.Future[None]] = []
         self._reader: _Reader | None = None
         self._stall_timer = self._loop.call_later(1, self._check_stalls)
 
@@ -68,11 +69,17 @@ class Output:
         self._log = None
 
     def attach(self) -> int:
-        """Open a pipe and read from it. Return its writing end, for the process."""
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        with contextlib.suppress(OSError):  # this user's pipe memory is used up: keep the default size
-            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-        self._reader = _Reader(reading, self._buffer, self._handle)
+        """Open a pipe and read from it. Return its writing end, for the process. Raises Failure, OSError."""
+        for sink in self._sinks[len(self._writing) :]:
+            self._writing.append(run_in_own_thread(sink.run))
+        with contextlib.ExitStack() as opened:
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            opened.callback(os.close, reading)
+            opened.callback(os.close, writing)
+            with contextlib.suppress(OSError):  # this user's pipe memory is used up: keep the default size
+                fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+            self._reader = _Reader(reading, self._buffer, self._handle)
+            opened.pop_all()
         return writing
 
     async def read_rest(self, timeout: float) -> None:
@@ -101,7 +108,8 @@ class Output:
         """Write all pending output, then stop. Log and return how many bytes were lost."""
         self._buffer.finish()
         lost = self._give_up([self._log]) if self._log is not None else 0  # the log's folder never became known
-        await asyncio.wait(self._writing, timeout=timeout)
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=timeout)
         self._stall_timer.cancel()
         return lost + self._give_up(self._sinks)
 
@@ -136,14 +144,20 @@ class _Reader:
         self._pipe = pipe
         self._buffer = buffer
         self._handle = handle
-        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._dead = threading.Event()  # the process has ended: do not wait for the sinks
         self._stop = threading.Event()
         self._empty_awaited = False
         self._empty = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         os.set_blocking(pipe, False)
-        self._done = run_in_thread(self._read)
+        self._woken, self._waker = os.pipe()  # not eventfd, which some sandboxes deny
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+        try:
+            self._done = run_in_own_thread(self._read)
+        except Failure:
+            self._close_waker()
+            raise
 
     async def read_rest(self, timeout: float) -> None:
         """Wait until the pipe is empty or closed."""
@@ -161,16 +175,21 @@ class _Reader:
         self._stop.set()
         self._wake()
         await self._done  # the thread cannot hang: `_wake` ends each of its waits
-        os.close(self._wake_fd)
+        self._close_waker()
+
+    def _close_waker(self) -> None:
+        os.close(self._woken)
+        os.close(self._waker)
 
     def _wake(self) -> None:
         self._buffer.wake()
-        os.eventfd_write(self._wake_fd, 1)
+        with contextlib.suppress(BlockingIOError):  # the pipe is full, so the thread will wake up
+            os.write(self._waker, b"w")
 
     def _read(self) -> None:
         poller = select.poll()
         poller.register(self._pipe, select.POLLIN)
-        poller.register(self._wake_fd, select.POLLIN)
+        poller.register(self._woken, select.POLLIN)
         left = _PIPE_SIZE  # bytes to read after the stop: a process that still has the pipe may never stop writing
         try:
             while left > 0 and (memory := self._buffer.reserve(self._stop, self._dead)) is not None:
@@ -184,7 +203,7 @@ class _Reader:
                         self._set_empty()
                     poller.poll()
                     with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(self._wake_fd)
+                        os.read(self._woken, 64)
                     continue
                 if count == 0:
                     return

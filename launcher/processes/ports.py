@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterable
 
+from launcher.base import shortage
 from launcher.processes.proc import process_tree
 
 _LISTEN = b"0A"
@@ -14,24 +15,35 @@ _PAUSES = (
     (10.0, 0.05),
     (float("inf"), 0.2),
 )  # seconds of waiting, and the pause between checks until then
+_BLIND = 5.0  # seconds
 
 
 def wait_until_listening(pid: int, ports: Iterable[int], stop: threading.Event) -> bool:
-    """Wait until the process tree of `pid` listens on all ports. Blocks. Return False once `stop` is set."""
+    """Wait until the process tree of `pid` listens on all ports. Blocks. Return False once `stop` is set.
+
+    Raises OSError if this process has no file descriptor for a look for 5 s.
+    """
     wanted = tuple(ports)
-    waited = 0.0
-    while not is_listening(pid, wanted):
+    waited = looked_at = 0.0
+    while True:
+        try:
+            if is_listening(pid, wanted):
+                return True
+            looked_at = waited
+        except OSError:
+            if waited - looked_at > _BLIND:
+                raise
         pause = next(pause for until, pause in _PAUSES if waited < until)
         if stop.wait(pause):
             return False
         waited += pause
-    return True
 
 
 def is_listening(pid: int, ports: tuple[int, ...]) -> bool:
     """Return whether the process tree of `pid` listens on all ports.
 
-    If this user may not see the open files of the tree, listening sockets of other processes count, too.
+    If this user may not see the open files of the tree, listening sockets of other processes count, too. Raises OSError
+    if this process has no file descriptor left.
     """
     sockets = _listening_sockets()
     if any(port not in sockets for port in ports):
@@ -47,7 +59,9 @@ def _listening_sockets() -> dict[int, set[bytes]]:
         try:
             with open(path, "rb") as file:
                 lines = file.readlines()[1:]
-        except OSError:
+        except OSError as error:
+            if shortage.is_of_descriptors(error):
+                raise
             continue  # no IPv6 here
         for fields in map(bytes.split, lines):
             if fields[3] == _LISTEN:
@@ -64,7 +78,9 @@ def _sockets_of_tree(pid: int) -> tuple[set[bytes], bool]:
             inodes |= _sockets_of(process)
         except PermissionError:
             all_seen = False
-        except OSError:
+        except OSError as error:
+            if shortage.is_of_descriptors(error):
+                raise
             continue  # the process has ended
     return inodes, all_seen
 

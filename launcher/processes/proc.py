@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from launcher.base import shortage
+
 _SHORT_FLAG = re.compile("-[A-Za-z]{1,3}")
 
 TAG = "LAUNCHER_TAG"  # set for all children. When the launcher ends, it kills each process that has its tag
@@ -27,11 +29,13 @@ def tagged_environment(env: Mapping[str, str], tag: str) -> dict[str, str]:
 
 
 def read_entry(pid: int) -> ProcEntry | None:
-    """Return the entry of one process, or None if there is no such process."""
+    """Return the entry of one process, or None if there is no such process. Raises OSError without a descriptor."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read(1024).rpartition(b")")[2].split()  # the name before it may contain spaces
-    except OSError:
+    except OSError as error:
+        if shortage.is_of_descriptors(error):
+            raise
         return None
     if len(fields) < 4:
         return None
@@ -63,6 +67,14 @@ def process_tree(pid: int) -> set[int]:
     return descendants(session, processes)
 
 
+def handles_signal(pid: int, number: int, *, blocked: bool = False) -> bool:
+    """Return whether the process has a handler for a signal, or, with `blocked`, blocks it, perhaps to wait for it."""
+    fields = (b"SigCgt:", b"SigBlk:") if blocked else (b"SigCgt:",)
+    with open(f"/proc/{pid}/status", "rb") as file:
+        masks = [int(line.split()[1], 16) for line in file if line.startswith(fields)]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def program(argv: Sequence[str]) -> str:
     """Return the program of a command line: `paddle train`, `python -m pdb`, `sh -c`.
 
@@ -86,7 +98,9 @@ def find_tagged(tag: str) -> list[int]:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = b"\0" + file.read()
-        except OSError:
+        except OSError as error:
+            if shortage.is_of_descriptors(error):
+                raise
             continue
         value = environment.partition(start)[2].partition(b"\0")[0]
         if pid != me and needle in value.split(b":"):

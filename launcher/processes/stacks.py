@@ -7,6 +7,8 @@ import re
 import time
 from collections.abc import Mapping
 
+from launcher.processes.proc import handles_signal
+
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stacks_on_demand")
 _MEMORY = re.compile(r"/memfd:launcher-stacks-(\d+) \(deleted\)")
 _ANSWER_WITHIN = 1.0
@@ -52,15 +54,9 @@ def _registration(pid: int) -> tuple[str, int] | None:
             match = _MEMORY.fullmatch(os.readlink(f"{folder}/{fd}"))
         except OSError:
             continue  # the file was closed meanwhile
-        if match and _catches(pid, int(match.group(1))):
+        if match and handles_signal(pid, int(match.group(1))):
             return f"{folder}/{fd}", int(match.group(1))
     return None
-
-
-def _catches(pid: int, number: int) -> bool:
-    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-        caught = next((line.split()[1] for line in file if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def _dump(pid: int, number: int, memory: int) -> str:

@@ -8,14 +8,18 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from launcher.base.aio import run_in_thread, wait_within
+from launcher.base import shortage
+from launcher.base.aio import run_in_own_thread, run_in_thread, wait_within
 from launcher.base.spawn import is_own_child, reap_orphans
+from launcher.errors import Failure
 from launcher.model import Process
-from launcher.processes import oom, stacks
-from launcher.processes.child import KILL_WAIT, Child, Death, StartFailed
+from launcher.processes import forwarding, oom, stacks
+from launcher.processes.child import CANNOT_RUN, KILL_WAIT, Child, Death, StartFailed
 from launcher.processes.evidence import Subject
 from launcher.processes.guardian import Guardian
 from launcher.processes.output import Output
@@ -45,7 +49,7 @@ class Died:
 
     at: the monotonic time of the death
     tail: the last lines of its output
-    start_error: why the process could not be started, or ""
+    start_error: why the process could not be started, or why the launcher had to end it, or ""
     out_of_memory: a sentence, if the kernel killed a process of the container because memory ran out, or ""
     recent_lines: more of the last lines: the line with the reason may be far above the last line
     """
@@ -106,6 +110,7 @@ class Supervisor:
         self._on_output = on_output
         self._with_stacks = with_stacks
         self._last_printed: Output | None = None  # of the trainer that printed last
+        self._forwarding: asyncio.Task[None] | None = None  # a task that nothing refers to may be dropped
         self._stdout = stdout
         self._limits = limits
         self._runs: list[_Run] = []
@@ -177,7 +182,43 @@ class Supervisor:
         await asyncio.gather(*(self._close(run, flush_within) for run in self._runs))
         self._runs.clear()
 
+    def forward(self, number: int) -> None:
+        """Send a signal on to the trainers that handle it, or to the servers if there are no trainers."""
+        live = [run for run in self._runs if run.child is not None and run.child.is_alive]
+        groups = [
+            run.child.pid
+            for run in [run for run in live if run.process.role == "trainer"] or live
+            if run.child is not None and run.child.pid is not None
+        ]
+        self._forwarding = asyncio.ensure_future(self._forward(number, groups))
+
+    async def _forward(self, number: int, groups: list[int]) -> None:
+        name = signal.Signals(number).name
+        try:
+            pids = await run_in_thread(forwarding.forward, number, groups)
+        except (Failure, OSError) as error:
+            log.info(f"{name} is not sent to any process: {shortage.explain(error) or error}")
+            return
+        if pids:
+            log.info(f"{name} is sent to process {', '.join(map(str, pids))}")
+        elif number != signal.SIGWINCH:
+            log.info(f"{name} is not sent to any process: no trainer handles this signal, and it would end them")
+
     async def _supervise(self, run: _Run) -> None:
+        """Start and watch a process. If the launcher cannot do that, kill the process: the gang would wait forever."""
+        try:
+            await self._start_and_watch(run)
+        except Exception as error:
+            child = run.child
+            started = child is not None and child.pid is not None
+            what = "was ended, since the launcher cannot watch it" if started else "cannot start"
+            why = f"the {run.process.role} {what}: {_reason(error)}"
+            self._report_death(run, Death(CANNOT_RUN, time.monotonic()), start_error=why)
+            if child is not None and await child.end(0):
+                self._forget(child)
+            await run.output.detach(_DETACH)
+
+    async def _start_and_watch(self, run: _Run) -> None:
         process = run.process
         for try_number in range(1, process.tries + 1):
             if run.is_ending:
@@ -222,18 +263,19 @@ class Supervisor:
     async def _wait_for_death(self, run: _Run, child: Child) -> Death:
         """Wait for the death of a child. Meanwhile, report when the child listens on all its ports."""
         stop = threading.Event()
-        reporting = asyncio.ensure_future(self._report_serving(run, child, stop)) if run.process.ports else None
-        death = await child.death()
-        stop.set()
-        if reporting is not None:
-            reporting.cancel()
-        return death
-
-    async def _report_serving(self, run: _Run, child: Child, stop: threading.Event) -> None:
-        assert child.pid is not None
-        if await run_in_thread(wait_until_listening, child.pid, run.process.ports, stop) and not run.is_ending:
-            run.has_served = True
-            self._events(Serving(run.process))
+        dying = asyncio.ensure_future(child.death())
+        try:
+            if run.process.ports:
+                listening = run_in_own_thread(wait_until_listening, child.pid, run.process.ports, stop)
+                either: list[asyncio.Future[Any]] = [dying, listening]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if listening.done() and listening.result() and not run.is_ending:
+                    run.has_served = True
+                    self._events(Serving(run.process))
+            return await dying
+        finally:
+            stop.set()
+            dying.cancel()
 
     def _report_death(self, run: _Run, death: Death, *, start_error: str = "", out_of_memory: str = "") -> None:
         if not run.is_ending:
@@ -274,6 +316,8 @@ class Supervisor:
 
         try:
             await wait_within(kill_all(), _SWEEP)
+        except (Failure, OSError) as error:
+            log.info(f"cannot look for processes that the children left behind: {shortage.explain(error) or error}")
         except asyncio.TimeoutError:
             log.info(
                 f"processes {sorted(strays)} did not end after SIGKILL: they are blocked in the kernel; the launcher "
@@ -281,6 +325,14 @@ class Supervisor:
             )
         if killed:
             log.info(f"killed {len(killed)} processes that the children had left behind")
+
+
+def _reason(error: Exception) -> str:
+    """Return why the launcher cannot start or watch a process."""
+    if isinstance(error, Failure):
+        return error.message
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return shortage.explain(error, starting=True) or f"a fault of the launcher itself, please report it:\n{trace}"
 
 
 def _kill_strays(tag: str) -> set[int]:

@@ -14,13 +14,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from launcher import config, paddle
+from launcher.base import shortage
 from launcher.base.log import StderrHandler, shown_by
 from launcher.base.spawn import module_command
-from launcher.errors import Exit
+from launcher.errors import Exit, Failure
 from launcher.run import netns
+from launcher.run.signals import FORWARDED, STOPS
 
 log = logging.getLogger(__name__)
 
@@ -92,15 +95,19 @@ def _one_node(shared: Mapping[str, str], rank: int, device: str, address: str, f
 
 def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a launcher in its own process session, so that only this process forwards Ctrl-C to the launcher."""
-    return subprocess.Popen(
-        [*module_command("launcher"), "run", *words],
-        env=told,
-        cwd="/",  # `-m` imports from the current directory first, and a user's json.py may be there
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=_end_with_this_process,
-    )
+    try:
+        return subprocess.Popen(
+            [*module_command("launcher"), "run", *words],
+            env=told,
+            cwd="/",  # `-m` imports from the current directory first, and a user's json.py may be there
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_end_with_this_process,
+        )
+    except OSError as error:
+        why = shortage.explain(error, starting=True) or error
+        raise Failure(Exit.IO_FAILED, f"node {told['LAUNCHER_RANK']} cannot be started: {why}") from None
 
 
 def _end_with_this_process() -> None:
@@ -112,15 +119,21 @@ def _wait_for_all(launchers: Sequence[subprocess.Popen[bytes]], received: list[i
 
     forwarded: list[int] = []
 
-    def forward(number: int, _frame: object) -> None:
+    def stop(number: int, _frame: object) -> None:
         forwarded.append(number)
         for launcher in launchers:
             launcher.terminate()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, forward)
+    def pass_on(number: int, _frame: object) -> None:
+        for launcher in launchers:
+            launcher.send_signal(number)
+
+    for number in STOPS:
+        signal.signal(number, stop)
+    for number in FORWARDED:
+        signal.signal(number, pass_on)
     if received and not forwarded:
-        forward(received[0], None)
+        stop(received[0], None)
     lock = threading.Lock()
     printers = [
         threading.Thread(target=_print_lines, args=(rank, launcher, lock), daemon=True)
@@ -134,16 +147,28 @@ def _wait_for_all(launchers: Sequence[subprocess.Popen[bytes]], received: list[i
     return _job_code(codes)
 
 
+@contextmanager
+def _deaths() -> Iterator[int]:
+    """Yield a descriptor that becomes readable when a child dies, or another signal arrives."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    handler = signal.signal(signal.SIGCHLD, lambda *_: None)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGCHLD, handler)
+        os.close(reading)
+        os.close(writing)
+
+
 class _Ends:
     """Wait until all launchers have ended. If one fails, and the others do not end in time, stop the others."""
 
     def __init__(self, launchers: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
         self._launchers = launchers
         self._grace = grace
-        self._running = {os.pidfd_open(launcher.pid): rank for rank, launcher in enumerate(launchers)}
-        self._ends = select.poll()
-        for fd in self._running:
-            self._ends.register(fd, select.POLLIN)
+        self._running = set(range(len(launchers)))
         self._codes: dict[int, int] = {}  # by rank, in the order in which they ended
         self._deadline = math.inf  # time at which launchers that still run are stopped
         self._stopped = False  # whether the launchers got a signal: a second signal would kill all processes at once
@@ -153,20 +178,23 @@ class _Ends:
 
         forwarded: the signals that were sent to all launchers
         """
-        while self._running:
-            self._stopped = self._stopped or bool(forwarded)
-            waits = not self._stopped and self._deadline < math.inf
-            ended = self._ends.poll(max(0.0, self._deadline - time.monotonic()) * 1000 if waits else None)
-            for fd, _ in ended:
-                self._ended(fd)
-            if not ended and not forwarded:
-                self._stop_the_others()
+        with _deaths() as deaths:
+            signalled = select.poll()
+            signalled.register(deaths, select.POLLIN)
+            while self._running:
+                self._stopped = self._stopped or bool(forwarded)
+                waits = not self._stopped and self._deadline < math.inf
+                if ended := [rank for rank in self._running if self._launchers[rank].poll() is not None]:
+                    for rank in ended:
+                        self._ended(rank)
+                elif signalled.poll(max(0.0, self._deadline - time.monotonic()) * 1000 if waits else None):
+                    os.read(deaths, 4096)
+                elif not forwarded:
+                    self._stop_the_others()
         return list(self._codes.values())
 
-    def _ended(self, fd: int) -> None:
-        self._ends.unregister(fd)
-        os.close(fd)
-        rank = self._running.pop(fd)
+    def _ended(self, rank: int) -> None:
+        self._running.remove(rank)
         code = self._launchers[rank].wait()
         code = code if code >= 0 else 128 - code
         self._codes[rank] = code
@@ -177,7 +205,7 @@ class _Ends:
     def _stop_the_others(self) -> None:
         self._stopped = True
         failed = ", ".join(f"node {rank} ended with exit code {code}" for rank, code in self._codes.items() if code)
-        others = sorted(self._running.values())
+        others = sorted(self._running)
         for rank in others:
             self._launchers[rank].terminate()
         handler = StderrHandler(name="local")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
-from launcher.errors import FOR_GOOD
+from launcher.errors import FOR_GOOD, Failure
 from launcher.gang import Finish, Stop
 from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import backoff_limit, outcome
@@ -108,12 +108,19 @@ async def _leave(result: Outcome, config: JobConfig, node: Node, session: Sessio
         session.gang.close(),
         *([session.attempt.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),
         supervisor.close(FLUSH_WITHIN),
-        run_in_thread(outcome.write_termination_message, config.termination_log, message),
+        _write_termination_message(config, message),
         _leave_volume(node, may_run_for),
         *marks,
     ]
     await asyncio.wait([asyncio.ensure_future(step) for step in last_steps], timeout=FLUSH_WITHIN + 0.5)
     log.info(summary)  # the last line of the log, after the lines of all steps
+
+
+async def _write_termination_message(config: JobConfig, message: bytes) -> None:
+    try:
+        await run_in_thread(outcome.write_termination_message, config.termination_log, message)
+    except Failure:  # no thread can be started: write without one, since the file is on the node's own disk
+        outcome.write_termination_message(config.termination_log, message)
 
 
 async def _leave_volume(node: Node, may_run_for: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Handle the signals of a launcher. The first signal stops the launcher. The second one kills all its processes."""
+"""Handle the signals of a launcher: requests to stop or to kill all processes, and signals for the processes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from launcher.base.spawn import reap_orphans
+from launcher.base.spawn import watch_children
 
 T = TypeVar("T")
 
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
+
 
 class Signals:
-    """Handle SIGTERM, SIGINT and SIGHUP, once `watch` has been called. All three have the same meaning.
+    """Handle signals, once `watch` has been called. SIGTERM, SIGINT and SIGHUP have the same meaning.
 
     stop_requested: done once a signal has arrived
     kill_requested: done once a second signal has arrived
     on_stop: called at the first signal
     on_kill: called at each further signal
+    on_forwarded: called with each signal that is meant for the processes, such as SIGUSR1
     """
 
     def __init__(self) -> None:
@@ -28,6 +32,7 @@ class Signals:
         self.kill_requested: asyncio.Future[None] = loop.create_future()
         self.on_stop: Callable[[], None] = lambda: None
         self.on_kill: Callable[[], None] = lambda: None
+        self.on_forwarded: Callable[[int], None] = lambda number: None
         self._stop_requested_at = 0.0
 
     def watch(self, received: Sequence[int]) -> None:
@@ -36,9 +41,11 @@ class Signals:
         received: the signals that arrived before this call
         """
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        watch_children()
+        for number in STOPS:
             loop.add_signal_handler(number, self._on_signal)
+        for number in FORWARDED:
+            loop.add_signal_handler(number, lambda number: self.on_forwarded(number), number)
         for _ in list(received):
             self._on_signal()
 

@@ -6,8 +6,11 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
 
+from launcher.base import shortage
 from launcher.errors import Exit, Failure
 from launcher.model import CauseKind
+
+_FRAMES = 8  # the last calls of a traceback: messages of the gang are limited
 
 
 class Steps:
@@ -30,13 +33,18 @@ class Steps:
     async def _report_failure(self, step: CauseKind, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Failure as failure:
-            self._failed(step, failure)
         except Exception as error:
             self._failed(step, fault(step, error))
 
 
 def fault(step: CauseKind, error: Exception) -> Failure:
-    """Return the Failure for a fault of the launcher itself, with its traceback."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    """Return the Failure for an error that no other code expects: a limit that is used up, or a fault of the launcher.
+
+    A fault has its traceback. A Failure is returned as it is.
+    """
+    if isinstance(error, Failure):
+        return error
+    if why := shortage.explain(error):
+        return Failure(Exit.IO_FAILED, f"the launcher cannot continue ({str(step)!r}): {why}")
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-_FRAMES))
     return Failure(Exit.MASKED, f"a fault of the launcher itself in {str(step)!r}, please report it:\n{trace}")

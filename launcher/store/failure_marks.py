@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from launcher.base import files
+from launcher.base import files, shortage
 from launcher.config import RoleMember
 from launcher.errors import Failure
 
@@ -142,5 +142,11 @@ def mark_before_launch(member: RoleMember, why: str) -> None:
             sys.stderr.write(f"paddle-launcher: cannot tell the other role about this failure: {error}\n")
 
     marking = threading.Thread(target=mark, daemon=True, name="mark")
-    marking.start()
+    try:
+        marking.start()
+    except RuntimeError:
+        sys.stderr.write(
+            f"paddle-launcher: cannot tell the other role about this failure: {shortage.no_thread().message}\n"
+        )
+        return
     marking.join(_ANSWER_WITHIN)

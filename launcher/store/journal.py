@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.base import files
+from launcher.base.aio import STATUS
 from launcher.base.clock import utc_now
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Outcome, Roster, Shape, Snapshot, member_folder
@@ -108,7 +109,7 @@ class LatestFile:
             self._newest = as_bytes(content)
             if not self._writing:
                 self._writing = True
-                threading.Thread(target=self._write, daemon=True, name=f"write {self._path}").start()
+                STATUS.put(self._write)
 
     def flush(self, within: float) -> bool:
         """Wait until the newest version is written, for at most `within` seconds. Return whether it is. Blocks."""

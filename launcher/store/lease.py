@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from launcher.base import files
-from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.aio import LEASE, wait_within
 from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
 from launcher.model import Cause, CauseKind
@@ -273,7 +273,7 @@ class LeaseHolder:
             left = max(answered_at + self._silence - asked_at, self._renew_every)
             why = ""
             try:
-                if not await wait_within(run_in_thread(self._leases.renew, self._number, self.me), left):
+                if not await wait_within(LEASE.run(self._leases.renew, self._number, self.me), left):
                     self._lost(self._cause(CauseKind.TAKEN_OVER, await self._why_it_was_taken()))
                     return
                 answered_at = asked_at

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from launcher.base import spawn as spawn_module
 from launcher.base.aio import run_in_thread
 from launcher.base.spawn import is_own_child, reap_orphans, spawn, wait_for_exit
+from tests.support import floor
 from tests.support.supervising import alive, needs_root, run, silent_volume, until
 
 _STRESS = """
 import asyncio, json, os, signal, sys
+from launcher.base import spawn as spawn_module
 from launcher.base.aio import run_in_thread
 from launcher.base.spawn import become_subreaper, reap_orphans, spawn, wait_for_exit
 
@@ -92,6 +95,65 @@ def test_a_child_during_its_fork_is_never_treated_as_an_orphan() -> None:
     run(test())
 
 
+def test_a_death_during_the_fork_of_another_child_is_seen() -> None:
+    async def test() -> None:
+        child = spawn(["/bin/sleep", "1000"], env={})
+        waiting = asyncio.ensure_future(wait_for_exit(child))
+        await asyncio.sleep(0)
+        spawn_module._forking.add(-1)
+        try:
+            os.kill(child.pid, signal.SIGKILL)
+            assert await asyncio.wait_for(waiting, 8) == 137
+        finally:
+            spawn_module._forking.discard(-1)
+
+    run(test())
+
+
+def test_several_waiters_get_the_same_exit_code() -> None:
+    async def test() -> None:
+        child = spawn(["/bin/sh", "-c", "sleep 0.1; exit 3"], env={"PATH": os.defpath})
+        cancelled = asyncio.ensure_future(wait_for_exit(child))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        assert await asyncio.gather(*(wait_for_exit(child) for _ in range(3))) == [3, 3, 3]
+        assert await wait_for_exit(child) == 3
+
+    run(test())
+
+
+_SANDBOX = """
+import asyncio, os, signal, sys
+from launcher.base.spawn import handle_ignored_signals, spawn, wait_for_exit
+
+for call in (lambda: os.pidfd_open(os.getpid()), lambda: os.eventfd(0)):
+    try:
+        call()
+    except OSError:
+        continue
+    sys.exit("the system call is allowed")
+
+async def main():
+    handle_ignored_signals()
+    children = [spawn(["/bin/sh", "-c", f"sleep 0.{number}; exit {number}"], env=os.environ) for number in range(9)]
+    print(await asyncio.gather(*map(wait_for_exit, children)), len(os.listdir("/proc/self/fd")) < 12)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not floor.supports("deny"), reason="the numbers of the system calls are not known here")
+@pytest.mark.parametrize("is_blocked", [False, True])
+def test_exit_codes_arrive_where_pidfds_are_denied_even_if_the_parent_blocked_sigchld(is_blocked: bool) -> None:
+    def block() -> None:
+        if is_blocked:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+
+    driver = [sys.executable, *floor.command("deny=pidfd_open,eventfd2"), "-c", _SANDBOX]
+    done = subprocess.run(driver, capture_output=True, text=True, timeout=30, preexec_fn=block)
+    assert (done.stdout, done.stderr) == (f"{list(range(9))} True\n", "")
+
+
 def test_children_have_all_signals_unblocked_and_at_their_defaults() -> None:
     script = """
 import os, signal, subprocess
@@ -124,6 +186,7 @@ def test_children_inherit_no_descriptors() -> None:
 
 _STALLED_START = """
 import asyncio, os, signal, sys
+from launcher.base import spawn as spawn_module
 from launcher.base.aio import run_in_thread
 from launcher.base.spawn import reap_orphans, spawn, wait_for_exit
 

@@ -54,6 +54,38 @@ def test_the_number_of_nodes_has_no_default_if_a_job_or_peers_are_named(given: d
     assert any(line.startswith("CONF_PADDLE_GRADIENT_NUM: unset: expected") for line in problems(given))
 
 
+@pytest.mark.parametrize(
+    ("given", "begins"),
+    [
+        (
+            {"LWS_GROUP_SIZE": "2"},
+            "LWS_GROUP_SIZE: '2': LeaderWorkerSet runs 2 pods, but each of them would train",
+        ),
+        ({"PET_NNODES": "3"}, "PET_NNODES: '3': Kubeflow Trainer runs 3 pods, but each of them would train alone"),
+        ({"PET_NNODES": "1:4"}, "PET_NNODES: '1:4': Kubeflow Trainer runs 4 pods, but"),
+    ],
+)
+def test_pods_of_another_controller_do_not_train_alone_without_a_word(given: dict[str, str], begins: str) -> None:
+    (problem,) = problems(given)
+    assert problem.startswith(begins)
+    count = begins.split(" runs ")[1][0]
+    assert f"set CONF_PADDLE_GRADIENT_NUM={count}, LAUNCHER_" in problem
+    assert problem.endswith("or CONF_PADDLE_GRADIENT_NUM=1 if each is to train alone")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"LWS_GROUP_SIZE": "1"},
+        {"PET_NNODES": "auto"},
+        {"LWS_GROUP_SIZE": "2", "CONF_PADDLE_GRADIENT_NUM": "1"},
+        {"PET_NNODES": "2", "CONF_PADDLE_GRADIENT_NUM": "2", "LAUNCHER_SERVICE": "job"},
+    ],
+)
+def test_other_controllers_are_no_problem_if_there_is_one_pod_or_the_number_is_set(given: dict[str, str]) -> None:
+    assert read(given).members == int(given.get("CONF_PADDLE_GRADIENT_NUM", 1))
+
+
 def test_all_problems_are_reported_at_once_with_variable_value_and_expectation() -> None:
     wrong = {
         **SEED_001,

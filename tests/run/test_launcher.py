@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from launcher.errors import Exit
+from launcher.errors import Exit, Failure
 from launcher.gang import Restart, Stop
 from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import launcher, shutdown
+from launcher.run.faults import Faults
 from launcher.run.session import Session
 from tests.support.members import in_loop, until
+from tests.support.paths import REPOSITORY
 from tests.support.sessions import KILLED, LOST, Pod, job_config, pod_of
 
 REJOINS = "3"
@@ -137,3 +143,93 @@ async def test_a_fault_of_the_launcher_itself_is_reported_and_ends_it_with_an_ou
     assert (result.code, result.cause.kind) == (Exit.MASKED, CauseKind.LAUNCHER)
     assert "a bug" in result.cause.what
     assert pod.gang.causes == [result.cause]
+
+
+async def trains(pod: Pod) -> None:
+    await until(lambda: pod.gangs and pod.gang.reported("staged"))
+    await pod.trains()
+    pod.gang.finished.set()
+    pod.gang.others_ended.set()
+
+
+@in_loop
+async def test_an_exception_that_only_the_loop_sees_is_reported_and_ends_this_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    faults = Faults()
+    faults.watch()
+    running = pod.begin(
+        launcher.run(pod.config, pod.flags, pod.command, pod.signals, None, pod.factories, faults=faults)
+    )
+    await trains(pod)
+    asyncio.get_running_loop().call_soon(lambda: [][0])
+    result = await asyncio.wait_for(running, 8)
+    assert result.cause is not None
+    assert (result.code, result.cause.kind) == (Exit.MASKED, CauseKind.LAUNCHER)
+    assert "IndexError" in result.cause.what
+    assert pod.gang.causes == [result.cause]
+    assert pod.supervisor.closed
+
+
+@in_loop
+async def test_a_fault_during_the_shutdown_is_reported_to_the_gang_before_this_member_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> Outcome:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(launcher, "shut_down", fails)
+    pod = pod_of(monkeypatch, tmp_path)
+    running = runs(pod)
+    await trains(pod)
+    pod.gang.tell(Stop(KILLED))
+    with pytest.raises(Failure, match="a bug") as caught:
+        await asyncio.wait_for(running, 8)
+    assert caught.value.code == Exit.MASKED
+    assert [cause.kind for cause in pod.gang.causes] == [CauseKind.LAUNCHER]
+    assert pod.gang.closed
+
+
+@in_loop
+async def test_a_signal_for_the_processes_reaches_those_of_the_latest_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = pod_of(monkeypatch, tmp_path)
+    runs(pod)
+    await until(lambda: pod.gangs and pod.gang.reported("staged"))
+    await pod.trains()
+    pod.gang.tell(Restart(1, KILLED))
+    await until(lambda: len(pod.supervisors) == 2)
+    pod.signals.on_forwarded(signal.SIGUSR1)
+    assert [supervisor.forwarded for supervisor in pod.supervisors] == [[], [signal.SIGUSR1]]
+
+
+_ESCAPES = """
+import sys
+from launcher.run import launcher
+
+async def fails(*_: object, **__: object) -> None:
+    raise KeyError("a bug")
+
+launcher.run = fails
+from launcher.__main__ import main
+sys.argv[1:] = ["run", "--", "true"]
+main()
+"""
+
+
+def test_an_exception_that_escapes_from_the_loop_is_the_cause_in_the_termination_message(tmp_path: Path) -> None:
+    message = tmp_path / "message"
+    message.touch()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(REPOSITORY),
+        "LAUNCHER_TERMINATION_LOG": str(message),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _ESCAPES], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == Exit.MASKED, done.stderr
+    assert "a fault of the launcher itself in 'launcher', please report it" in message.read_text()
+    assert "KeyError: 'a bug'" in message.read_text()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.errors import Exit
+from launcher.base.aio import run_in_thread
+from launcher.errors import Exit, Failure
 from launcher.gang import Finish, Stop
 from launcher.model import Cause, CauseKind, Outcome
-from launcher.run import shutdown
+from launcher.run import outcome, shutdown
 from launcher.run.session import FAILURE_GRACE, Session
 from launcher.store.lease import LeaseFiles
 from tests.support.hubs import fire, hold_timers
@@ -230,6 +231,23 @@ async def test_the_termination_message_names_the_cause_with_its_last_lines(
     termination.touch()
     await asyncio.wait_for(ends(pod, await training(pod), Stop(MINE)), 8)
     assert termination.read_text() == "exit code 137: rank 1 (pod-1): trainer was killed\nthe last line\n"
+
+
+@in_loop
+async def test_the_termination_message_is_written_even_if_no_thread_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_thread(work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        if work is outcome.write_termination_message:
+            raise Failure(Exit.IO_FAILED, "no thread can be started")
+        return run_in_thread(work, *args)
+
+    monkeypatch.setattr(shutdown, "run_in_thread", without_thread)
+    termination = tmp_path / "termination"
+    termination.touch()
+    pod = pod_of(monkeypatch, tmp_path, LAUNCHER_TERMINATION_LOG=str(termination))
+    await asyncio.wait_for(ends(pod, await training(pod), Stop(MINE)), 8)
+    assert termination.read_text().startswith("exit code 137: ")
 
 
 @in_loop

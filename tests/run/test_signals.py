@@ -1,4 +1,4 @@
-"""The first signal asks a launcher to stop, each further one to kill its processes."""
+"""The first signal asks a launcher to stop, each further one to kill its processes. Others are for the processes."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ async def test_the_first_signal_asks_to_stop_and_each_further_one_to_kill(number
         await until(lambda expected=expected: len(calls) == len(expected))  # type: ignore[misc]
         assert calls == expected
         assert signals.kill_requested.done()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH])
+@in_loop
+async def test_a_signal_for_the_processes_is_handed_on_and_stops_nothing(number: signal.Signals) -> None:
+    signals, calls = watched()
+    signal.raise_signal(number)  # there is no process yet
+    handed_on: list[int] = []
+    signals.on_forwarded = handed_on.append
+    signal.raise_signal(number)
+    await until(lambda: handed_on)
+    assert set(handed_on) == {number}
+    assert calls == []
+    assert not signals.stop_requested.done()
 
 
 @in_loop

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 
 from launcher.errors import Exit, Failure
 from launcher.model import CauseKind
@@ -43,6 +45,30 @@ async def test_an_unexpected_exception_becomes_a_failure_with_the_name_of_the_st
     assert trace[0] == "Traceback (most recent call last):"
     assert "in work" in failure.message
     assert trace[-1] == "KeyError: 'shard'"
+
+
+@in_loop
+async def test_an_error_that_a_limit_has_caused_is_a_failure_that_names_the_limit() -> None:
+    ((_, failure),) = await failure_of(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    assert failure.code == Exit.IO_FAILED
+    assert failure.message.startswith("the launcher cannot continue ('staging'): no file descriptor is left (RLIMIT_")
+    assert "Traceback" not in failure.message
+
+
+@in_loop
+async def test_the_traceback_of_deep_calls_has_its_last_calls() -> None:
+    def deep(left: int) -> None:
+        if not left:
+            raise KeyError("shard")
+        deep(left - 1)
+
+    async def work() -> None:
+        deep(100)
+
+    failed: list[Failure] = []
+    await Steps(lambda _, failure: failed.append(failure)).begin(CauseKind.STAGING, work)
+    assert failed[0].message.endswith("KeyError: 'shard'\n")
+    assert len(failed[0].message) < 2048, "the gang sends no more"
 
 
 @in_loop

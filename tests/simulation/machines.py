@@ -254,3 +254,5 @@ def move_in(patch: pytest.MonkeyPatch) -> None:
         if getattr(module, "run_in_thread", None) is aio.run_in_thread and module is not aio:
             patch.setattr(module, "run_in_thread", _run_in_thread)
     patch.setattr(aio, "run_in_thread", _run_in_thread)
+    patch.setattr(aio.Workers, "run", lambda _, work, *args: _run_in_thread(work, *args))
+    patch.setattr(aio.Workers, "put", lambda _, job: here().start_thread(job))

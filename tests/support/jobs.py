@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from tests.support import floor
 from tests.support.nodes import Nodes
 from tests.support.paths import MAKE_DATA, STANDIN
 
@@ -55,7 +56,7 @@ def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
 
 
 class Job:
-    """The launchers of one job. `start` can set more variables."""
+    """The launchers of one job. `start` can set more variables. FLOOR limits their resources (tests.support.floor)."""
 
     def __init__(self, nodes: Nodes, volume: Path | None, folder: Path, size: int = 3, **environment: str) -> None:
         self.nodes = nodes
@@ -63,7 +64,7 @@ class Job:
         self.volume = volume
         self.folder = folder
         self.environment = environment
-        self.program: tuple[str, ...] = ("-m", "launcher")
+        self.program: tuple[str, ...] = (*floor.from_environment(), "-m", "launcher")
         self.launchers: dict[int, subprocess.Popen[bytes]] = {}
         self.output = volume / JOB / "output" if volume else folder
         self.gates = folder / "gates"

@@ -51,6 +51,7 @@ class FakeSupervisor:
         self.may_end = asyncio.Event()
         self.may_end.set()
         self.blocked: list[Process] = []  # these do not end after SIGKILL
+        self.forwarded: list[int] = []  # signals
         self.killed = self.closed = False
 
     @property
@@ -88,6 +89,9 @@ class FakeSupervisor:
         self.ended_within.append(grace)
         await self.may_end.wait()
         return self.blocked
+
+    def forward(self, number: int) -> None:
+        self.forwarded.append(number)
 
     def kill(self) -> None:
         self.killed = True
