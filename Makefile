@@ -75,7 +75,7 @@ $(VENV)/.installed-fuzz: $(INSTALLED) requirements/fuzz.txt
 
 # What the launcher reads from others, with inputs that the fuzzer makes. Python 3.11 to 3.13 on x86-64, for which atheris has wheels.
 fuzz: $(VENV)/.installed-fuzz
-	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED)) $(TARGETS)
 
 # Many faults at once, for gangs on this machine, as root. ROUNDS=20 or MINUTES=5; SEED=42 ROUNDS=1 plays one round again.
 # KINDS="cut,kill trainer" draws only from these. A seed is the same plan only with the same kinds.

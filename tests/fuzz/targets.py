@@ -29,7 +29,7 @@ from launcher.job import yaml_io
 from launcher.job.findings import Findings
 from launcher.job.from_yaml import API, KIND, RenderOptions, to_job_spec
 from launcher.job.manifests import objects
-from launcher.model import Cause, CauseKind, Shape
+from launcher.model import Cause, CauseKind, Saves, Shape
 from launcher.processes.output import PassFinder, Tail
 from launcher.store import checkpoints, status
 from launcher.store.failure_marks import FailureMarks, mark_name
@@ -138,7 +138,7 @@ def _read_mark(job: str) -> None:
 
 
 def _read_pass(job: str) -> None:
-    assert checkpoints.newest(os.path.join(job, "output")) in (None, 7)
+    assert checkpoints.newest(Saves(os.path.join(job, "output"))) in (None, 7)
 
 
 def _read_stage_record(job: str) -> None:
