@@ -18,7 +18,7 @@ from tests.support.supervised import Watched, watch
 from tests.support.supervising import free_port, shell, until
 
 _DRIVER = """
-import asyncio, json, os, sys, tempfile
+import asyncio, json, os, secrets, sys, tempfile
 from launcher.base import aio
 from launcher.base.spawn import become_subreaper, watch_children
 from launcher.model import Process
@@ -58,7 +58,7 @@ async def main():
     watch_children()
     aio.start_threads()
     events = []
-    supervisor = Supervisor(events.append, "tag")
+    supervisor = Supervisor(events.append, secrets.token_hex(8))
     supervisor.set_log_folder(tempfile.mkdtemp(), "mark")
     used_up = {"descriptors": Descriptors, "processes": Processes}[what]()
     process = Process("pserver", tuple(sys.argv[4:]), dict(os.environ), "/", "server.log", ports=tuple(ports))
