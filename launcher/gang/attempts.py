@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from launcher.base.aio import wait_within
 from launcher.errors import Exit, Failure
 from launcher.gang import messages
+from launcher.gang.background import in_background
 from launcher.gang.ending import Ending
 from launcher.gang.events import AlreadyComplete, GangSettings, NotComplete, StartRefused, Verdict
 from launcher.gang.first_cause import first_cause, survivor_penalty
@@ -131,7 +132,7 @@ class Attempts:
             self._broadcast(messages.train(attempt.number, self._settings.stall))
         if self._all(attempt.said["trained"]) and not self._completing:
             self._stall.stop()
-            self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
+            self._completing = in_background(self._mark_and_finish())
 
     def _all(self, ranks: set[int]) -> bool:
         return len(ranks) == self._settings.size
@@ -140,11 +141,12 @@ class Attempts:
 
     def prepare(self) -> None:
         """Prepare the current attempt, then begin it. Assumes that no process of an earlier attempt runs."""
-        self._attempt.preparing = asyncio.get_running_loop().create_task(self._prepare_and_begin(self._attempt))
+        self._attempt.preparing = in_background(self._prepare_and_begin(self._attempt))
 
     async def _prepare_and_begin(self, attempt: AttemptState) -> None:
         try:
             start = await self._prepare_start(attempt.previous_cause)
+            begin = messages.begin(attempt.number, start)
         except StartRefused as refused:
             self._stop_if_current(attempt, refused.cause)
         except AlreadyComplete:
@@ -157,7 +159,7 @@ class Attempts:
         else:
             if attempt is self._attempt and not self._ending.cause:
                 attempt.start = start
-                self._broadcast(messages.begin(attempt.number, start))
+                self._broadcast(begin)
                 self.advance()
 
     def _stop_if_current(self, attempt: AttemptState, cause: Cause) -> None:

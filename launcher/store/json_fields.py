@@ -17,7 +17,6 @@ from launcher.base.clock import utc_now
 from launcher.model import Cause, Member, Shape, Snapshot
 
 _VERSION = 1  # of all these files, which have no field `version` yet
-MOST_GENERATIONS = 1_000_000_000  # the gang protocol takes no larger numbers
 _MOST = 10**18
 _TEXT_LIMIT = 64 * 1024
 _KINDS = {dict: "an object", list: "a list", bool: "true or false"}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from launcher.base import files
+from launcher.base import bounds, files
 from launcher.base.clock import utc_now
 from launcher.base.files import Folder
 from launcher.model import Cause, Roster, Shape
@@ -156,7 +156,7 @@ def _check_attempts(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of attempts.json if all fields have the right types. Raises ValueError."""
     json_fields.integer(content, "without_progress", 0)
     for each in json_fields.objects(content, "generations"):
-        json_fields.integer(each, "number", most=json_fields.MOST_GENERATIONS)
+        json_fields.integer(each, "number", most=bounds.MAX_NUMBER - 1)
         json_fields.check(each, _FIELDS)
         json_fields.check(each.get("first_cause") or {}, _CAUSE_FIELDS)
     return content

@@ -12,15 +12,10 @@ from tests.support.paths import PADDLEJOBS
 
 CORPUS = Path(__file__).parent / "corpus"
 INPUTS = sorted(path for target in TARGETS for path in (CORPUS / target).iterdir())
-NOT_HANDLED_YET = {
-    *("config/a-stall-timeout-that-cannot-be-sent", "config/an-endless-silence", "state/attempts-with-the-last-number"),
-}
 
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_an_input_of_the_corpus_is_handled(path: Path, request: pytest.FixtureRequest) -> None:
-    if f"{path.parent.name}/{path.name}" in NOT_HANDLED_YET:
-        request.applymarker(pytest.mark.xfail)
+def test_an_input_of_the_corpus_is_handled(path: Path) -> None:
     TARGETS[path.parent.name](path.read_bytes())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from tests.simulation.story import (
     LastWord,
     Left,
     Marking,
+    Named,
+    Parted,
     Passed,
     Prepared,
     Reached,
@@ -274,6 +277,50 @@ def the_first_cause_is_the_earliest_that_was_reported_in_time(story: Story) -> N
                 ]
 
 
+EVERY, CHECK = SILENCE / 3, 5.0  # seconds between two checks, and for one check
+NOTICED = SILENCE + EVERY + CHECK + 6.0  # seconds until members that cannot reach each other are named, with any delays
+
+
+def members_that_cannot_reach_each_other_are_named(story: Story) -> None:
+    """Without disturbances: if a member is cut off from the hub meanwhile, the hub cannot know the reason."""
+    if not story.undisturbed():
+        return
+    welcomed = {entry.rank: entry.at for entry in story.of(Welcomed)}
+    over = min((entry.at for entry in story.of(Stop, Finish, HubLost, Left)), default=math.inf)
+    for parted in story.of(Parted):
+        one, other = parted.rank, parted.what.other
+        since = max([parted.at, *(welcomed.get(rank, math.inf) for rank in (one, other))])
+        names = [named.at for named in story.of(Named, rank=one) if named.what.other == other]
+        if min(over, parted.what.until) - since > NOTICED:
+            assert [at for at in names if at <= since + NOTICED], f"not named: {parted}"
+            causes = [
+                judged
+                for judged in story.of(Judged)
+                if since + NOTICED < judged.at < parted.what.until and judged.what.cause.kind.is_child
+            ]
+            words = f"rank {one} cannot reach rank {other} at "
+            assert all(words in judged.what.sent.what for judged in causes), f"the cause does not name them: {parted}"
+
+
+def only_members_that_cannot_reach_each_other_are_named(story: Story) -> None:
+    """The hub may also name itself and the first member, if its messages do not arrive there, but those of the member.
+
+    Members that are frozen, or that the hub does not hear, are not named for this reason.
+    """
+    size, faults = story.schedule.size, story.schedule.faults
+    unheard = {fault.rank % size for fault in faults if isinstance(fault, Silence)}
+    for named in story.of(Named):
+        one, other = named.rank, named.what.other
+        parted = [
+            entry
+            for entry in story.of(Parted, rank=one)
+            if entry.what.other == other and entry.at < named.at < entry.what.until + EVERY + CHECK
+        ]
+        assert parted or (one == 0 and unheard & {0, other}), f"they can reach each other: {named}"
+        if story.undisturbed():
+            assert parted[0].at < named.at - SILENCE + EVERY + CHECK, f"named too early: {named} {parted}"
+
+
 def no_generation_is_begun_twice(story: Story) -> None:
     """A generation that another gang of this job has claimed is not begun either."""
     begun = [entry.what.start.generation for entry in story.of(Prepared) if isinstance(entry.what.start, Start)]
@@ -378,6 +425,8 @@ RULES = (
     a_member_that_reconnects_in_time_is_not_lost,
     a_silence_shorter_than_the_timeout_loses_no_member,
     the_first_cause_is_the_earliest_that_was_reported_in_time,
+    members_that_cannot_reach_each_other_are_named,
+    only_members_that_cannot_reach_each_other_are_named,
     no_generation_is_begun_twice,
     no_more_restarts_than_allowed,
     a_start_resumes_after_the_last_pass,

@@ -22,6 +22,7 @@ from typing import Any, cast
 import pytest
 
 from launcher.run import resume
+from tests.support.wire import opened
 
 Address = tuple[str, int]
 SOON = -math.inf
@@ -32,7 +33,7 @@ _RESET = "the connection is gone"
 class World:
     """All events that are due, the computers, and the network.
 
-    `sent` is called with each line that is sent, `tap` with each that arrives.
+    `sent` is called with each line that is sent, `tap` with each that arrives, both without its seal.
     """
 
     def __init__(self, delays: Sequence[float]) -> None:
@@ -44,6 +45,7 @@ class World:
         self.tap: Callable[[Computer, Computer, bytes], None] = lambda sender, receiver, line: None
         self.sent: Callable[[Computer, Computer, bytes], None] = lambda sender, receiver, line: None
         self.over = False
+        self.errors: list[Exception] = []  # that reached the exception handler of a loop
         self._directions: dict[tuple[str, str], Direction] = {}
         self._due: list[tuple[float, int, Timer]] = []
         self._count = itertools.count()
@@ -71,10 +73,11 @@ class World:
         return True
 
     def close(self) -> None:
-        """Cancel all tasks, without events. Raise AssertionError if an exception of a task was never retrieved."""
+        """Cancel all tasks, without events. Raise AssertionError if an event loop has had an error."""
         self.over = True
         tasks = [task for computer in self.computers.values() for task in computer.tasks]
         unseen = [task.exception() for task in tasks if task.done() and getattr(task, "_log_traceback", False)]
+        unseen += self.errors
         waiting = [timer for _, _, timer in self._due]
         for computer in self.computers.values():
             computer.dead, computer.frozen_until = False, 0.0
@@ -87,7 +90,7 @@ class World:
             task.cancel()
         self.run(lambda: not self._due, self.now)
         if unseen:
-            raise AssertionError(f"exceptions of tasks that were never retrieved: {unseen}") from unseen[0]
+            raise AssertionError(f"errors of event loops: {unseen}") from unseen[0]
 
     # ---- the network -------------------------------------------------------------------------------------------------
 
@@ -101,6 +104,11 @@ class World:
         for end in sender.ends:
             if end.peer.computer is receiver:
                 end.arrives_at = max(end.arrives_at, self.now + 2 * seconds)
+
+    def part(self, one: Computer, other: Computer, seconds: float) -> None:
+        """Let nothing arrive in both directions for a while."""
+        self.silence(one, other, seconds)
+        self.silence(other, one, seconds)
 
     def cut(self, one: Computer, other: Computer, later: float, away: float) -> None:
         """End the connections of two computers and drop data in transit. `other` notices this `later` seconds after.
@@ -274,7 +282,8 @@ class Computer:
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Do nothing. `World.close` looks for what would be logged here."""
+        if not self.world.over:
+            self.world.errors.append(context["exception"])
 
     def add_reader(self, listener: Socket, call: Callable[..., object], *args: object) -> None:
         listener.reader = lambda: call(*args)
@@ -372,7 +381,7 @@ class Transport(asyncio.Transport):
         while end.arrived and not self._closing and end.computer.runs:
             what = end.arrived.popleft()
             if isinstance(what, bytes):
-                end.computer.world.tap(end.peer.computer, end.computer, what)
+                end.computer.world.tap(end.peer.computer, end.computer, opened(what))
                 self._protocol.data_received(what)
             elif what is _FIN:
                 if not self._protocol.eof_received():
@@ -389,8 +398,11 @@ class Transport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if not self._closing and not self._said_all:
             here = self._end.computer
-            here.world.sent(here, self._end.peer.computer, bytes(data))
+            here.world.sent(here, self._end.peer.computer, opened(bytes(data)))
             self._end.send(bytes(data))
+
+    def can_write_eof(self) -> bool:
+        return True
 
     def write_eof(self) -> None:
         if not self._said_all:

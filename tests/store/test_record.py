@@ -26,6 +26,15 @@ def test_without_attempts_the_history_is_empty(tmp_path: Path, content: str | No
     assert (history.without_progress, history.generation) == (0, None)
 
 
+@pytest.mark.parametrize("number", [2**31 - 1, 2**31, 10**400, -1])
+def test_an_attempts_file_that_leaves_no_room_for_a_generation_is_named(tmp_path: Path, number: int) -> None:
+    record = Record(str(tmp_path), "job-1")
+    record.open()
+    Path(record.attempts_file).write_text(json.dumps({"without_progress": 0, "generations": [{"number": number}]}))
+    with pytest.raises(Failure, match=f"{record.attempts_file} cannot be used: .*remove this file"):
+        record.history(Shape(1))
+
+
 def test_the_mark_of_another_job_of_the_same_name_does_not_complete_this_job(tmp_path: Path) -> None:
     old, new = Record(str(tmp_path), "job-1"), Record(str(tmp_path), "job-2")
     for record in (old, new):
