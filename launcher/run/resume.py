@@ -87,6 +87,11 @@ class Generations:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_LOOK)
 
+    def stop_looking(self) -> None:
+        """Look for no further pass, and so write nothing more about it. The caller leaves the gang."""
+        if self._looking is not None:
+            self._looking.cancel()
+
     async def last_pass_flaw(self) -> str | None:
         """Return what is wrong with the last pass on the volume, or None. With a flaw, the job is not complete."""
         if self._saves is None:

@@ -88,8 +88,10 @@ async def _until_others_end(config: JobConfig, session: Session, signals: Signal
 
 async def _leave(result: Outcome, config: JobConfig, node: Node, session: Session) -> None:
     """Report the outcome to the gang, to Kubernetes and to the other role, and write it to the volume."""
-    if result.cause is None and session.joined and node.generations:
-        node.generations.complete()
+    if node.generations:
+        node.generations.stop_looking()
+        if result.cause is None and session.joined:
+            node.generations.complete()
     may_run_for = _may_run_for(result, node, session)
     supervisor = session.attempt.supervisor
     if node.journal is None:

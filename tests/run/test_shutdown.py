@@ -306,6 +306,23 @@ async def test_the_hub_records_that_the_job_is_complete(tmp_path: Path, monkeypa
     assert (generation["ended"] is not None, generation["first_cause"], history.without_progress) == (True, None, 0)
 
 
+@in_loop
+async def test_a_hub_that_leaves_looks_for_no_further_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would write to the folder after the end of its lease."""
+    monkeypatch.setattr("launcher.run.resume._FIRST_LOOK", 1000.0)
+    pod = pod_of(monkeypatch, tmp_path, rank=0)
+    session = await training(pod)
+    await pod.gang.prepare()
+    pod.node.passed(0)
+
+    def looks() -> list[str]:
+        return [name for task in asyncio.all_tasks() if "look_for_save" in (name := repr(task))]
+
+    assert looks()
+    await asyncio.wait_for(ends(pod, session, Finish()), 8)
+    await until(lambda: not looks(), "the look ends")
+
+
 @pytest.mark.parametrize(("code", "marks"), [(Exit.NO_INPUT, True), (137, False)])
 @in_loop
 async def test_only_a_failure_for_good_is_marked_for_the_other_role(
