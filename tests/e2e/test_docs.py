@@ -167,10 +167,18 @@ def test_only_names_times_and_widths_may_differ_from_the_shown_output() -> None:
     assert not shows(shown, "rank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n1  b\n")
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the page's headings, and of its other lines."""
+    return {
+        re.sub(r"[^a-z0-9_ -]", "", line.lower()).strip().replace(" ", "-") for line in page.read_text().splitlines()
+    }
+
+
 def test_all_links_of_the_page_have_a_target() -> None:
-    page = PAGE.read_text()
-    headings = {re.sub(r"[^a-z ]", "", line.lower()).strip().replace(" ", "-") for line in page.splitlines()}
-    links = re.findall(r"\]\(([^)]+)\)", page)
+    links = re.findall(r"\]\(([^)]+)\)", PAGE.read_text())
     assert links
     for link in links:
-        assert (link[1:] in headings) if link.startswith("#") else (PAGE.parent / link).exists(), link
+        name, _, anchor = link.partition("#")
+        page = PAGE.parent / name if name else PAGE
+        assert page.exists(), link
+        assert not anchor or anchor in anchors(page), link
