@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from chaos import traces
 from chaos.counting import history
-from chaos.limits import DEATHS, LOSSES, ON_VOLUME, SILENT
+from chaos.limits import DEATHS, LOSSES, ON_VOLUME, SILENT, STALLS
 from chaos.plan import LAUNCH, SILENCE, Fault
 from chaos.rounds import Done, Story
 
@@ -108,7 +108,7 @@ def _excuses_of_volume(story: Story, others: bool) -> Iterator[str]:
 
 def _is_too_much(fault: Fault, patience: int, others: bool) -> bool:
     """Return whether a fault of the volume may end the job. A job that trains waits for the end of a stall."""
-    if fault.kind != "volume stalled" or others or fault.since == LAUNCH:
+    if fault.kind not in STALLS or others or fault.since == LAUNCH:
         return True
     return (fault.lasts or 0) > patience - 2
 

@@ -91,7 +91,7 @@ def nothing_left(story: Story) -> Iterator[str]:
     for moved in output(story).glob("earlier-*"):
         yield f"passes of this job were treated as passes of an earlier job: {moved.name}"
     excused = any(end.struck for end in story.ends) or any(
-        fault.kind in limits.ON_VOLUME | limits.LOSSES for fault in story.effective
+        fault.kind in limits.ON_VOLUME | limits.ON_NFS | limits.LOSSES for fault in story.effective
     )
     if not excused:
         for file in story.folder.rglob("*"):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chaos.nfs import LINES
 from chaos.plan import FENCE, PEER_TIMEOUT, SILENCE, STOP_GRACE, Fault, Plan
 
 FREEZES = frozenset({"freeze launcher", "freeze machine"})
 SILENT = FREEZES | {"stop launcher", "cut", "cut outgoing", "cut incoming", "node off"}
 DEATHS = frozenset({"kill trainer", "kill pserver", "term trainer", "term pserver"})
 LOSSES = frozenset({"kill launcher", "term launcher", "delete pod", "force delete pod"})
-ON_VOLUME = frozenset({"volume full", "volume read-only", "volume stalled"})
+STALLS = frozenset({"volume stalled", "nfs node stalled"})
+ON_VOLUME = STALLS | {"volume full", "volume read-only"}
+ON_NFS = frozenset(LINES)
 
 _START = 10.0  # seconds until a member has started and joined, on a busy machine
 _EACH_MEMBER = 2.0  # seconds that each member adds to the start, since all members share two processors

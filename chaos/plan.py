@@ -54,6 +54,10 @@ KINDS: Mapping[str, Kind] = {
     "volume full": Kind(1, most_victims=0, lasts=(0.5, 5)),
     "volume read-only": Kind(1, most_victims=0, lasts=(0.5, 5)),
     "volume stalled": Kind(1.5, most_victims=0, lasts=(0.5, 6), long=(8, 12)),
+    "nfs lost answers": Kind(1, most_victims=0, lasts=(2, 15)),  # see nfs.c
+    "nfs stale handles": Kind(1, most_victims=0, lasts=(2, 15)),
+    "nfs old names": Kind(1, most_victims=0, lasts=(2, 30)),
+    "nfs node stalled": Kind(1, most_victims=2, lasts=(0.5, 6), long=(8, 12)),
     CLOCK: Kind(1, most_victims=3),
     "delete pod": Kind(3),
     "force delete pod": Kind(2),

@@ -95,6 +95,7 @@ class Splitter:
         self._progress.begin(f"{what}: scanning {printable(root)}")
         self._pool.on_tick = lambda: self._tick(len(scanned.files))
         tree.scan(self._pool, scanned)
+        scanned.restrict(self._pool.call(inspection.modes_within, os.fsencode(self._out)))
         if not scanned.files:
             raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} contains no files")
         if scanned.confined:

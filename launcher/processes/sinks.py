@@ -10,6 +10,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+from launcher.base.entries import WrongKind
+from launcher.base.files import Folder
 from launcher.processes.buffer import CHUNK, Buffer
 
 log = logging.getLogger(__name__)
@@ -101,7 +103,7 @@ class Sink:
         now = time.monotonic()
         if not self._error_logged_at or now - self._error_logged_at >= self._limits.repeat:
             self._error_logged_at = now
-            reason = os.strerror(error.errno or 0)
+            reason = f"{error.path} {error.what}" if isinstance(error, WrongKind) else os.strerror(error.errno or 0)
             log.info(f"cannot write to {self.name}: {reason}; {self.pending()} bytes wait; retrying every second")
         self._close()
         self._buffer.pause(self._cursor, self._limits.retry)
@@ -158,9 +160,10 @@ class LogFile(Sink):
 
     def _descriptor(self) -> int:
         if self._fd is None:
-            _make_folders(os.path.dirname(self.name))
-            self._fd = os.open(self.name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            _set_mode(self._fd, 0o666)
+            output, folder = os.path.split(os.path.dirname(self.name))
+            self._fd, replaced = Folder(output, folder).open_log(self._file)
+            if replaced:
+                log.warning(replaced)
             if not self._opened_before:
                 self._opened_before = True
                 size = os.fstat(self._fd).st_size
@@ -198,23 +201,3 @@ class StandardOutput(Sink):
 
     def _close(self) -> None:
         pass  # the launcher still uses the descriptor
-
-
-def _make_folders(path: str) -> None:
-    """Make a folder and its missing parents, writable for all: the next attempt may run as another user."""
-    if os.path.isdir(path):
-        return
-    _make_folders(os.path.dirname(path))
-    try:
-        os.mkdir(path)
-    except FileExistsError:
-        return
-    _set_mode(path, 0o777)
-
-
-def _set_mode(path: str | int, mode: int) -> None:
-    """Set the mode regardless of the umask. Ignore errors: another user owns the file, or the volume has no modes."""
-    try:
-        os.chmod(path, mode)
-    except OSError:
-        pass

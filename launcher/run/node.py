@@ -37,7 +37,8 @@ from launcher.run.restarts import RestartPolicy
 from launcher.run.resume import Generations
 from launcher.run.volume import Volume
 from launcher.store.journal import Journal
-from launcher.store.lease import LeaseFiles, LeaseHolder, LeaseOwner
+from launcher.store.lease import LeaseHolder
+from launcher.store.lease_files import LeaseFiles, LeaseOwner
 from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
@@ -106,9 +107,9 @@ class Node:
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
             self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
-        attempts_file = joined.record.attempts_file if joined.record.identity else None
+        folder = joined.record.folder if joined.record.identity else None
         history = self.generations.history if self.generations else None
-        self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, self.shape)
+        self.journal = Journal(config.job_name or "", config.output, roster, me, history, folder, self.shape)
         self.has_begun = False
         self.enter("starting")
 

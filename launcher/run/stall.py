@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 from launcher import paddle
-from launcher.base import files
 from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.files import Folder
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import PROGRESS_REPORTS, Gang
@@ -159,5 +159,5 @@ def with_place(cause: Cause, config: JobConfig, generation: int) -> Cause:
 
 
 def _write(path: str, data: bytes) -> None:
-    files.make_folder(os.path.dirname(path))
-    files.write_atomically(path, data)
+    folder, name = os.path.split(path)
+    Folder(*os.path.split(folder)).write(name, data)

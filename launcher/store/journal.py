@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.base import files
 from launcher.base.aio import STATUS
 from launcher.base.clock import utc_now
+from launcher.base.files import Folder
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Outcome, Roster, Shape, Snapshot, member_folder
 from launcher.store.json_fields import as_bytes, cause_fields, member_status, place_fields
-from launcher.store.record import History
+from launcher.store.record import ATTEMPTS, History
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ class Journal:
     """Write the member's files in threads: only `flush` waits for the volume.
 
     history: the history of the job on the hub; None on all other members
-    attempts_file: the path of attempts.json, or None if the job has no identity
+    record: the folder for attempts.json, or None if the job has no identity
     """
 
     def __init__(
@@ -34,20 +33,21 @@ class Journal:
         roster: Roster,
         me: Member,
         history: History | None,
-        attempts_file: str | None,
+        record: Folder | None,
         shape: Shape,
     ) -> None:
         assert me.rank is not None
-        self.folder = os.path.join(output, member_folder(me.role, shape.number(me.rank)))
+        self.log_folder = Folder(output, member_folder(me.role, shape.number(me.rank)))
+        self.folder = self.log_folder.path
         self._job = job
         self._roster = roster
         self._me = me
         self._shape = shape
         self._started = utc_now()
         self._history = history
-        self._status = LatestFile(os.path.join(self.folder, "status.json"))
-        self._summary = LatestFile(os.path.join(output, "job.json"))
-        self._attempts = LatestFile(attempts_file) if attempts_file else None
+        self._status = LatestFile(self.log_folder, "status.json")
+        self._summary = LatestFile(Folder(output), "job.json")
+        self._attempts = LatestFile(record, ATTEMPTS) if record else None
 
     def write_status(self, snapshot: Snapshot) -> None:
         """Write status.json."""
@@ -96,8 +96,9 @@ class LatestFile:
     deleted while the launcher still runs.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder = folder
+        self._name = name
         self._changed = threading.Condition()
         self._newest: bytes | None = None
         self._writing = False
@@ -133,18 +134,12 @@ class LatestFile:
                 self._reported = True
 
     def _replace(self, data: bytes) -> None:
-        if self._written and self._content() not in (None, *self._written):
+        if self._written and self._folder.read(self._name) not in (None, *self._written):
+            path = self._folder.path_of(self._name)
             raise Failure(
                 Exit.CANNOT_WRITE,
-                f"this launcher stops writing {self._path}: another launcher has written it meanwhile",
+                f"this launcher stops writing {path}: another launcher has written it meanwhile",
             )
-        files.make_folder(os.path.dirname(self._path))
         self._written.add(data)
-        files.write_atomically(self._path, data)
+        self._folder.write(self._name, data)
         self._written = {data}
-
-    def _content(self) -> bytes | None:
-        try:
-            return files.read_if_exists(self._path)
-        except OSError as error:
-            raise files.cannot_read(self._path, error) from None

@@ -114,7 +114,7 @@ def test_a_frozen_machine_stands_still_while_another_machine_has_its_address(tmp
     ticks, freeze = tmp_path / "ticks", Fault(0, "freeze machine", (1,), TRAINING, 0.0, 40.0)
     with TwoSwitches(2) as network, ticks.open("ab") as out:
         here, there = ({"POD_IP": address} for address in network.addresses)
-        faults = LocalFaults(PLAN, network, cast(Disk, None), lambda rank, role: None)
+        faults = LocalFaults(PLAN, network, cast(Disk, None), None, lambda rank, role: None)
         frozen = psutil.Process(network.popen([sys.executable, "-c", TICK], stdout=out, env=there).pid)
         until(lambda: ticks.stat().st_size)
         faults.do(freeze)

@@ -196,16 +196,15 @@ def test_status_shows_only_members_of_this_run_even_without_a_status_file(tmp_pa
     assert [(member["rank"], member["phase"]) for member in members] == [(0, "x"), (1, "no status")]
 
 
-@pytest.mark.parametrize(
-    "member", [{"rank": 0, "first_cause": "x"}, {"rank": 0, "first_cause": {}}, [1], {"pod": "\x1b[2J\n"}]
-)
-@pytest.mark.parametrize("job", [{"members": "abc"}, {"members": [5]}, [1], {}])
-def test_status_accepts_malformed_files(member: object, job: object, tmp_path: Path) -> None:
-    _write(tmp_path / "output" / "job.json", job)
-    _write(tmp_path / "output" / "node_0" / "status.json", member)
+@pytest.mark.parametrize("member", [{"rank": 0, "first_cause": "x"}, [1], {"pod": "\x1b[2J\n"}])
+@pytest.mark.parametrize("job", [{"members": "abc"}, {"members": [5]}, [1]])
+def test_status_names_malformed_files_and_shows_a_row(member: object, job: object, tmp_path: Path) -> None:
+    for path, content in ((tmp_path / "output/job.json", job), (tmp_path / "output/node_0/status.json", member)):
+        _write(path, content)
     ended = launcher("status", str(tmp_path))
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert len(ended.stdout.splitlines()) == 2
+    assert ended.stdout.splitlines()[1].startswith(("0 ", "- "))
+    assert f"{tmp_path}/output/job.json cannot be used: " in ended.stdout
     assert "\x1b" not in ended.stdout
 
 

@@ -34,7 +34,7 @@ from launcher.processes.output import PassFinder, Tail
 from launcher.store import checkpoints, status
 from launcher.store.failure_marks import FailureMarks, mark_name
 from launcher.store.json_fields import as_bytes
-from launcher.store.lease import LeaseFiles
+from launcher.store.lease_files import LeaseFiles
 from launcher.store.record import Record
 
 SHAPE = Shape(2, 1)

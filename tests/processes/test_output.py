@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.processes.output import RECENT_BYTES, TAIL_BYTES, TAIL_LINES, PassFinder, Tail
-from tests.support.outputs import MEBIBYTE, Case, Writer, body, numbered, reading_end
+from tests.support.outputs import MEBIBYTE, SHORT_LIMITS, Case, Writer, body, numbered, reading_end
 from tests.support.supervising import run, until
 
 
@@ -58,7 +58,10 @@ def test_logs_are_appended_and_each_attempt_begins_on_a_new_line(tmp_path: Path)
     run(test())
 
 
-def test_another_user_can_write_the_same_files_next_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "made", "written"), [(0o777, 0o2777, 0o666), (0o750, 0o750, 0o640)])
+def test_folders_and_logs_have_the_permissions_of_the_folder_above_them(
+    tmp_path: Path, folder: int, made: int, written: int
+) -> None:
     async def test() -> None:
         mask = os.umask(0o077)
         try:
@@ -67,9 +70,51 @@ def test_another_user_can_write_the_same_files_next_time(tmp_path: Path) -> None
             await case.finish()
         finally:
             os.umask(mask)
-        assert stat.S_IMODE(log.stat().st_mode) == 0o666
-        assert stat.S_IMODE(log.parent.stat().st_mode) == 0o777
-        assert stat.S_IMODE(log.parent.parent.stat().st_mode) == 0o777
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (log, log.parent, log.parent.parent)]
+        assert modes == [written, made, made]
+
+    tmp_path.chmod(folder)
+    run(test())
+
+
+def test_a_link_in_place_of_a_log_is_not_followed_and_no_output_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another user has replaced the log by a link to a program of the launcher's user."""
+    program = tmp_path / "train.sh"
+    program.write_text("echo")
+    program.chmod(0o700)
+    (tmp_path / "node_0").mkdir()
+    (tmp_path / "node_0" / "train.log").symlink_to(program)
+
+    async def test() -> None:
+        case = Case()
+        log = case.set_folder(tmp_path / "node_0")
+        case.writer.write(b"line\n")
+        assert await case.finish() == 0
+        assert body(log) == b"line\n"
+
+    run(test())
+    assert (program.read_text(), stat.S_IMODE(program.stat().st_mode)) == ("echo", 0o700)
+    assert "train.log is a symbolic link, not a file: renamed to" in caplog.messages[0]
+
+
+def test_a_link_in_place_of_the_folder_is_not_followed_and_the_output_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "node_0").symlink_to("elsewhere")
+
+    async def test() -> None:
+        case = Case(SHORT_LIMITS)
+        log = case.set_folder(tmp_path / "node_0")
+        case.writer.write(b"line\n")
+        await until(lambda: caplog.messages)
+        assert f"{tmp_path}/node_0 is a symbolic link, not a folder" in caplog.messages[0]
+        assert not list((tmp_path / "elsewhere").iterdir())
+        (tmp_path / "node_0").unlink()
+        assert await case.finish() == 0
+        assert body(log) == b"line\n"
 
     run(test())
 

@@ -20,7 +20,7 @@ from launcher.model import FIRST, Cause, CauseKind, Outcome, Start
 from launcher.processes.supervisor import Supervisor
 from launcher.run import node as node_module
 from launcher.run.node import Node
-from launcher.store.lease import LeaseFiles, LeaseOwner
+from launcher.store.lease_files import LeaseFiles, LeaseOwner
 from launcher.store.record import Record
 from tests.support.members import in_loop, until
 from tests.support.sessions import IDENTITY, KILLED, FakeSupervisor, job_config, joined
