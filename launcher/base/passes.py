@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
-_PASS = re.compile(r"pass-([0-9]{5,10})")
-_NUMBERS = 1 << 31  # Paddle counts passes in 31 bits, and so does the gang protocol
+from launcher.base.bounds import MAX_NUMBER
+
+log = logging.getLogger(__name__)
+
+_PASS = re.compile(r"pass-([0-9]{5,})")
+_MOST_DIGITS = len(str(MAX_NUMBER))
 
 
 def pass_name(number: int) -> str:
@@ -19,10 +25,23 @@ def pass_folder(save_dir: str, number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """Return the number of the pass whose folder has this name, or None if no pass has this name."""
+    """Return the number of the pass whose folder has this name, or None if no pass has this name.
+
+    If the number is out of bounds, such as a time stamp, no launcher and no Paddle can count from there.
+    """
     match = _PASS.fullmatch(name)
-    number = int(match.group(1)) if match else _NUMBERS
-    return number if number < _NUMBERS and name == pass_name(number) else None
+    if match is None:
+        return None
+    digits = match.group(1)
+    if len(digits) > _MOST_DIGITS or int(digits) >= MAX_NUMBER:
+        _warn(name)
+        return None
+    return int(digits) if name == pass_name(int(digits)) else None
+
+
+@lru_cache(maxsize=100)  # warns once of each name
+def _warn(name: str) -> None:
+    log.warning(f"{name} is ignored: its number is out of bounds, so it is no pass of this job")
 
 
 def pass_number(save_dir: str, path: str) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from launcher.base.bounds import MAX_JOB_ID, MAX_TIMEOUT
 from launcher.config.parsers import (
     absolute,
     by_role,
@@ -29,6 +30,7 @@ from launcher.model import Shape
 
 PORT = "a port, 1 to 65535"
 COUNT = integer(1, 100_000)
+UP_TO = f"at most {MAX_TIMEOUT:.0f}"
 
 
 @dataclass(frozen=True)
@@ -105,16 +107,16 @@ class DiscoveryConfig:
     )
     job_id: str | None = variable(
         "LAUNCHER_JOB_ID",
-        matching(r"[0-9A-Za-z][-0-9A-Za-z_.]*"),
+        matching(rf"[0-9A-Za-z][-0-9A-Za-z_.]{{0,{MAX_JOB_ID - 1}}}"),
         None,
-        "letters, digits, - _ .",
+        f"at most {MAX_JOB_ID} letters, digits, - _ .",
         "the job's identity; default: the uid of the pods' controller, if discovery knows it",
     )
     timeout: float = variable(
         "LAUNCHER_PEER_TIMEOUT",
         seconds,
         900.0,
-        "seconds, above 0",
+        f"seconds, above 0, {UP_TO}",
         "how long to wait for peers, or for the end of another gang in the same folder, before exit code 75",
     )
 
@@ -137,11 +139,19 @@ class GangConfig:
         "an absolute path",
         "a file with the job's secret (a mounted Secret); default: the launcher creates a secret on the volume",
     )
+    tls_folder: str | None = variable(
+        "LAUNCHER_TLS_DIR",
+        absolute,
+        None,
+        "an absolute path",
+        "a folder with tls.crt, tls.key and ca.crt (a mounted Secret of cert-manager), for TLS between all launchers; "
+        "either all members have it or none",
+    )
     silence: float = variable(
         "LAUNCHER_SILENCE",
         silence,
         120.0,
-        "seconds, 15 or more",
+        f"seconds, 15 or more, {UP_TO}",
         "how long a peer may be silent, for example if the network is cut, before it counts as lost; also how long "
         "the volume may not answer during the training; the value must be the same on all members",
     )
@@ -149,7 +159,7 @@ class GangConfig:
         "LAUNCHER_STALL_TIMEOUT",
         stall,
         0.0,
-        "seconds, 5 or more, or 0",
+        f"seconds, 5 or more, {UP_TO}, or 0",
         "how long all trainers may print nothing before the job counts as stalled and evidence is written; the value"
         " must be the same on all members; 0: no limit",
     )
@@ -170,7 +180,7 @@ class RestartConfig:
         "LAUNCHER_REJOIN_TIMEOUT",
         seconds_or_none,
         300.0,
-        "seconds, 0 or more",
+        f"seconds, 0 or more, {UP_TO}",
         "with LAUNCHER_MAX_RESTARTS: how long to wait for the replacement of a lost pod; 0: a lost pod ends the job",
     )
     backoff_limit: int | None = variable(
@@ -269,14 +279,14 @@ class JobConfig:
         "LAUNCHER_VOLUME_TIMEOUT",
         seconds,
         30.0,
-        "seconds, above 0",
+        f"seconds, above 0, {UP_TO}",
         "how long the volume may take to answer at the start before exit code 74",
     )
     stop_grace: float = variable(
         "LAUNCHER_STOP_GRACE",
         seconds,
         20.0,
-        "seconds, above 0",
+        f"seconds, above 0, {UP_TO}",
         "how long processes may take to end after the pod gets SIGTERM; keep it below terminationGracePeriodSeconds",
     )
     termination_log: str = variable(

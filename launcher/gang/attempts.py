@@ -145,6 +145,7 @@ class Attempts:
     async def _prepare_and_begin(self, attempt: AttemptState) -> None:
         try:
             start = await self._prepare_start(attempt.previous_cause)
+            begin = messages.begin(attempt.number, start)
         except StartRefused as refused:
             self._stop_if_current(attempt, refused.cause)
         except AlreadyComplete:
@@ -157,7 +158,7 @@ class Attempts:
         else:
             if attempt is self._attempt and not self._ending.cause:
                 attempt.start = start
-                self._broadcast(messages.begin(attempt.number, start))
+                self._broadcast(begin)
                 self.advance()
 
     def _stop_if_current(self, attempt: AttemptState, cause: Cause) -> None:

@@ -35,6 +35,12 @@ class GangSettings:
     evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
     rejoins: bool = False  # whether the other members form a new gang after one member is lost
     pservers: int = 0  # how many members run only a server, with the last ranks; 0: each member trains and serves
+    tls_folder: str | None = None  # where the TLS certificates are; None: connections do not use TLS
+
+    @property
+    def check_every(self) -> float:
+        """Seconds between two checks whether a member can reach the next member of the roster."""
+        return self.silence / 3
 
     @property
     def ends_within(self) -> float:

@@ -16,8 +16,9 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from launcher.gang import handshake, messages
+from launcher.gang import messages
 from launcher.gang.connection import Connection
 from launcher.gang.decisions import Decisions
 from launcher.gang.ending import FAILURE_END_WITHIN
@@ -34,9 +35,10 @@ from launcher.gang.events import (
 from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.hub import Hub
 from launcher.gang.link import Link, pause
-from launcher.gang.listener import Listener, Refusal, RefusalLog
+from launcher.gang.listener import not_the_hub
 from launcher.gang.lost import lost_member
 from launcher.gang.own_reports import OwnReports
+from launcher.gang.port import GangPort
 from launcher.gang.protocol import Message
 from launcher.model import Cause, Member, Roster, Start
 
@@ -64,12 +66,9 @@ class Gang:
         prepare: Callable[[Cause | None], Awaitable[Start]],
     ) -> None:
         self._settings = settings
-        self._complete = complete
-        self._judge = judge
-        self._prepare = prepare
         self._incarnation = os.urandom(8).hex()
-        self.refusals = RefusalLog()
-        self._listener = Listener(settings, self._on_hello, self.refusals)
+        self._port = GangPort(settings, self._on_join)
+        self.refusals = self._port.refusals
         self._next_try = 0.0
         self._hub: Hub | None = None
         self._link: Link | None = None
@@ -78,6 +77,15 @@ class Gang:
         self.identity = ""  # of the gang, once it is complete
         self._reports = OwnReports(self._send)
         self._decisions = Decisions(on_event, self._reports, on_restart=self._on_restart, leave=self._leave)
+        self._new_hub = partial(
+            Hub,
+            settings=settings,
+            refusals=self._port.refusals,
+            tell_own_member=self._decisions.handle_soon,
+            complete=complete,
+            judge=judge,
+            prepare=prepare,
+        )
         self._verdict_timer: asyncio.TimerHandle | None = None
         self.hub_died = False  # the connection to the hub ended, and the hub was not merely silent
         self._closed = False
@@ -85,13 +93,12 @@ class Gang:
     # ---- joining -------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Listen on the gang port, before it is known which launcher is the hub. Raise Failure if the port is taken."""
-        if self._settings.size > 1:
-            self._listener.open()
+        """Listen on the gang port, before it is known which launcher is the hub. Raise Failure if this fails."""
+        await self._port.open()
 
     @property
     def port(self) -> int:
-        return self._listener.port
+        return self._port.number
 
     async def join(
         self, me: Member, hub: tuple[str, int] | None, *, job: str, secret: bytes | None
@@ -104,23 +111,18 @@ class Gang:
         await asyncio.sleep(max(self._next_try - time.monotonic(), 0))
         self._next_try = time.monotonic() + pause()
         credentials = Credentials(me, self._incarnation, job, secret)
+        self._port.answer(credentials)
         if hub is None:
             self._roster, rank, self.identity = await self._join_as_hub(credentials)
         else:
             self._roster, rank, self.identity = await self._join_as_member(credentials, hub)
         self._reports.joined = True
         self._repeat_reports()
+        self._port.check_next(credentials, self._roster, rank, self._send)
         return self._roster, rank
 
     async def _join_as_hub(self, credentials: Credentials) -> tuple[Roster, int, str]:
-        hub = self._hub = Hub(
-            credentials,
-            self._settings,
-            tell_own_member=self._decisions.handle_soon,
-            complete=self._complete,
-            judge=self._judge,
-            prepare=self._prepare,
-        )
+        hub = self._hub = self._new_hub(credentials)
         try:
             roster = await hub.wait_complete()
         except BaseException as error:
@@ -135,6 +137,7 @@ class Gang:
             credentials,
             self._settings,
             hub,
+            self._port,
             on_message=self._decisions.handle,
             on_reconnected=self._repeat_reports,
             on_lost=self._on_hub_lost,
@@ -162,11 +165,10 @@ class Gang:
         """Return how many other members this launcher is connected to."""
         return self._hub.connected_members() if self._hub else int(bool(self._link and self._link.is_connected))
 
-    def _on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
+    def _on_join(self, connection: Connection, message: Message) -> None:
         if self._hub is None:
-            handshake.hello_version(message)
-            raise Refusal("", "this launcher is not the hub, or does not know it yet", retry=True)
-        self._hub.on_hello(connection, hub_nonce, message)
+            raise not_the_hub()
+        self._hub.on_join(connection, message)
 
     # ---- reports of this member ----------------------------------------------------------------------------------
 
@@ -219,9 +221,9 @@ class Gang:
 
     def _await_verdict(self) -> None:
         if self._link and self._roster and self._reports.failures and self._verdict_timer is None:
-            loop = asyncio.get_running_loop()
             marking = self._settings.complete_within if self._reports.trained else 0  # the hub may be writing the mark
-            self._verdict_timer = loop.call_later(self._settings.verdict_within + marking, self._stop_without_verdict)
+            within = self._settings.verdict_within + marking
+            self._verdict_timer = asyncio.get_running_loop().call_later(within, self._stop_without_verdict)
 
     def _stop_waiting_for_verdict(self) -> None:
         if self._verdict_timer:
@@ -261,6 +263,7 @@ class Gang:
             self._decisions.finish(run_time)
 
     def _leave(self) -> None:
+        self._port.check_no_more()
         if self._link:
             self._link.leave()
 
@@ -286,8 +289,7 @@ class Gang:
         self._closed = True
         self._stop_waiting_for_verdict()
         self._decisions.close()
-        self._listener.close()
-        self.refusals.close()
+        self._port.close()
         if self._hub:
             await self._hub.close(_CLOSE_WITHIN)
         if self._link:

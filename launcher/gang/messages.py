@@ -1,14 +1,19 @@
-"""The messages of a gang at work. `protocol.py` explains them; each `read_` function raises Malformed."""
+"""The messages of a gang at work. `protocol.py` explains them; each `read_` function raises Malformed.
+
+A message with values that its `read_` function would refuse is not made: Unsendable is raised instead.
+"""
 
 from __future__ import annotations
 
+from launcher.base.bounds import is_number
 from launcher.gang.events import Begin, Restart, Stop, Train
-from launcher.gang.protocol import Malformed, Message, number, optional_number, seconds
+from launcher.gang.protocol import Malformed, Message, checked, number, optional_number, seconds, text
 from launcher.model import Cause, CauseKind, Start
 
 _WHAT_LIMIT = 2048
 _TAIL_LIMIT = 8 * 1024
 _LINE_LIMIT = 200
+_REASON_LIMIT = 200
 
 
 def plain(word: str) -> Message:
@@ -26,7 +31,8 @@ def read_attempt(message: Message) -> int:
 
 
 def begin(attempt: int, start: Start) -> Message:
-    return {**of_attempt("begin", attempt), "generation": start.generation, "resume": start.resume}
+    message = {**of_attempt("begin", attempt), "generation": start.generation, "resume": start.resume}
+    return checked(message, read_begin)
 
 
 def read_begin(message: Message) -> Begin:
@@ -34,7 +40,7 @@ def read_begin(message: Message) -> Begin:
 
 
 def train(attempt: int, stall: float) -> Message:
-    return {**of_attempt("train", attempt), "stall": stall}
+    return checked({**of_attempt("train", attempt), "stall": stall}, read_train)
 
 
 def read_train(message: Message) -> Train:
@@ -42,7 +48,8 @@ def read_train(message: Message) -> Train:
 
 
 def progress(attempt: int, age: float, line: str) -> Message:
-    return {**of_attempt("progress", attempt), "age": max(age, 0.0), "line": line[:_LINE_LIMIT]}
+    message = {**of_attempt("progress", attempt), "age": max(age, 0.0), "line": line[:_LINE_LIMIT]}
+    return checked(message, read_progress)
 
 
 def read_progress(message: Message) -> tuple[float, str]:
@@ -54,7 +61,7 @@ def read_progress(message: Message) -> tuple[float, str]:
 
 
 def collected(attempt: int, processes: int, written: bool) -> Message:
-    return {**of_attempt("collected", attempt), "processes": processes, "written": written}
+    return checked({**of_attempt("collected", attempt), "processes": processes, "written": written}, read_collected)
 
 
 def read_collected(message: Message) -> tuple[int, bool]:
@@ -63,7 +70,7 @@ def read_collected(message: Message) -> tuple[int, bool]:
 
 
 def restart(attempt: int, cause: Cause) -> Message:
-    return {**of_attempt("restart", attempt), "cause": _cause_fields(cause)}
+    return checked({**of_attempt("restart", attempt), "cause": _cause_fields(cause)}, read_restart)
 
 
 def read_restart(message: Message) -> Restart:
@@ -71,7 +78,8 @@ def read_restart(message: Message) -> Restart:
 
 
 def failed(attempt: int, cause: Cause, age: float) -> Message:
-    return {**of_attempt("failed", attempt), "cause": _cause_fields(cause), "age": max(age, 0.0)}
+    message = {**of_attempt("failed", attempt), "cause": _cause_fields(cause), "age": max(age, 0.0)}
+    return checked(message, read_failed)
 
 
 def read_failed(message: Message) -> tuple[Cause, float]:
@@ -80,7 +88,7 @@ def read_failed(message: Message) -> tuple[Cause, float]:
 
 
 def stop(cause: Cause, rejoin: bool = False) -> Message:
-    return {"word": "stop", "cause": _cause_fields(cause), "again": rejoin}
+    return checked({"word": "stop", "cause": _cause_fields(cause), "again": rejoin}, read_stop)
 
 
 def read_stop(message: Message) -> Stop:
@@ -88,12 +96,24 @@ def read_stop(message: Message) -> Stop:
 
 
 def finish(after: float = 0.0) -> Message:
-    return {"word": "finish", "after": after}
+    return checked({"word": "finish", "after": after}, read_finish)
 
 
 def read_finish(message: Message) -> float:
     """Return after how many seconds no process of the gang runs any more."""
     return seconds(message, "after")
+
+
+def unreached(rank: int, age: float, reason: str) -> Message:
+    """Return the message that the member `rank` was not reached for `age` seconds."""
+    printable = "".join(letter if letter.isprintable() else "?" for letter in reason)
+    message = {"word": "unreached", "rank": rank, "age": age, "reason": printable[:_REASON_LIMIT]}
+    return checked(message, read_unreached)
+
+
+def read_unreached(message: Message) -> tuple[int, float, str]:
+    """Return the rank of the member that was not reached, for how many seconds, and why."""
+    return number(message, "rank"), seconds(message, "age"), text(message, "reason")
 
 
 def _cause_fields(cause: Cause) -> Message:
@@ -132,7 +152,7 @@ def _read_cause(message: Message) -> Cause:
             "tail": list(tail),
             "final": bool(final),
             "silent": bool(silent),
-        } if all(isinstance(line, str) for line in tail):
+        } if all(isinstance(line, str) for line in tail) and (rank is None or is_number(rank)):
             return Cause(_read_kind(kind), rank, pod, what, code, tuple(tail), final, silent)
     raise Malformed("cause")
 

@@ -318,4 +318,5 @@ def _settings(config: JobConfig) -> GangSettings:
         pservers=config.shape.pservers,
         grace=config.stop_grace,
         rejoins=config.rejoins,
+        tls_folder=config.gang.tls_folder,
     )

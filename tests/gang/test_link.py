@@ -23,7 +23,7 @@ from tests.support.hubs import (
 )
 from tests.support.members import BEGUN, Node, Relay, Scene, died, in_loop, settings, until
 
-HELLO = b'"word":"hello"'
+JOIN = b'"word":"join"'
 BEATS = 20
 
 
@@ -100,19 +100,19 @@ async def test_the_first_connection_stays_if_it_works_again() -> None:
         second.set()
         await until(lambda: relay.ended, "the second connection is ended")
         await train_to_the_end(hub, member)
-        assert relay.passed.count(HELLO) == 1
+        assert relay.passed.count(JOIN) == 1
         assert relay.connections == 2
         assert hub.gang.refusals.counts == {}
 
 
 @in_loop
-async def test_after_its_hello_the_member_waits_for_the_second_connection() -> None:
+async def test_after_its_join_the_member_waits_for_the_second_connection() -> None:
     """The hub may have replaced the first connection, and its end does not arrive because of the cut."""
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene)
         await hold_both(relay)
         _, second = relay.gates
-        relay.hold_after = HELLO
+        relay.hold_after = JOIN
         second.set()
         await until(lambda: relay.ended == 1, "the hub has ended the first one")
         await several_heartbeats(relay)
@@ -190,7 +190,7 @@ async def test_the_hub_is_lost_by_silence_if_both_connections_are_silent() -> No
         assert "nothing was heard for 1 s" in cause.what
         relay.gates[1].set()
         await until(lambda: not returning(), "the second connection is given up")
-        assert relay.passed.count(HELLO) == 1
+        assert relay.passed.count(JOIN) == 1
 
 
 @in_loop

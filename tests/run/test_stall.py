@@ -211,7 +211,8 @@ def test_a_trainer_of_v0_that_waits_without_a_line_is_stalled(watched: Job) -> N
 def test_a_time_too_short_for_a_healthy_job_is_refused(timeout: str) -> None:
     with pytest.raises(ConfigProblems) as caught:
         config.read({"LAUNCHER_STALL_TIMEOUT": timeout}, {}, check_here=False)
-    assert caught.value.problems == [f"LAUNCHER_STALL_TIMEOUT: {timeout!r}: expected seconds, 5 or more, or 0"]
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"LAUNCHER_STALL_TIMEOUT: {timeout!r}: expected seconds, 5 or more, ")
 
 
 @pytest.mark.parametrize("timeout", ["", "0"])

@@ -90,6 +90,24 @@ def test_both_halves_of_a_cut_network_stop_and_the_job_completes_after_the_cut(
     assert job.nothing_left()
 
 
+def test_members_that_cannot_reach_each_other_are_named_in_the_log_and_in_a_later_failure(
+    split_job: Job, network: TwoSwitches
+) -> None:
+    split_job.environment["LAUNCHER_MAX_RESTARTS"] = "0"
+    job = split_job.start_in_a_pass()
+    network.lose((1, 2), (2, 1))
+    named = f"rank 1 cannot reach rank 2 at {network.addresses[2]}:7168"
+    until(lambda: named in job.stderr(0), 4 * SILENCE, job.stderr())
+    assert job.stderr().count("cannot reach") == 1
+    assert all(children(job, [rank]) for rank in NEAR + FAR)
+    job.kill(3, TRAINER)
+    assert job.codes() == [69, 69, 69, 137, 69], job.stderr()
+    for rank in NEAR + FAR:
+        assert "rank 3 (pod-3): trainer" in job.termination(rank).splitlines()[0]
+        assert f"{named} (no answer in time): check network policies" in job.termination(rank)
+    assert job.nothing_left()
+
+
 ALIVE_EVERY, SLACK = 5, 6  # seconds
 CUT = 31  # seconds; with doubled pauses alone, the kernel would not retry before 51 s
 LONGER = 45  # the LAUNCHER_SILENCE of this job

@@ -19,8 +19,8 @@ from tests.simulation.pods import Entry, Pod, Scene
 INSTANT = 0.02  # seconds; less than a message takes to another pod
 _PAUSE = 0.2  # seconds; shorter pauses are not shown
 _KINDS = ("fault", "child", "in", "said", "runs", "out", "file", "end")
-_UNTOLD = ("alive", "challenge")
-_TRIES = ("hello ", "again ", "waiting ")
+_UNTOLD = ("alive", "challenge", "hello", "proof")  # also sent to check a neighbour
+_TRIES = ("join ", "again ", "waiting ")
 _ID = re.compile(r"\b[0-9a-f]{16,64}\b")
 _MADE = re.compile(r"probe\.|earlier-")
 _PRETTY = {"in": "<-", "out": "->"}
@@ -160,13 +160,14 @@ _FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "restart": lambda said: f"turn {said['turn']} {_cause(said['cause'])}",
     "stop": lambda said: f"{_cause(said['cause'])}{' again' if said['again'] else ''}",
     "finish": lambda said: f"in {said['after']:.0f} s" if said["after"] else "",
-    "hello": lambda said: f"{said['pod']} rank {said['rank']}{'' if said['gang'] is None else ' returns'}",
+    "join": lambda said: f"{said['pod']} rank {said['rank']}{'' if said['gang'] is None else ' returns'}",
     "serving": _turn,
     "trained": _turn,
     "progress": lambda said: f"turn {said['turn']} {said['line']!r}",
     "collected": lambda said: f"turn {said['turn']} processes {said['processes']} written {said['written']}",
     "ended": _turn,
     "failed": lambda said: f"turn {said['turn']} {_cause(said['cause'])}",
+    "unreached": lambda said: f"rank {said['rank']} for {said['age']:.0f} s: {said['reason']}",
 }
 
 

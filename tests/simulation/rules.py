@@ -11,6 +11,10 @@ from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Restart, S
 from launcher.gang.first_cause import survivor_penalty
 from launcher.model import Cause, CauseKind, Start
 from launcher.run.restarts import MAX_ATTEMPTS
+from tests.simulation.apart_rules import (
+    members_that_cannot_reach_each_other_are_named,
+    only_members_that_cannot_reach_each_other_are_named,
+)
 from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.simulation.story import (
     END_WITHIN,
@@ -378,6 +382,8 @@ RULES = (
     a_member_that_reconnects_in_time_is_not_lost,
     a_silence_shorter_than_the_timeout_loses_no_member,
     the_first_cause_is_the_earliest_that_was_reported_in_time,
+    members_that_cannot_reach_each_other_are_named,
+    only_members_that_cannot_reach_each_other_are_named,
     no_generation_is_begun_twice,
     no_more_restarts_than_allowed,
     a_start_resumes_after_the_last_pass,

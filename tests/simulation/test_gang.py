@@ -22,9 +22,21 @@ from launcher.gang import (
 from launcher.model import Cause, Start
 from tests.simulation import world
 from tests.simulation.rules import RULES
-from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence, Told
+from tests.simulation.schedule import (
+    NEARLY_LOST,
+    SCHEDULED,
+    SLOW_MARK,
+    Apart,
+    Cut,
+    Death,
+    Freeze,
+    Pace,
+    Schedule,
+    Silence,
+    Told,
+)
 from tests.simulation.search import SEED, schedules, searching
-from tests.simulation.story import Failed, Job, Judged, LastWord, Prepared, Story, Welcomed
+from tests.simulation.story import Failed, Job, Judged, LastWord, Named, Prepared, Story, Welcomed
 
 ALWAYS = 2000
 SCHEDULES = schedules(ALWAYS)
@@ -73,6 +85,8 @@ def count(story: Story) -> None:
             for rank, end in story.ends().items()
         ),
         "hub lost": any(isinstance(end, HubLost) for end in ends),
+        "members that cannot reach each other": bool(story.of(Named)),
+        "a cause that names them": any("cannot reach" in entry.what.sent.what for entry in judged),
         "several causes, undisturbed": story.undisturbed() and judged and len(failed) > 1,
     }
     seen.update({name: bool(so) for name, so in happened.items()})
@@ -144,6 +158,23 @@ CUT_FROM_A_HUB_THAT_ENDS = Schedule(
 )
 
 
+# Two members cannot reach each other for longer than the silence, and the job completes.
+APART = Schedule(paces=(Pace(trains=100.0),), faults=(Apart(5.0, 0, 80.0),))
+# The same in a larger gang, and the job fails meanwhile: it restarts, and fails again.
+APART_AND_FAILS = Schedule(
+    size=5,
+    delays=(0.2,),
+    paces=(Pace(trains=100.0),),
+    faults=(Apart(2.0, 2, 120.0), Death(55.0, 4, "trainer", 1, 0.0), Death(20.0, 4, "trainer", 137, 0.0)),
+    restarts=1,
+)
+# One of the two members is away from the hub meanwhile, so that the hub must not name them.
+APART_AND_CUT_OFF = Schedule(
+    paces=(Pace(trains=100.0),),
+    faults=(Apart(5.0, 0, 45.0), Silence(15.0, 1, up=True, down=True, seconds=20.0)),
+)
+
+
 @seed(SEED)
 @searching(SCHEDULES)
 @example(HEARD_TOO_LATE)
@@ -156,6 +187,9 @@ CUT_FROM_A_HUB_THAT_ENDS = Schedule(
 @example(SLOW_VERDICT)
 @example(SLOW_VERDICT_AFTER_A_RECONNECT)
 @example(CUT_FROM_A_HUB_THAT_ENDS)
+@example(APART)
+@example(APART_AND_FAILS)
+@example(APART_AND_CUT_OFF)
 @given(SCHEDULED)
 def the_gang_keeps_its_rules(schedule: Schedule) -> None:
     story = Job(schedule).run()
@@ -171,3 +205,13 @@ def test_the_gang_keeps_its_rules_in_every_schedule() -> None:
     the_gang_keeps_its_rules()
     missed = [what for what, times in seen.items() if not times]
     assert not missed or SCHEDULES < ALWAYS, f"no schedule had: {missed}"
+
+
+@pytest.mark.parametrize("tenths", range(0, 100, 4))
+def test_a_member_that_is_frozen_while_it_checks_its_neighbour_is_not_named(tenths: int) -> None:
+    """When it continues, its check has failed, and the last check that was successful is long ago."""
+    freeze = Freeze(5 + tenths / 10, 1, NEARLY_LOST)
+    story = Job(Schedule(delays=(0.2,), paces=(Pace(trains=100.0),), faults=(freeze,))).run()
+    for rule in RULES:
+        rule(story)
+    assert not story.of(Named)
