@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from launcher.base import shortage
 from launcher.errors import Exit, Failure
 from launcher.gang.connection import Connection
 from launcher.gang.events import GangSettings
@@ -104,6 +105,8 @@ class Listener:
                 if self._settings.listen is None and ":" in address and error.errno in _NO_IPV6:
                     continue
                 self.close()
+                if why := shortage.explain(error):
+                    raise Failure(Exit.IO_FAILED, f"cannot listen on port {self.port} of {address}: {why}") from None
                 raise Failure(
                     Exit.CONFIG,
                     f"LAUNCHER_GANG_PORT: cannot listen on port {self.port} of {address}: {error.strerror}: "

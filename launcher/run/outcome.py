@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from launcher.base import shortage
 from launcher.errors import Exit
 from launcher.model import Cause, CauseKind, Outcome, Shape, describe_cause
 
@@ -101,7 +102,7 @@ def write_termination_message(path: str, message: bytes) -> None:
     Blocks: the event loop must not call it.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+        descriptor = _open_termination_log(path)
     except OSError:
         return
     try:
@@ -110,3 +111,13 @@ def write_termination_message(path: str, message: bytes) -> None:
         pass  # standard error has the same text
     finally:
         os.close(descriptor)
+
+
+def _open_termination_log(path: str) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    except OSError as error:
+        if not shortage.is_of_descriptors(error):
+            raise
+        os.close(0)  # no file descriptor is left, and the launcher does not use its standard input
+        return os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
