@@ -1,10 +1,12 @@
 # make demo: a real training on this machine.  make test: the tests.  Both install what they need.
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= 4
+JOBS ?= 6
 E2E_JOBS ?= 4
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# A path in a .pth file: the import hook of other editable installs costs each Python process 11 ms.
+EDITABLE := pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 NEWEST_PYTHON_2.6.2 := 12
 NEWEST_PYTHON_3.3.1 := 13
 
@@ -13,20 +15,23 @@ BASE ?= python:3.11-slim
 IMAGE ?= paddle-launcher:$(shell sed -n 's/__version__ = "\(.*\)"/\1/p' launcher/__init__.py)
 BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1 && echo docker || echo buildah)
 
+# Tests start thousands of Python processes: each module is compiled once, and not in each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How long `make fuzz` runs, for all targets together.
 FUZZ_SECONDS ?= 180
 
-.PHONY: demo test floor test-paddle e2e lint bench fuzz chaos image pins clean
+.PHONY: demo test floor test-paddle test-aws e2e lint bench fuzz chaos image pins clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m $(EDITABLE)
 	touch $@
 
 # Write the pins, with the hashes of all their files, from requirements/*.in. Needs uv. What tests need is for Python 3.11 and newer.
 pins:
-	for name in build-3.10 dev-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
+	for name in aws-3.11 build-3.10 dev-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
 	  uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
 	    --custom-compile-command "make pins" requirements/$${name%-*}.in --output-file requirements/$${name%-*}.txt || exit 1; \
 	done
@@ -37,14 +42,14 @@ $(VENV)-paddle-%/.installed: requirements/paddle-%.txt requirements/runtime.txt 
 	  echo "Paddle $* takes Python 3.10 to 3.$(NEWEST_PYTHON_$*), but $(PYTHON) is another: make PYTHON=python3.$(NEWEST_PYTHON_$*)" >&2; exit 1; }
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle-$*.txt -r requirements/runtime.txt
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(@D)/bin/python -m $(EDITABLE)
 	touch $@
 
 demo: $(VENV)-paddle-2.6.2/.installed
 	$(VENV)-paddle-2.6.2/bin/python examples/quick_start/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels
+	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels --ignore tests/aws
 
 # The scenarios with few resources for each pod, as root.
 FLOOR ?= pids=40 memory=64 nofile=64 deny=pidfd_open,eventfd2
@@ -55,6 +60,16 @@ floor: $(INSTALLED)
 test-paddle: $(INSTALLED) $(VENV)-paddle-2.6.2/.installed $(VENV)-paddle-3.3.1/.installed
 	PADDLE_2=$(abspath $(VENV)-paddle-2.6.2/bin/python) PADDLE_3=$(abspath $(VENV)-paddle-3.3.1/bin/python) \
 	  $(BIN)/python -m pytest tests/wheels
+
+# The AWS CLI, and a server that stands for AWS.
+$(VENV)-aws/.installed: requirements/aws.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+# The AWS commands of docs/eks.md, on this machine only.
+test-aws: $(INSTALLED) $(VENV)-aws/.installed
+	AWS_TOOLS=$(abspath $(VENV)-aws/bin) $(BIN)/python -m pytest tests/aws
 
 # On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)
@@ -87,4 +102,4 @@ image:
 	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) -t $(IMAGE) .
 
 clean:
-	rm -rf $(VENV) $(VENV)-paddle-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output
+	rm -rf $(VENV) $(VENV)-aws $(VENV)-paddle-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output

@@ -6,6 +6,8 @@ process, so that its CPU time and memory are measured alone. The parts of a gang
 join      until all members have the roster
 begin     until all members train
 restart   from the death of a trainer until all members train again, without the pause before the restart
+survey    from `paddle-launcher why` until all members have answered where their processes are
+check     each member checks whether it can reach the next one: here all check the hub, whose costs are shown
 finish    until all members have received the message that the job is complete
 fail      in a second gang of each size: until all members have received the message that the job failed
 
@@ -28,14 +30,16 @@ from typing import Any
 REPOSITORY = str(Path(__file__).resolve().parents[1])
 sys.path.insert(0, REPOSITORY)
 
-from launcher.gang import Event, Finish, Gang, GangSettings, Restart, Stop, Train, Verdict  # noqa: E402
+from launcher.gang import Collect, Event, Finish, Gang, GangSettings, Restart, Stop, Train, Verdict  # noqa: E402
 from launcher.gang.connection import Connection  # noqa: E402
-from launcher.model import Cause, CauseKind, Member, Start  # noqa: E402
+from launcher.gang.dialler import Dialler, Inbox  # noqa: E402
+from launcher.model import Cause, CauseKind, Member, MemberReport, ProcessState, Start  # noqa: E402
 
 SIZES = (10, 100, 1000)
 SECRET = b"a secret of the benchmark"
 FOR_GOOD = 1  # an exit code after which the job is not restarted
-PARTS = ("join", "begin", "restart", "finish")
+PARTS = ("join", "begin", "restart", "survey", "check", "finish")
+WAITS = ProcessState("trainer", "all_reduce, train.py:57", "wait, paddle/distributed/group.py:123", 41.0)
 COLUMNS = ("members", "part", "ms", "ms/N", "hub CPU ms", "/N", "messages/N", "hub peak MiB")
 
 
@@ -61,6 +65,8 @@ class BenchMember:
         self._heard.set()
         if isinstance(event, Restart):
             self.gang.report_ended(event.attempt)
+        if isinstance(event, Collect):
+            self.gang.report_collected(event.survey, MemberReport("training", 3, (WAITS,)))
 
     async def hears(self, kind: type[Event], times: int = 1) -> None:
         while self._received.get(kind, 0) < times:
@@ -84,12 +90,30 @@ class BenchMember:
         self.gang.report_trained(1)
         await self.hears(Finish)
 
+    async def survey(self) -> None:
+        """On the hub, ask all members. A member waits until it is asked."""
+        reports = await self.gang.survey(60)
+        if reports is None:
+            await self.hears(Collect)
+        elif len(reports) < self.gang._settings.size:
+            raise RuntimeError(f"only {len(reports)} members have answered")
+
+    async def check(self) -> None:
+        """Do nothing: only the other members check."""
+
     async def fail(self) -> None:
         await self.hears(Stop)
 
     def dies(self, attempt: int, code: int) -> None:
         rank = self.me.rank or 0
         self.gang.report_failed(Cause(CauseKind.TRAINER, rank, self.me.pod, "it died", code), time.monotonic(), attempt)
+
+
+async def check(place: tuple[str, int]) -> None:
+    """Do what a member does to check its neighbour."""
+    dialler = Dialler(place, None)
+    await dialler.open(Inbox(), SECRET, 60, 60)
+    dialler.abort("the check is done")
 
 
 async def _nothing() -> None:
@@ -108,10 +132,10 @@ class Counter:
         for name in ("send", "_line"):
             setattr(Connection, name, self._counted(getattr(Connection, name)))
 
-    def _counted(self, method: Callable[[Connection, bytes], None]) -> Callable[[Connection, bytes], None]:
-        def counted(connection: Connection, line: bytes) -> None:
+    def _counted(self, method: Callable[..., None]) -> Callable[..., None]:
+        def counted(connection: Connection, *line: bytes) -> None:
             self.messages += 1
-            method(connection, line)
+            method(connection, *line)
 
         return counted
 
@@ -125,7 +149,7 @@ async def lead(size: int) -> None:
     before = time.process_time()
     parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "join": lambda: hub.join(None),
-        **{name: getattr(hub, name) for name in ("begin", "restart", "finish", "fail")},
+        **{name: getattr(hub, name) for name in ("begin", "restart", "survey", "check", "finish", "fail")},
     }
     while part := (await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)).strip():
         await parts[part]()
@@ -148,14 +172,19 @@ async def follow(size: int, parts: tuple[str, ...], hub: subprocess.Popen[str]) 
     gc.collect()
     measured = []
     for part in parts:
-        print(part, file=hub.stdin, flush=True)
+        if part != "check":
+            print(part, file=hub.stdin, flush=True)
         started = time.monotonic()
+        if part == "check":
+            await asyncio.gather(*(check(place) for _ in members))
         if part == "restart":
             members[-1].dies(0, 137)
         if part == "fail":
             members[-1].dies(1, FOR_GOOD)
         await asyncio.gather(*(one.join(place) if part == "join" else getattr(one, part)() for one in members))
         seconds = time.monotonic() - started
+        if part == "check":
+            print(part, file=hub.stdin, flush=True)  # the hub's costs so far
         measured.append((part, seconds, json.loads(await asyncio.to_thread(hub.stdout.readline))))
     hub.stdin.close()
     await asyncio.gather(*(one.gang.close() for one in members))
@@ -185,7 +214,7 @@ def main() -> None:
         return
     print("  ".join(COLUMNS))
     for size in SIZES:
-        for row in [*measure(size, PARTS), measure(size, (*PARTS[:3], "fail"))[-1]]:
+        for row in [*measure(size, PARTS), measure(size, ("join", "begin", "restart", "fail"))[-1]]:
             print("  ".join(value.rjust(len(title)) for value, title in zip(row, COLUMNS, strict=True)), flush=True)
 
 

@@ -1,5 +1,7 @@
 """Measure how fast the launcher writes a process's output to a log file, compared with `cat > file`, and its memory.
 
+Also measure which share of this time the search for numbers (loss, speed) takes.
+
 Run: python -m bench.log_path [MEBIBYTES]. It writes to a temporary folder (TMPDIR), which should not be in memory.
 """
 
@@ -19,8 +21,9 @@ from pathlib import Path
 
 from launcher.base.log import TextHandler, shown_by
 from launcher.base.spawn import become_subreaper, reap_orphans
-from launcher.model import Process
-from launcher.processes.supervisor import Died, Event, PassDone, Supervisor
+from launcher.model import Numbers, Process
+from launcher.paddle import NumberFinder
+from launcher.processes.supervisor import Died, Event, NumbersSeen, PassDone, Supervisor
 
 ROUNDS = 5
 MEBIBYTE = 1024 * 1024
@@ -46,32 +49,61 @@ def by_cat(source: Path, folder: Path) -> float:
     return time.monotonic() - start
 
 
-def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int]:
-    """Return the seconds that the launcher takes for the same, and its peak of resident memory in KiB."""
+class TimedFinder(NumberFinder):
+    """Counts the seconds of processor time that its calls take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.took = 0.0
+
+    def newest_in(self, data: bytearray, begin: int, end: int, pass_at: int | None = None) -> Numbers | None:
+        start = time.thread_time()
+        try:
+            return super().newest_in(data, begin, end, pass_at)
+        finally:
+            self.took += time.thread_time() - start
+
+    def rest(self, is_end: bool = False) -> Numbers | None:
+        start = time.thread_time()
+        try:
+            return super().rest(is_end)
+        finally:
+            self.took += time.thread_time() - start
+
+
+def by_launcher(source: Path, folder: Path, last_pass: int) -> tuple[float, int, float]:
+    """Return the seconds that the launcher takes for the same, its peak of resident memory in KiB, and the share of
+    the seconds that the search for numbers takes.
+    """
+    finder = TimedFinder()
     start = time.monotonic()
     with shown_by(TextHandler(lambda text: print(text, file=sys.stderr))):
-        passes, most = asyncio.run(supervised(source, folder))
+        passes, newest, most = asyncio.run(supervised(source, folder, finder))
     took = time.monotonic() - start
     wrote = (folder / "train.log").stat().st_size
-    if passes[-1:] != [last_pass] or wrote < source.stat().st_size:
-        raise SystemExit(f"wrong result: last pass {passes[-1:]} of {last_pass}, {wrote} bytes written")
-    return took, most
+    if passes[-1:] != [last_pass] or newest.pass_number != last_pass or wrote < source.stat().st_size:
+        raise SystemExit(f"wrong result: last pass {passes[-1:]} of {last_pass}, {newest}, {wrote} bytes written")
+    return took, most, finder.took / took
 
 
-async def supervised(source: Path, folder: Path) -> tuple[list[int], int]:
-    """Return the passes that were found, and the peak of resident memory in KiB."""
+async def supervised(source: Path, folder: Path, finder: NumberFinder) -> tuple[list[int], Numbers, int]:
+    """Return the passes and the newest numbers that were found, and the peak of resident memory in KiB."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
     died = asyncio.Event()
     passes: list[int] = []
+    newest = Numbers()
 
     def heed(event: Event) -> None:
+        nonlocal newest
         if isinstance(event, PassDone):
             passes.append(event.number)
+        elif isinstance(event, NumbersSeen):
+            newest = event.numbers
         elif isinstance(event, Died):
             died.set()
 
-    supervisor = Supervisor(heed, tag="bench")
+    supervisor = Supervisor(heed, tag="bench", find_numbers=lambda: finder)
     supervisor.set_log_folder(str(folder), "bench")
     argv = ("cat", str(source))
     supervisor.start(Process("trainer", argv, {"PATH": os.defpath}, "/", "train.log", pass_mark=b"Pass="))
@@ -80,7 +112,7 @@ async def supervised(source: Path, folder: Path) -> tuple[list[int], int]:
         await asyncio.wait([asyncio.ensure_future(died.wait())], timeout=0.02)
         most = max(most, resident())
     await supervisor.close(60)
-    return passes, most
+    return passes, newest, most
 
 
 def resident() -> int:
@@ -99,11 +131,12 @@ def main() -> None:
     try:
         source = folder / "source"
         last_pass = make_output(source, mebibytes)
-        cats, launchers, most = [], [], 0
+        cats, launchers, shares, most = [], [], [], 0
         for _ in range(ROUNDS):
             cats.append(by_cat(source, folder))
-            took, peak = by_launcher(source, folder, last_pass)
+            took, peak, share = by_launcher(source, folder, last_pass)
             launchers.append(took)
+            shares.append(share)
             most = max(most, peak)
             for name in ("cat.log", "train.log"):
                 (folder / name).unlink()
@@ -112,6 +145,7 @@ def main() -> None:
     cat, launcher = statistics.median(cats), statistics.median(launchers)
     print(f"log path: {mebibytes / launcher:.0f} MiB/s, worst {mebibytes / max(launchers):.0f} (median of {ROUNDS})")
     print(f"cat > file: {mebibytes / cat:.0f} MiB/s; the launcher takes {launcher / cat:.2f} times as long")
+    print(f"search for numbers: {statistics.median(shares):.2%} of this time, worst {max(shares):.2%}")
     print(f"resident: {idle / 1024:.1f} MiB idle, at most {most / 1024:.1f} MiB while writing")
 
 

@@ -8,13 +8,15 @@ from itertools import pairwise
 
 from chaos import traces
 from chaos.counting import history
-from chaos.limits import DEATHS, LOSSES, ON_VOLUME, SILENT
+from chaos.limits import DEATHS, HANGS, LOSSES, ON_VOLUME, SILENT, STALLS
 from chaos.plan import LAUNCH, SILENCE, Fault
 from chaos.rounds import Done, Story
 
 _NEVER = ("Traceback", "please report it", "Exception in", "was never awaited")
 _LAST = re.compile(r".*\] exit code (\d+): \S.*")
 _MARGIN = 6.0  # seconds: a cut longer than LAUNCHER_SILENCE minus this may be too long
+_LATE = 10**9  # nanoseconds: what happens at the same time as a fault may come before or after it
+_TWICE = 2 * 60 + 10  # seconds: the shortest limit of LAUNCHER_STALL_TIMEOUT=auto, twice, and a restart
 _MOST_ATTEMPTS = 5  # attempts that may fail in a row before the first pass
 
 _CHILDREN = frozenset({"trainer", "pserver"})
@@ -53,6 +55,23 @@ def fits(story: Story) -> Iterator[str]:
             yield f"generation {one['number']} ended by {whose}, but no such fault was injected: {cause['what']}"
 
 
+def names_a_hang(story: Story) -> Iterator[str]:
+    """A trainer that hangs after two passes is named as a stall, within twice the limit."""
+    if len(story.effective) != 1 or not (hangs := _of(story, HANGS)):
+        return
+    begun_at = hangs[0].at_clock
+    saved = [stamp.at for stamp in traces.stamps(story.stamps) if stamp.word == "saved"]
+    before = sum(at < begun_at - _LATE for at in saved)
+    if before < 2 or sum(at < begun_at + _LATE for at in saved) == story.plan.passes:
+        return  # before two passes are done and after the last one there is no limit
+    if not any((one["first_cause"] or {}).get("kind") == "stalled" for one in history(story)):
+        yield f"{hangs[0]}: no generation ended as stalled"
+        return
+    later = [run.first for run in traces.runs(story.stamps) if run.first > begun_at + _LATE]
+    if later and min(later) - begun_at > _TWICE * 10**9:
+        yield f"{hangs[0]}: the next generation began {(min(later) - begun_at) / 1e9:.0f} s later"
+
+
 def _was_done(story: Story, kind: str, rank: int | None) -> bool:
     if not story.complete and kind == "stopped":  # a failed Job stops all its other pods
         return True
@@ -66,6 +85,8 @@ def _can_cause(fault: Fault, kind: str, rank: int | None) -> bool:
     """
     if fault.kind in ON_VOLUME:
         return True
+    if fault.kind in HANGS:
+        return kind == "stalled"
     if fault.kind in SILENT:
         return kind == "lost" or kind in _CHILDREN
     kinds = {fault.kind.split()[1]} if fault.kind in DEATHS else _LOST.get(fault.kind, frozenset())
@@ -81,7 +102,7 @@ def survived(story: Story) -> Iterator[str]:
 def excuses(story: Story) -> Iterator[str]:
     """Yield the reasons for which this job may have failed."""
     plan, struck = story.plan, story.effective
-    deaths = [fault for fault in struck if fault.kind in DEATHS]
+    deaths = [fault for fault in struck if fault.kind in DEATHS | HANGS]
     losses = [fault for fault in struck if fault.kind in LOSSES]
     beyond_reach = [fault for fault in struck if fault.kind in SILENT]
     silent = [fault for fault in beyond_reach if (fault.lasts or 0) > SILENCE - _MARGIN]
@@ -95,7 +116,7 @@ def excuses(story: Story) -> Iterator[str]:
         yield "members wait only a short time for a new pod"
     if len(deaths) + len(losses) + len(silent) >= _MOST_ATTEMPTS:
         yield f"{_MOST_ATTEMPTS} attempts may have failed before a first pass"
-    if any(not _progress(story, one, other) for one, other in pairwise(_of(story, DEATHS | LOSSES))):
+    if any(not _progress(story, one, other) for one, other in pairwise(_of(story, DEATHS | HANGS | LOSSES))):
         yield "two failures without progress between them"
     yield from _excuses_of_volume(story, bool(deaths or losses or silent))
 
@@ -108,7 +129,7 @@ def _excuses_of_volume(story: Story, others: bool) -> Iterator[str]:
 
 def _is_too_much(fault: Fault, patience: int, others: bool) -> bool:
     """Return whether a fault of the volume may end the job. A job that trains waits for the end of a stall."""
-    if fault.kind != "volume stalled" or others or fault.since == LAUNCH:
+    if fault.kind not in STALLS or others or fault.since == LAUNCH:
         return True
     return (fault.lasts or 0) > patience - 2
 

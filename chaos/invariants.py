@@ -47,6 +47,14 @@ def complete_only_with_all(story: Story) -> Iterator[str]:
         yield from _unreadable(output(story) / f"pass-{number:05d}")
 
 
+def no_end_by_nfs(story: Story) -> Iterator[str]:
+    """Lost answers, stale handles and old names end no launcher, not even one that is started again later."""
+    if story.effective and all(fault.kind in limits.UNNOTICED for fault in story.effective):
+        for end in story.ends:
+            if end.code:
+                yield f"pod {end.pod} has ended with {end.code}: {end.last}"
+
+
 def _unreadable(folder: Path) -> Iterator[str]:
     for name in _PARAMETERS:
         try:
@@ -91,7 +99,7 @@ def nothing_left(story: Story) -> Iterator[str]:
     for moved in output(story).glob("earlier-*"):
         yield f"passes of this job were treated as passes of an earlier job: {moved.name}"
     excused = any(end.struck for end in story.ends) or any(
-        fault.kind in limits.ON_VOLUME | limits.LOSSES for fault in story.effective
+        fault.kind in limits.ON_VOLUME | limits.ON_NFS | limits.LOSSES for fault in story.effective
     )
     if not excused:
         for file in story.folder.rglob("*"):
@@ -106,6 +114,8 @@ INVARIANTS: Mapping[str, Callable[[Story], Iterator[str]]] = {
     "one writer": one_writer,
     "a named cause": causes.names_a_cause,
     "a cause that fits": causes.fits,
+    "a hang is named": causes.names_a_hang,
     "what can be survived is survived": causes.survived,
+    "the faults of NFS end no launcher": no_end_by_nfs,
     "nothing left behind": nothing_left,
 }

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chaos.nfs import LINES
 from chaos.plan import FENCE, PEER_TIMEOUT, SILENCE, STOP_GRACE, Fault, Plan
 
 FREEZES = frozenset({"freeze launcher", "freeze machine"})
 SILENT = FREEZES | {"stop launcher", "cut", "cut outgoing", "cut incoming", "node off"}
 DEATHS = frozenset({"kill trainer", "kill pserver", "term trainer", "term pserver"})
+HANGS = frozenset({"hang trainer"})
 LOSSES = frozenset({"kill launcher", "term launcher", "delete pod", "force delete pod"})
-ON_VOLUME = frozenset({"volume full", "volume read-only", "volume stalled"})
+STALLS = frozenset({"volume stalled", "nfs node stalled"})
+ON_VOLUME = STALLS | {"volume full", "volume read-only"}
+ON_NFS = frozenset(LINES)
+UNNOTICED = ON_NFS - STALLS  # the launchers try again
 
 _START = 10.0  # seconds until a member has started and joined, on a busy machine
 _EACH_MEMBER = 2.0  # seconds that each member adds to the start, since all members share two processors
@@ -50,5 +55,5 @@ def _of(fault: Fault, plan: Plan, start: float) -> Iterator[tuple[str, float]]:
             f"{fault.kind}: the job waits for the volume and restarts",
             (fault.lasts or 0) + plan.volume_timeout + start,
         )
-    if fault.kind in DEATHS | ON_VOLUME:
+    if fault.kind in DEATHS | HANGS | ON_VOLUME:
         yield f"{fault.kind}: a pause, a restart, and the training since the last pass", _LONGEST_PAUSE / 2 + start

@@ -15,11 +15,13 @@ from types import TracebackType
 
 import psutil
 
+from chaos import nfs
 from chaos.arena import End, Frozen
 from chaos.disk import Disk
 from chaos.indexed import IndexedJob
-from chaos.limits import FREEZES
+from chaos.limits import FREEZES, ON_NFS
 from chaos.local_faults import LEFT_OUT, LocalFaults
+from chaos.nfs import Mounts
 from chaos.plan import Fault, Plan
 from tests.support.jobs import JOB, Job, make_volume
 from tests.support.switches import TwoSwitches
@@ -57,6 +59,7 @@ class LocalArena:
         self._frozen: list[tuple[Fault, Frozen]] = []
         self._ends: list[End] = []
         self._disk: Disk | None = None
+        self._mounts: Mounts | None = None
         self._network: TwoSwitches | None = None
         self._numbers = itertools.count()
 
@@ -74,10 +77,12 @@ class LocalArena:
         self._plan = plan
         self._disk = Disk(self._home, self._volume_of(plan))
         self.folder = self._disk.volume / JOB
+        if any(fault.kind in ON_NFS for fault in plan.faults):
+            self._mounts = Mounts(nfs.build(self._data), self._disk.volume, self._home, plan.members)
         self._network = TwoSwitches(plan.members).__enter__()
         self._gang = Job(self._network, self._disk.volume, self._home, plan.members, **plan.variables)
         self._gang.environment |= {"LAUNCHER_JOB_ID": self.job_id, "STANDIN_STAMPS": str(self.stamps)}
-        self._faults = LocalFaults(plan, self._network, self._disk, self._process)
+        self._faults = LocalFaults(plan, self._network, self._disk, self._mounts, self._process)
         self._job = IndexedJob(plan.members, plan.backoff_limit)
         for rank in range(plan.members):
             self._start(rank)
@@ -101,6 +106,7 @@ class LocalArena:
             "LAUNCHER_RANK": str(rank),
             "LAUNCHER_WORKDIR": str(place),
             "LAUNCHER_TERMINATION_LOG": str(termination),
+            **({"JOB_PATH": str(self._mounts.point(rank))} if self._mounts else {}),
         }
         self._gang.start(rank, flags=self._plan.flags, **variables, **self._clock(rank))
         self._pods[rank] = Pod(rank, name, self._gang.launchers[rank], termination, self._home / f"stderr-{rank}")
@@ -223,6 +229,8 @@ class LocalArena:
                 self._network.__exit__()
                 self._network = None
         finally:
+            if self._mounts:
+                self._mounts.close()
             if self._disk:
                 self._disk.close()
             shutil.rmtree(self._home, ignore_errors=True)

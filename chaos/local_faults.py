@@ -7,32 +7,48 @@ from collections.abc import Callable, Mapping
 
 import psutil
 
-from chaos import kinds
+from chaos import kinds, nfs
 from chaos.disk import Disk
-from chaos.limits import FREEZES, ON_VOLUME
+from chaos.limits import FREEZES, HANGS, ON_NFS, ON_VOLUME
+from chaos.nfs import Mounts
 from chaos.plan import CLOCK, KINDS, Fault, Plan
 from tests.support.switches import TwoSwitches
 
-_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP, "freeze": signal.SIGSTOP}
+_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM} | dict.fromkeys(("stop", "freeze", "hang"), signal.SIGSTOP)
 _ON_PROCESSES = frozenset(
     f"{word} {target}" for word in ("kill", "term", "stop") for target in ("trainer", "pserver", "launcher")
 )
 _CUTS = frozenset({"cut", "cut outgoing", "cut incoming"})
 
-_KINDS = _ON_PROCESSES | FREEZES | ON_VOLUME | _CUTS | {CLOCK}
+_KINDS = _ON_PROCESSES | FREEZES | HANGS | ON_VOLUME | ON_NFS | _CUTS | {CLOCK}
+_NO_NFS = nfs.why_not()
 _NEEDS = {**dict.fromkeys(_CUTS, "iptables-restore"), CLOCK: "gcc"}
-LEFT_OUT: Mapping[str, str] = kinds.left_out(dict.fromkeys(set(KINDS) - _KINDS, "for pods (ON=pods)"), _NEEDS)
+_ELSEWHERE = {
+    **dict.fromkeys(set(KINDS) - _KINDS, "for pods (ON=pods)"),
+    **(dict.fromkeys(ON_NFS, _NO_NFS) if _NO_NFS else {}),
+}
+LEFT_OUT: Mapping[str, str] = kinds.left_out(_ELSEWHERE, _NEEDS)
 
 
 class LocalFaults:
-    """The faults of one round. `find` returns the current trainer, pserver or launcher process of a rank."""
+    """The faults of one round.
+
+    mounts: the mounts of all nodes, if there are faults of NFS
+    find: returns the current trainer, pserver or launcher process of a rank
+    """
 
     def __init__(
-        self, plan: Plan, network: TwoSwitches, disk: Disk, find: Callable[[int, str], psutil.Process | None]
+        self,
+        plan: Plan,
+        network: TwoSwitches,
+        disk: Disk,
+        mounts: Mounts | None,
+        find: Callable[[int, str], psutil.Process | None],
     ) -> None:
         self._plan = plan
         self._network = network
         self._disk = disk
+        self._mounts = mounts
         self._find = find
         self._lasting: dict[int, str] = {}  # the kinds of the faults that last, by number
         self._stopped: dict[int, list[psutil.Process]] = {}
@@ -43,6 +59,10 @@ class LocalFaults:
         self._lasting[fault.number] = fault.kind
         if fault.kind == CLOCK:
             return f"clocks are ahead by {dict(self._plan.ahead)} s"
+        if fault.kind in ON_NFS:
+            assert self._mounts
+            self._mounts.begin(fault.number, fault.kind, fault.ranks)
+            return fault.kind
         if fault.kind in ON_VOLUME:
             do = {"volume full": self._disk.fill, "volume read-only": self._disk.forbid}
             do.get(fault.kind, self._disk.freeze)()
@@ -62,7 +82,10 @@ class LocalFaults:
             self._network.heal(*fault.ranks)
         if ways := self._lost.pop(fault.number, []):
             self._network.deliver(*ways)
-        if fault.kind in ON_VOLUME and fault.kind not in self._lasting.values():
+        if fault.kind in ON_NFS:
+            assert self._mounts
+            self._mounts.end(fault.number)
+        elif fault.kind in ON_VOLUME and fault.kind not in self._lasting.values():
             undo = {"volume full": self._disk.clear, "volume read-only": self._disk.allow}
             undo.get(fault.kind, self._disk.thaw)()
 
@@ -98,6 +121,6 @@ class LocalFaults:
             except psutil.NoSuchProcess:
                 continue
             struck.append(process)
-        if word in ("stop", "freeze"):
+        if word in ("stop", "freeze", "hang"):
             self._stopped[fault.number] = struck
         return ", ".join(f"process {process.pid}" for process in struck)

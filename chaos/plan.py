@@ -43,6 +43,7 @@ KINDS: Mapping[str, Kind] = {
     "term pserver": Kind(1),
     "stop trainer": Kind(1, lasts=(0.5, 6)),
     "stop pserver": Kind(1, lasts=(0.5, 6)),
+    "hang trainer": Kind(0.4, lasts=(150, 150)),  # longer than the hub needs to notice a stall: see docs/faults.md
     "kill launcher": Kind(3),
     "term launcher": Kind(2),
     "stop launcher": Kind(1.5, lasts=(0.5, 8), long=(20, 28)),
@@ -54,6 +55,10 @@ KINDS: Mapping[str, Kind] = {
     "volume full": Kind(1, most_victims=0, lasts=(0.5, 5)),
     "volume read-only": Kind(1, most_victims=0, lasts=(0.5, 5)),
     "volume stalled": Kind(1.5, most_victims=0, lasts=(0.5, 6), long=(8, 12)),
+    "nfs lost answers": Kind(1, most_victims=0, lasts=(2, 15)),  # see nfs.c
+    "nfs stale handles": Kind(1, most_victims=0, lasts=(2, 15)),
+    "nfs old names": Kind(1, most_victims=0, lasts=(2, 30)),
+    "nfs node stalled": Kind(1, most_victims=2, lasts=(0.5, 6), long=(8, 12)),
     CLOCK: Kind(1, most_victims=3),
     "delete pod": Kind(3),
     "force delete pod": Kind(2),

@@ -14,7 +14,7 @@ import psutil
 
 from chaos import kinds
 from chaos.disk import Disk
-from chaos.limits import FREEZES
+from chaos.limits import FREEZES, ON_NFS
 from chaos.plan import CLOCK, Fault
 from chaos.pods_machines import Machines
 from chaos.pods_seen import LAUNCHER, Pod, Seen
@@ -33,7 +33,10 @@ class PodFaults:
     """The faults of one round: all kinds except `left_out`."""
 
     left_out: Mapping[str, str] = kinds.left_out(
-        {CLOCK: "pods use the clock of their node", **dict.fromkeys(FREEZES, "for gangs on this machine (no ON)")},
+        {
+            CLOCK: "pods use the clock of their node",
+            **dict.fromkeys(FREEZES | ON_NFS, "for gangs on this machine (no ON)"),
+        },
         dict.fromkeys(_CUTS, "iptables"),
     )
 

@@ -97,6 +97,34 @@ class Roster:
 
 
 @dataclass(frozen=True)
+class ProcessState:
+    """What one process of a member does.
+
+    role: "trainer" or "pserver"; for other processes of the job a text such as "child of a trainer"
+    where: the place in the user's program, such as "all_reduce, train.py:57"; without Python stacks: its state
+    frame: the innermost Python frame, or ""
+    quiet: for how many seconds its trainer or server has printed nothing
+    count: how many processes of this role are at this place
+    """
+
+    role: str
+    where: str
+    frame: str
+    quiet: float
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class MemberReport:
+    """What one member does. `processes` counts all its processes, and `states` has the most important ones."""
+
+    phase: str
+    processes: int
+    states: tuple[ProcessState, ...]
+    written: bool = True  # False if the evidence could not be written to a file
+
+
+@dataclass(frozen=True)
 class Peers:
     """What a finder returns: all that a member must know to join the gang.
 
@@ -251,6 +279,29 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """The newest numbers that a trainer has printed (docs/numbers.md). None: not printed so far.
+
+    pass_number: as the program counts. If `passes` is known, the first pass is 1
+    step: of the whole training, or of the pass if `pass_steps` is known
+    loss: may be infinite, or NaN if the training has diverged
+    accuracy, test_accuracy: as printed, or 1 minus the classification error of Paddle v0
+    test_loss, test_accuracy: measured on examples that are not used for training
+    """
+
+    pass_number: int | None = None
+    passes: int | None = None  # of the whole training
+    step: int | None = None
+    steps: int | None = None  # of the whole training
+    pass_steps: int | None = None  # of one pass
+    loss: float | None = None
+    accuracy: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    examples_per_second: float | None = None
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """What a member knows about itself at one moment.
 
@@ -258,7 +309,7 @@ class Snapshot:
     restarts: how often this launcher has restarted its processes
     output_age: seconds since a trainer of this member printed something, or None
     peers: the number of other members to which this launcher is connected
-    holds_lease: this launcher is the hub, and holds the lease of the output folder
+    lease_age: seconds since this launcher has renewed the lease of the output folder, or None if it has no lease
     """
 
     phase: str
@@ -269,7 +320,7 @@ class Snapshot:
     last_pass: int | None
     output_age: float | None
     peers: int
-    holds_lease: bool
+    lease_age: float | None
     outcome: Outcome | None
 
 

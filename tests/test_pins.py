@@ -63,7 +63,8 @@ def test_images_install_only_files_with_known_hashes() -> None:
 def test_all_images_have_the_version_of_the_launcher() -> None:
     assert f"paddle-launcher-inject:{__version__}" == INJECT_IMAGE
     for path in tracked("k8s", "examples", "docker", "docs", "README.md", "Makefile", "tests/e2e/*Dockerfile"):
-        found = _IMAGE.findall(path.read_text()) + _LABEL.findall(path.read_text())
+        text = path.read_text(errors="replace")  # pictures, too
+        found = _IMAGE.findall(text) + _LABEL.findall(text)
         assert set(found) <= {__version__}, path
 
 

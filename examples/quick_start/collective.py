@@ -55,7 +55,7 @@ class Trainer:
         sizes = self._sizes_everywhere()
         batches = -(-max(sizes) // batch_size)
         for number in passes.left(wanted):
-            progress = passes.Progress(number, log_period)
+            progress = passes.Progress(number, wanted, batches, log_period)
             orders = [
                 shard.batches(batches, (seed, number, trainer))
                 for trainer, shard in enumerate(self._shards, start=self._rank)

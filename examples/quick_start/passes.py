@@ -1,6 +1,6 @@
 """What ps.py and collective.py have in common: their flags, the lines that they print, and how they save and resume.
 
-training pass=3 batch=40 loss=0.312345 examples/s=5120           every few batches
+training pass=4/5 batch=40/50 loss=0.312345 examples/s=5120      every few batches: the first pass of 5 is 1
 Pass=3 Batch=50 samples=1000 loss=0.305678 examples/s=5087       at the end of a pass, which counts from 0
 seen trainer=1 lines=1000 least=5 most=5 sha256=0f3a...          at the end: how often each line of the shard was
 accuracy=0.917 loss=0.234567 on 600 held-out examples            at the end, by trainer 0
@@ -51,8 +51,10 @@ def say(text: str) -> None:
 class Progress:
     """Print the loss and the speed of one pass, every few batches."""
 
-    def __init__(self, number: int, period: int) -> None:
+    def __init__(self, number: int, passes: int, batches: int, period: int) -> None:
         self._number = number
+        self._passes = passes
+        self._batches = batches
         self._period = period
         self._begun = time.monotonic()
         self._losses: list[float] = []
@@ -64,7 +66,8 @@ class Progress:
         self._examples += examples
         if len(self._losses) % self._period == 0:
             recent = float(np.mean(self._losses[-self._period :]))
-            say(f"training pass={self._number} batch={len(self._losses)} loss={recent:.6f} {self._speed()}")
+            place = f"pass={self._number + 1}/{self._passes} batch={len(self._losses)}/{self._batches}"
+            say(f"training {place} loss={recent:.6f} {self._speed()}")
 
     def end(self) -> None:
         loss = float(np.mean(self._losses))

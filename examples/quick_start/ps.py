@@ -70,7 +70,7 @@ class Trainer:
         meeting = Meeting(self._rank, self._count)
         batches = -(-len(reviews) // batch_size)
         for number in left:
-            progress = passes.Progress(number, log_period)
+            progress = passes.Progress(number, left[-1] + 1, batches, log_period)
             for words, labels in reviews.batches(batches, (seed, number, self._rank)):
                 progress.batch(self._learn(words, labels), len(labels))
             progress.end()

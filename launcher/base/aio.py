@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from launcher.base import shortage
@@ -23,6 +24,21 @@ log = logging.getLogger(__name__)
 
 _MOST = 32  # threads of one kind of work: more are not needed unless the volume blocks them
 _TAKEN_WITHIN = 2.0  # seconds in which a busy thread must become free if no further thread can be started
+_STARTED_WITHIN = 10.0  # seconds in which a new thread must run; on a busy machine this may take a second
+
+
+class _Thread(threading.Thread):
+    """A daemon thread. Without memory, a new thread may die before it runs: `start` then raises RuntimeError."""
+
+    def __init__(self, work: Callable[[], object], name: str) -> None:
+        super().__init__(target=work, name=name, daemon=True)
+
+    def start(self) -> None:
+        started: Any = vars(self)["_started"]  # an Event; without a timeout, threading waits for it forever
+        started.wait = partial(started.wait, _STARTED_WITHIN)
+        super().start()
+        if not started.is_set():
+            raise RuntimeError(shortage.NO_THREAD)
 
 
 class Workers:
@@ -53,17 +69,17 @@ class Workers:
     def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run `work` in a thread, and return a future of its result.
 
-        If no thread can be had within 2 s, the result is a Failure that names the limit.
+        If no thread is free or can be started within 2 s, the result is a Failure that names the limit.
         """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
         job = _job(loop, result, work, args)
-        if not self.put(job):
-            loop.call_later(_TAKEN_WITHIN, self._expire, job, result)
+        self.put(job)
+        self._expire_later(job, result)
         return result
 
     def put(self, job: Callable[[], None]) -> bool:
-        """Do a job in a thread. Return False if no thread could be had: the job then waits for a thread to be free."""
+        """Do a job in a thread. Return False if none is free or can be started: the job then waits."""
         with self._changed:
             self._jobs.append(job)
             if self._idle >= len(self._jobs):
@@ -71,12 +87,17 @@ class Workers:
                 return True
         return self._add_thread()
 
+    def _expire_later(self, job: Callable[[], None], result: asyncio.Future[Any]) -> None:
+        timer = result.get_loop().call_later(_TAKEN_WITHIN, self._expire, job, result)
+        result.add_done_callback(lambda _: timer.cancel())  # the timer must not keep the result
+
     def _expire(self, job: Callable[[], None], result: asyncio.Future[Any]) -> None:
         """End the wait of a job for a thread."""
         with self._changed:
             if job not in self._jobs:
                 return
         if self._add_thread():
+            self._expire_later(job, result)  # without memory, the thread may die before it takes the job
             return
         with self._changed:
             if job not in self._jobs:
@@ -96,7 +117,7 @@ class Workers:
                 return False
             self._threads += 1
         try:
-            threading.Thread(target=self._work, daemon=True, name=self._name).start()
+            _Thread(self._work, self._name).start()
         except (RuntimeError, MemoryError):
             with self._changed:
                 self._threads -= 1
@@ -144,7 +165,7 @@ def run_in_own_thread(work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
     result: asyncio.Future[T] = loop.create_future()
     name = getattr(work, "__name__", "own")
     try:
-        threading.Thread(target=_job(loop, result, work, args), daemon=True, name=name).start()
+        _Thread(_job(loop, result, work, args), name).start()
     except (RuntimeError, MemoryError):
         raise shortage.no_thread() from None
     return result

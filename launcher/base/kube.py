@@ -5,6 +5,7 @@ If a call fails, it raises an ApiError. The class of the ApiError shows what the
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ _CONNECT, _READ = 5.0, 30.0  # seconds
 _WATCH = 300  # seconds after which the server ends a watch
 _WATCH_SILENCE = 90.0  # seconds without data after which a watch has failed: the server sends a bookmark every minute
 _LOG_SILENCE = 3600.0  # the same for a log that is followed: a program may print nothing for a long time
+_PAGE = 500  # objects of one page of a list, as in kubectl
+_LIST_TRIES = 3
 _PATCH = {"Content-Type": "application/merge-patch+json"}
 _PACKED = {"Accept-Encoding": "gzip"}  # a list of hundreds of pods then has a twentieth of its size
 
@@ -60,6 +63,7 @@ KINDS: Mapping[str, Kind] = {
     "ConfigMap": Kind("v1", "configmaps"),
     "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
     "PersistentVolume": Kind("v1", "persistentvolumes", namespaced=False),
+    "StatefulSet": Kind("apps/v1", "statefulsets"),
     "PodGroup": Kind("scheduling.volcano.sh/v1beta1", "podgroups"),
 }
 
@@ -110,6 +114,27 @@ class KubeClient:
         """Return all objects with these labels."""
         return self.list_versioned(kind, selector)[0]
 
+    def list_all(self, kind: str, *, everywhere: bool = False) -> builtins.list[Json]:
+        """Return all objects of the namespace, or of all namespaces, read in pages."""
+        for tries_left in reversed(range(_LIST_TRIES)):
+            try:
+                return [each for page in self._pages(kind, everywhere) for each in page]
+            except Expired:  # the next page is of a version that the API server has forgotten
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _pages(self, kind: str, everywhere: bool) -> Iterator[builtins.list[Json]]:
+        path, where = self._path(kind, everywhere=everywhere), "all namespaces" if everywhere else self.namespace
+        query = {"limit": str(_PAGE)}
+        while True:
+            found = self._json("GET", path, f"{kind}s of {where}", query=query, headers=_PACKED)
+            yield found.get("items") or []
+            following = (found.get("metadata") or {}).get("continue")
+            if not following:
+                return
+            query["continue"] = following
+
     def create(self, made: Json) -> Json:
         """Create an object, and return it as the API server stores it. Raises Refused (409) if the name is taken."""
         kind = made["kind"]
@@ -145,15 +170,25 @@ class KubeClient:
         return (self._checked(event) for event in _events(lines))
 
     def log(
-        self, pod: str, container: str, query: Mapping[str, str], *, follow: bool = False, within: float = _READ
+        self,
+        pod: str,
+        container: str,
+        query: Mapping[str, str],
+        *,
+        follow: bool = False,
+        within: float = _READ,
+        namespace: str | None = None,
     ) -> Iterator[bytes]:
         """Return the lines of a container's log.
 
+        namespace: of the pod, if it is not that of this client
         within: if `follow` is false, the longest wait for more data, in seconds
         """
         wanted = {"container": container, **query} | ({"follow": "true"} if follow else {})
         timeout = (min(_CONNECT, within), _LOG_SILENCE if follow else within)
-        return self._lines(f"{self._path('Pod', pod)}/log", f"the log of pod {pod}", wanted, timeout)
+        return self._lines(
+            f"{self._path('Pod', pod, namespace=namespace)}/log", f"the log of pod {pod}", wanted, timeout
+        )
 
     def _json(self, verb: str, path: str, what: str, **more: Any) -> Json:
         # The library's model classes are not used: it takes seconds to make the models of thousands of pods.
@@ -195,10 +230,11 @@ class KubeClient:
         self.on_answer()
         return answer
 
-    def _path(self, kind: str, name: str = "") -> str:
+    def _path(self, kind: str, name: str = "", *, namespace: str | None = None, everywhere: bool = False) -> str:
         known = KINDS[kind]
         root = "/api" if "/" not in known.api else "/apis"
-        within = f"/namespaces/{quote(self.namespace, safe='')}" if known.namespaced else ""
+        scoped = known.namespaced and not everywhere
+        within = f"/namespaces/{quote(namespace or self.namespace, safe='')}" if scoped else ""
         return f"{root}/{known.api}{within}/{known.plural}" + (f"/{quote(name, safe='')}" if name else "")
 
     def _checked(self, event: Json) -> Json:

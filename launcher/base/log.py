@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 _KEPT = 1000  # lines that may wait while standard error is blocked
 _LOGGER = "launcher"
 
+AsLines = Callable[[str, str, str], list[bytes]]
+
 
 @contextmanager
 def shown_by(handler: logging.Handler) -> Iterator[None]:
@@ -31,8 +33,19 @@ def shown_by(handler: logging.Handler) -> Iterator[None]:
         logger.propagate = before[1]
 
 
+@contextmanager
+def also_shown_by(handler: logging.Handler) -> Iterator[None]:
+    """Show messages by this handler, too."""
+    logger = logging.getLogger(_LOGGER)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def set_name(name: str) -> None:
-    """Set the name that the following lines begin with, such as `rank 3`."""
+    """Set the name with which all later lines begin, such as `rank 3`."""
     for handler in logging.getLogger(_LOGGER).handlers:
         handler.set_name(name)
 
@@ -40,23 +53,26 @@ def set_name(name: str) -> None:
 class TextHandler(logging.Handler):
     """Call `write` with the text of each log message."""
 
-    def __init__(self, write: Callable[[str], None]) -> None:
-        super().__init__()
+    def __init__(self, write: Callable[[str], None], level: int = logging.NOTSET) -> None:
+        super().__init__(level)
         self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write(_text(record))
+        self._write(_with_level(record.levelname.lower(), record.getMessage()))
 
 
 class StderrHandler(logging.Handler):
     """Write lines with time and name. Never block the caller.
 
     A thread writes the lines. If more than 1000 lines wait, the oldest lines are dropped, and their number is written.
+
+    as_lines: returns the lines, each with its end, for the level and the text of a message, and the name
     """
 
-    def __init__(self, fd: int = 2, name: str = "rank ?") -> None:
+    def __init__(self, fd: int = 2, name: str = "rank ?", as_lines: AsLines | None = None) -> None:
         super().__init__()
         self.set_name(name)
+        self._as_lines = as_lines or text_lines
         self._fd = fd
         self._lines: deque[bytes] = deque()
         self._dropped = 0
@@ -65,10 +81,9 @@ class StderrHandler(logging.Handler):
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{self.name}]"
+        lines = self._as_lines(record.levelname.lower(), record.getMessage(), str(self.name))
         with self._changed:
-            for line in _text(record).splitlines() or [""]:
-                self._lines.append(f"{head} {line}\n".encode(errors="backslashreplace"))
+            self._lines += lines
             while len(self._lines) > _KEPT:
                 self._lines.popleft()
                 self._dropped += 1
@@ -86,7 +101,7 @@ class StderrHandler(logging.Handler):
     def close(self, timeout: float = 0.0) -> None:
         """Wait until all lines are written, for at most `timeout` seconds.
 
-        This blocks the caller, so the caller must call it last.
+        The caller must call this last, since it blocks the caller.
         """
         with self._changed:
             self._closing = True
@@ -111,9 +126,9 @@ class StderrHandler(logging.Handler):
                     return None
                 self._changed.wait()
             if self._dropped:
-                line = b"(%d messages are missing here: standard error was blocked)\n" % self._dropped
-                self._dropped = 0
-                return line
+                missing, self._dropped = self._dropped, 0
+                text = f"{missing} messages are missing here: standard error was blocked"
+                return b"".join(self._as_lines("warning", text, str(self.name)))
             return self._lines.popleft()
 
     def _write(self, line: bytes) -> None:
@@ -126,6 +141,12 @@ class StderrHandler(logging.Handler):
                 poller.poll()
 
 
-def _text(record: logging.LogRecord) -> str:
-    text = record.getMessage()
-    return f"warning: {text}" if record.levelno >= logging.WARNING else text
+def text_lines(level: str, text: str, name: str) -> list[bytes]:
+    """Return the lines of a message for a reader: with time and name."""
+    head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{name}]"
+    shown = _with_level(level, text).splitlines() or [""]
+    return [f"{head} {line}\n".encode(errors="backslashreplace") for line in shown]
+
+
+def _with_level(level: str, text: str) -> str:
+    return text if level == "info" else f"warning: {text}"

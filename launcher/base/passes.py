@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
-_PASS = re.compile(r"pass-([0-9]{5,10})")
-_NUMBERS = 1 << 31  # Paddle counts passes in 31 bits, and so does the gang protocol
+from launcher.base.bounds import MAX_NUMBER
+
+log = logging.getLogger(__name__)
+
+_PASS = re.compile(r"pass-([0-9]{5,})")
+_MOST_DIGITS = len(str(MAX_NUMBER))
 
 
 def pass_name(number: int) -> str:
@@ -19,10 +25,18 @@ def pass_folder(save_dir: str, number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """Return the number of the pass whose folder has this name, or None if no pass has this name."""
+    """Return the number of the pass whose folder has this name, or None if no pass has this name.
+
+    A folder whose number is out of bounds, such as a time stamp, is no pass: Paddle cannot count from there.
+    """
     match = _PASS.fullmatch(name)
-    number = int(match.group(1)) if match else _NUMBERS
-    return number if number < _NUMBERS and name == pass_name(number) else None
+    if match is None:
+        return None
+    digits = match.group(1)
+    if len(digits) > _MOST_DIGITS or (number := int(digits)) >= MAX_NUMBER:
+        _warn(name)
+        return None
+    return number if name == pass_name(number) else None
 
 
 def pass_number(save_dir: str, path: str) -> int | None:
@@ -32,7 +46,7 @@ def pass_number(save_dir: str, path: str) -> int | None:
 
 
 def pass_above(save_dir: str, path: str) -> int | None:
-    """Return the number of the pass of `save_dir` that the path names, or in which it is. Return None if none is."""
+    """Return the number of the pass of `save_dir` that the path names or that contains the path, else None."""
     inside = os.path.join(save_dir, "")
     return number_of(path[len(inside) :].split("/")[0]) if path.startswith(inside) else None
 
@@ -42,3 +56,8 @@ def named_paths(words: Iterable[str], workdir: str) -> tuple[str, ...]:
     parts = (part for word in words for part in re.split(r"[=,:;\s]", word))
     paths = (os.path.normpath(os.path.join(workdir, part)) for part in parts if part and not part.startswith("-"))
     return tuple(dict.fromkeys(paths))
+
+
+@lru_cache(maxsize=100)  # warns only once of each folder
+def _warn(name: str) -> None:
+    log.warning(f"{name} is ignored: its number is out of bounds, so it is no pass of this job")

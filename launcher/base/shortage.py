@@ -12,7 +12,7 @@ import resource
 from launcher.errors import Exit, Failure
 
 _CGROUPS = "/sys/fs/cgroup"
-_NO_THREAD = "can't start new thread"  # Python's message; it does not keep the error of the system call
+NO_THREAD = "can't start new thread"  # Python's message; it does not keep the error of the system call
 _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -27,7 +27,7 @@ def explain(error: BaseException, *, starting: bool = False) -> str:
     starting: the error was raised by the start of a process. Then EAGAIN means that the pid limit is used up.
     """
     number = error.errno if isinstance(error, OSError) else None
-    if (starting and number == errno.EAGAIN) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
+    if (starting and number == errno.EAGAIN) or (isinstance(error, RuntimeError) and str(error) == NO_THREAD):
         return of_processes()
     if number in _DESCRIPTORS:
         return of_descriptors()
@@ -49,6 +49,9 @@ def of_processes(cgroups: str = _CGROUPS, own_groups: str = "/proc/self/cgroup")
     if limit is not None and used is not None and used >= limit:
         return f"the pid limit of this pod is used up (pids.max = {limit}): {advice}"
     limits = f"pids.max = {_shown(limit)}, RLIMIT_NPROC = {_shown(None if ours == resource.RLIM_INFINITY else ours)}"
+    memory, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if memory != resource.RLIM_INFINITY:  # the stack of a thread needs memory, too
+        limits += f", RLIMIT_AS = {memory}"
     return f"a limit of this pod, its user or its node is used up ({limits}): {advice}"
 
 

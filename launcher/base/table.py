@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.base.files import printable
+from launcher.base.file_errors import printable
 
 
 def format_table(rows: Sequence[Sequence[object]]) -> str:

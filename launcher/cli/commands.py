@@ -172,6 +172,29 @@ COMMANDS: tuple[Command, ...] = (
         flags.render,
     ),
     Command(
+        "report",
+        MACHINE,
+        "Write a page that says what happened to a job",
+        (
+            "Write one HTML file about a job: who failed and why, what each member did, what was lost, how fast the "
+            "job was. Any browser opens it. The job may still run. docs/report.md explains every part.",
+            "With --visualdl, also export loss, accuracy and speed for VisualDL, Paddle's dashboard. This needs the "
+            "package visualdl.",
+        ),
+        (
+            (0, "written: the output is the path of the page"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "there is no such folder"),
+            (int(Exit.CANNOT_WRITE), "the page cannot be written"),
+            (int(Exit.CONFIG), "with --visualdl: the package visualdl is not installed"),
+        ),
+        (
+            "paddle-launcher report /volume/quick-start",
+            "paddle-launcher report /volume/quick-start --output /tmp/quick-start.html",
+        ),
+        flags.report,
+    ),
+    Command(
         "completion",
         MACHINE,
         "Print the tab completion for bash, zsh or fish",
@@ -222,16 +245,67 @@ COMMANDS: tuple[Command, ...] = (
         flags.submit,
     ),
     Command(
+        "list",
+        CLUSTER,
+        "List the jobs of a namespace, one per line",
+        (
+            "List the jobs of a namespace, one per line: those of `submit`, and all Jobs and StatefulSets whose pods "
+            "run the launcher. FIRST CAUSE says why a job has failed or restarted.",
+            "PASS comes from the log of a trainer, if it prints the pass there. It is - if more than 20 jobs run.",
+        ),
+        ((0, "printed, even if there is no job"), _USAGE, *_API),
+        (
+            "paddle-launcher list",
+            "paddle-launcher list -A -o wide",
+            "paddle-launcher list -o json | jq '.items[].name'",
+        ),
+        flags.list_jobs,
+    ),
+    Command(
         "status",
         CLUSTER,
         "Show the members of a job, one per line",
         (
             "Show the members of a job, one per line. For a folder on the volume, the output includes the last pass "
             "and the number of starts. This needs no cluster.",
+            "With --watch, the output follows the job until it ends: docs/watch.md.",
         ),
-        ((0, "printed"), _USAGE, (int(Exit.NO_INPUT), "there is no such folder or job"), *_API),
-        ("paddle-launcher status /volume/quick-start", "paddle-launcher status -n research wide-and-deep"),
+        (
+            (0, "printed; with --watch: the job is complete"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "there is no such folder or job"),
+            *_API,
+            (_INTERRUPTED, "with --watch: interrupted with Ctrl-C"),
+            ("other", "with --watch: the exit code of the job"),
+        ),
+        (
+            "paddle-launcher status /volume/quick-start",
+            "paddle-launcher status --watch /volume/quick-start",
+            "paddle-launcher status -n research wide-and-deep",
+        ),
         flags.status,
+    ),
+    Command(
+        "why",
+        CLUSTER,
+        "Show where all processes of a running job are",
+        (
+            "Show where all processes of a running job are: trainers at the same place in the program form a group. So "
+            "you see why a job prints nothing. The job continues. Before the training, the command says what the job "
+            "waits for.",
+            "JOB is the name of a PaddleJob, of a Job, of a StatefulSet or of a pod. The command uses `kubectl exec`. "
+            "In the pod of rank 0, it needs neither JOB nor kubectl.",
+        ),
+        (
+            (0, "printed"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "there is no such job, or its first pod does not run"),
+            (int(Exit.TIMED_OUT), "the API server or the launcher does not answer"),
+            (int(Exit.DENIED), "you have no permission for `kubectl exec` in this pod"),
+            (int(Exit.CONFIG), "no cluster is configured, or kubectl is not installed"),
+        ),
+        ("paddle-launcher why wide-and-deep", "kubectl exec wide-and-deep-0 -- paddle-launcher why"),
+        flags.why,
     ),
     Command(
         "logs",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 
 from launcher import config
-from launcher.config.variables import VARIABLES, Variable
+from launcher.config.declaration import Variable
+from launcher.config.variables import VARIABLES
 from launcher.model import PSERVER, TRAINER
 
+OUTPUTS = ("json", "wide")
 SHELLS = ("bash", "zsh", "fish")
 
 Parser = argparse.ArgumentParser
@@ -68,11 +70,14 @@ def shard(parser: Parser) -> None:
     parser.add_argument(
         "--follow-links",
         action="store_true",
-        help="copy what links out of DATA and CONFIG lead to, too: only if you trust all links in them",
+        help="also copy the targets of links that lead out of DATA or CONFIG: only if you trust all these links",
     )
 
 
 def status(parser: Parser) -> None:
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="show the job until it ends, and end with the job's exit code"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     _namespace(parser, ", for a job in the cluster")
     parser.add_argument(
@@ -80,6 +85,17 @@ def status(parser: Parser) -> None:
         nargs="?",
         metavar="FOLDER|JOB",
         help="the job's folder, JOB_PATH/JOB_NAME, or the name of a job in the cluster (default: $JOB_PATH/$JOB_NAME)",
+    )
+
+
+def report(parser: Parser) -> None:
+    parser.add_argument("--output", metavar="FILE", help="write this file (default: FOLDER/output/report.html)")
+    parser.add_argument("--visualdl", metavar="DIR", help="also export the curves into DIR, for VisualDL")
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="FOLDER",
+        help="the job's folder, JOB_PATH/JOB_NAME (default: $JOB_PATH/$JOB_NAME)",
     )
 
 
@@ -103,10 +119,31 @@ def render(parser: Parser) -> None:
 
 def submit(parser: Parser) -> None:
     parser.add_argument(
-        "--watch", action="store_true", help="show the members until the job ends, and end with the job's exit code"
+        "--watch", action="store_true", help="show the job until it ends, and end with the job's exit code"
     )
     _namespace(parser)
     render(parser)
+
+
+def list_jobs(parser: Parser) -> None:
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="list the jobs of all namespaces")
+    _namespace(parser, of="jobs'")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=OUTPUTS,
+        default="",
+        type=_output,
+        metavar="FORMAT",
+        help="json, or wide: a table with the objects of each job, its image and its folder",
+    )
+
+
+def why(parser: Parser) -> None:
+    _namespace(parser)
+    parser.add_argument(
+        "job", nargs="?", metavar="JOB", help="the name of a job in the cluster (default: the job of this pod)"
+    )
 
 
 def logs(parser: Parser) -> None:
@@ -140,13 +177,13 @@ def completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=SHELLS, type=_shell, metavar="SHELL", help=", ".join(SHELLS))
 
 
-def _namespace(parser: Parser, more: str = "") -> None:
+def _namespace(parser: Parser, more: str = "", *, of: str = "job's") -> None:
     parser.add_argument(
         "-n",
         "--namespace",
         type=_text_or_none,
         metavar="NAME",
-        help=f"the job's namespace{more} (default: that of kubectl's context)",
+        help=f"the {of} namespace{more} (default: that of kubectl's context)",
     )
 
 
@@ -161,6 +198,10 @@ def _text_or_none(text: str) -> str | None:
 
 def _role(text: str) -> str:
     return _one_of((TRAINER, PSERVER), text or TRAINER)
+
+
+def _output(text: str) -> str:
+    return _one_of(OUTPUTS, text) if text else text
 
 
 def _shell(text: str) -> str:

@@ -16,6 +16,8 @@ from launcher.errors import FOR_GOOD, Exit, Failure
 if TYPE_CHECKING:  # `run` does not load argparse
     from argparse import Namespace
 
+    from launcher.live.show import Source
+
 
 def _run(arguments: Sequence[str], received: list[int]) -> int:
     from launcher import paddle
@@ -71,14 +73,40 @@ def _shard(given: Namespace) -> int:
 
 
 def _status(given: Namespace) -> int:
+    if given.watch and given.json:
+        raise Failure(Exit.USAGE, "--json: cannot be used with --watch")
     folder = config.job_folder(given.job, config.environment())
     if not given.namespace and ("/" in folder or os.path.isdir(os.path.join(folder, "output"))):
+        if given.watch:
+            from launcher.live.volume import VolumeSource
+
+            return _watch(VolumeSource(folder))
         from launcher.store import status
 
         return _print(status.describe(folder, as_json=given.json))
     from launcher.job import commands
 
+    if given.watch:
+        return _watch(commands.watch(folder, given.namespace))
     return _print(commands.status(folder, given.namespace, as_json=given.json))
+
+
+def _report(given: Namespace) -> int:
+    from launcher.report import command
+
+    folder = config.job_folder(given.job, config.environment())
+    return _print(command.write(folder, given.output or None, given.visualdl or None))
+
+
+def _watch(source: Source) -> int:
+    from launcher.live.show import show
+    from launcher.live.signals import Interrupted, ending_signals
+
+    try:
+        with ending_signals():
+            return show(source, sys.stdout)
+    except Interrupted as interrupted:
+        return interrupted.exit_code
 
 
 def _render(given: Namespace) -> int:
@@ -93,6 +121,15 @@ def _submit(given: Namespace) -> int:
 
     options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
     return commands.submit(given.file, options, given.namespace, strict=given.strict, watch=given.watch)
+
+
+def _list(given: Namespace) -> int:
+    from launcher.job import commands
+
+    if given.all_namespaces and given.namespace:
+        raise Failure(Exit.USAGE, "--namespace: cannot be used with --all-namespaces")
+    table = commands.list_jobs(given.namespace, everywhere=given.all_namespaces, output=given.output)
+    return _print(table) if table else Exit.COMPLETE
 
 
 def _logs(given: Namespace) -> int:
@@ -116,6 +153,16 @@ def _alive() -> int:
     return Exit.COMPLETE
 
 
+def _why(given: Namespace) -> int:
+    if given.job is None:
+        from launcher.run import endpoint
+
+        return _print(endpoint.ask_why(config.workdir(config.environment())))
+    from launcher.job import commands
+
+    return _print(commands.why(given.job, given.namespace))
+
+
 def _completion(given: Namespace) -> int:
     from launcher.cli import completion, parser
 
@@ -133,9 +180,12 @@ _WITH_FLAGS_OF_PADDLE: Mapping[str, Callable[[Sequence[str], list[int]], int]] =
 }
 _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "shard": _shard,
+    "list": _list,
     "status": _status,
+    "report": _report,
     "render": _render,
     "submit": _submit,
+    "why": _why,
     "logs": _logs,
     "delete": _delete,
     "completion": _completion,
@@ -226,9 +276,11 @@ def _open_missing_streams() -> None:
 
 
 def _complain(failure: Failure, received: Sequence[int]) -> int:
+    """Write the message of a failure. Escape control characters: the message may quote a file."""
+    from launcher.base.file_errors import printable
     from launcher.run import outcome
 
-    message = "".join(f"paddle-launcher: {line}\n" for line in failure.message.splitlines())
+    message = "".join(f"paddle-launcher: {printable(line)}\n" for line in failure.message.splitlines())
     sys.stderr.write(message)
     outcome.write_termination_message(config.termination_log(config.environment()), message.encode()[:4096])
     return Exit.STOPPED if received else failure.code

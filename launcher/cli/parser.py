@@ -16,9 +16,7 @@ from launcher.errors import Exit, Failure
 _WIDTH = 79
 _SPACE = "\0"  # stands for a space at which a line must not be broken
 _ABOUT = "N Kubernetes pods become one PaddlePaddle training job"
-_MORE = f"""\
-`{PROGRAM} COMMAND --help` explains a command, its flags and exit codes.
-All variables: docs/configuration.md. All exit codes: docs/exit-codes.md."""
+_MORE = f"`{PROGRAM} COMMAND --help` explains a command, its flags and exit codes."
 
 
 def named(name: str) -> Command:
@@ -52,9 +50,9 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
 def overview() -> str:
     """Return the help of the program: one line per command."""
     width = max(len(command.name) for command in COMMANDS)
-    lines = [f"{PROGRAM} {__version__}: {_ABOUT}"]
+    lines = [f"{PROGRAM} {__version__}: {_ABOUT}", ""]
     for group in GROUPS:
-        lines += ["", f"{group}:"]
+        lines.append(f"{group}:")
         lines += [f"  {each.name:<{width}}  {each.summary}" for each in COMMANDS if each.group == group]
     return "\n".join([*lines, "", _MORE])
 

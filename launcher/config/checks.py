@@ -13,6 +13,7 @@ from typing import Any
 
 from launcher.base.host import device_address, device_names
 from launcher.config.parsers import BY_ROLE
+from launcher.errors import Failure
 from launcher.model import BOTH, PSERVER, TRAINER
 
 # The variable that sets the number of pods of each role.
@@ -95,6 +96,14 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
         )
     elif values["LAUNCHER_GANG_PORT"] > 65535:
         problems.append("LAUNCHER_GANG_PORT: unset: expected a port, since no port is left after the pserver's ports")
+    metrics_port = values["LAUNCHER_METRICS_PORT"]
+    if metrics_port and (
+        values["CONF_PADDLE_PORT"] <= metrics_port <= last or metrics_port == values["LAUNCHER_GANG_PORT"]
+    ):
+        problems.append(
+            f"LAUNCHER_METRICS_PORT: {metrics_port}: expected a port that is neither one of the pserver's ports, "
+            f"{values['CONF_PADDLE_PORT']} to {last}, nor the gang's port, {values['LAUNCHER_GANG_PORT']}"
+        )
     return problems
 
 
@@ -146,7 +155,7 @@ def _peer_count_problems(values: Mapping[str, Any], given: Mapping[str, str]) ->
 
 
 def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
-    """Check the work directory, the GPUs and the network device of this pod. Append each problem to `problems`.
+    """Check the work directory, the GPUs, the certificates and the network device of this pod. Add to `problems`.
 
     Return the training address, or "" if the device has no address.
     """
@@ -157,6 +166,8 @@ def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that uid {os.getuid()} can write to")
     if not values["LAUNCHER_TRAINERS_PER_NODE"] and values["LAUNCHER_ROLE"] != PSERVER:
         problems.append("LAUNCHER_TRAINERS_PER_NODE: 'gpus': expected GPUs in this pod, but no GPU is visible")
+    if values["LAUNCHER_TLS_DIR"]:
+        problems += _wrong_certificates(values["LAUNCHER_TLS_DIR"])
     nic = values["CONF_PADDLE_NIC"]
     if values["CONF_PADDLE_GRADIENT_NUM"] == 1 and not values["LAUNCHER_ROLE"]:
         return values["POD_IP"] or "127.0.0.1"
@@ -166,6 +177,16 @@ def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
             f"CONF_PADDLE_NIC: {nic!r}: expected a device with an address; devices here: {', '.join(device_names())}"
         )
     return address or ""
+
+
+def _wrong_certificates(folder: str) -> list[str]:
+    from launcher.base import tls  # only here: it costs memory
+
+    try:
+        tls.load(folder)
+    except Failure as failure:
+        return [failure.message]
+    return []
 
 
 def has_program(name: str, environment: Mapping[str, str]) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from typing import Literal
 
+from launcher.base.bounds import MAX_FILE_NAME, MAX_TIMEOUT, is_text
 from launcher.model import BOTH, PSERVER, TRAINER
 
 BY_ROLE = f"{TRAINER}="  # LAUNCHER_SERVICE begins with this if LAUNCHER_ROLE is set
@@ -13,6 +15,8 @@ ONE_PER_GPU = 0  # as the number of trainers per node: one trainer per GPU
 
 
 def text(value: str) -> str:
+    if not is_text(value):
+        raise ValueError
     return value
 
 
@@ -26,7 +30,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(value: str) -> float:
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value.strip()) or float(value) <= 0:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value.strip()) or not 0 < float(value) <= MAX_TIMEOUT:
         raise ValueError
     return float(value)
 
@@ -43,11 +47,13 @@ def silence(value: str) -> float:
     return number
 
 
-def stall(value: str) -> float:
+def stall(value: str) -> float | Literal["auto"]:
     """Parse LAUNCHER_STALL_TIMEOUT. The minimum is 5 s, since the import of Paddle prints nothing for seconds.
 
     0 means no limit.
     """
+    if value.strip().lower() == "auto":
+        return "auto"
     number = seconds_or_none(value)
     if 0 < number < 5:
         raise ValueError
@@ -75,7 +81,7 @@ def count_or_gpus(value: str) -> int:
 
 
 def folder_name(value: str) -> str:
-    if "/" in value or value in (".", ".."):
+    if "/" in value or value in (".", "..") or len(os.fsencode(value)) > MAX_FILE_NAME:
         raise ValueError
     return value
 

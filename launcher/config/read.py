@@ -12,6 +12,7 @@ from typing import Any
 
 from launcher.base.host import SERVICE_ACCOUNT, visible_gpus
 from launcher.config.checks import COUNT_VARIABLE, check_pod, contradictions, has_program, last_port, missing_program
+from launcher.config.declaration import Variable, declared
 from launcher.config.parsers import ONE_PER_GPU
 from launcher.config.variables import (
     TERMINATION_LOG,
@@ -19,9 +20,8 @@ from launcher.config.variables import (
     DiscoveryConfig,
     GangConfig,
     JobConfig,
+    MonitoringConfig,
     RestartConfig,
-    Variable,
-    declared,
 )
 from launcher.errors import ConfigProblems, Exit, Failure
 from launcher.model import BOTH, PSERVER, TRAINER, Shape
@@ -86,12 +86,14 @@ def read(
         ),
         gang=GangConfig(**_fields(GangConfig, values)),
         restarts=RestartConfig(**_fields(RestartConfig, values)),
+        monitoring=MonitoringConfig(**_fields(MonitoringConfig, values)),
         shape=shape,
         gpus=visible_gpus(environment) if check_here else 0,
         scratch=_scratch(values) if check_here else None,
         host_name=socket.gethostname(),
         training_address=training_address,
         environment=dict(environment),
+        given={known.name: given[known.name] for known in VARIABLES if known.name in given},
         warnings=tuple(_misspelt({**environment, **own_flags})),
     )
 

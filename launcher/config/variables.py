@@ -6,10 +6,12 @@ docs/configuration.md has the same table; a test compares them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
+from launcher.base.bounds import MAX_JOB_ID, MAX_TIMEOUT
+from launcher.config.declaration import Variable, declared, variable
 from launcher.config.parsers import (
     absolute,
     by_role,
@@ -29,29 +31,7 @@ from launcher.model import Shape
 
 PORT = "a port, 1 to 65535"
 COUNT = integer(1, 100_000)
-
-
-@dataclass(frozen=True)
-class Variable:
-    """One environment variable. `expected` describes the valid texts. For other texts `parse` raises ValueError."""
-
-    name: str
-    parse: Callable[[str], Any]
-    default: Any
-    expected: str
-    meaning: str
-
-
-def variable(name: str, parse: Callable[[str], Any], default: Any, expected: str, meaning: str) -> Any:
-    """Declare a field of the configuration with its variable."""
-    return field(metadata={"variable": Variable(name, parse, default, expected, meaning)})
-
-
-def declared(section: type[Any]) -> Iterator[tuple[str, Variable]]:
-    """Yield the name and the variable of each field of a section. Skip fields that have no variable."""
-    for each in fields(section):
-        if "variable" in each.metadata:
-            yield each.name, each.metadata["variable"]
+UP_TO = f"at most {MAX_TIMEOUT:.0f}"
 
 
 TERMINATION_LOG = "/dev/termination-log"
@@ -105,16 +85,16 @@ class DiscoveryConfig:
     )
     job_id: str | None = variable(
         "LAUNCHER_JOB_ID",
-        matching(r"[0-9A-Za-z][-0-9A-Za-z_.]*"),
+        matching(rf"[0-9A-Za-z][-0-9A-Za-z_.]{{0,{MAX_JOB_ID - 1}}}"),
         None,
-        "letters, digits, - _ .",
+        f"at most {MAX_JOB_ID} letters, digits, - _ .",
         "the job's identity; default: the uid of the pods' controller, if discovery knows it",
     )
     timeout: float = variable(
         "LAUNCHER_PEER_TIMEOUT",
         seconds,
         900.0,
-        "seconds, above 0",
+        f"seconds, above 0, {UP_TO}",
         "how long to wait for peers, or for the end of another gang in the same folder, before exit code 75",
     )
 
@@ -137,21 +117,30 @@ class GangConfig:
         "an absolute path",
         "a file with the job's secret (a mounted Secret); default: the launcher creates a secret on the volume",
     )
+    tls_folder: str | None = variable(
+        "LAUNCHER_TLS_DIR",
+        absolute,
+        None,
+        "an absolute path",
+        "a folder with tls.crt, tls.key and ca.crt (a mounted Secret of cert-manager), for TLS between all launchers; "
+        "either all members have it or none",
+    )
     silence: float = variable(
         "LAUNCHER_SILENCE",
         silence,
         120.0,
-        "seconds, 15 or more",
+        f"seconds, 15 or more, {UP_TO}",
         "how long a peer may be silent, for example if the network is cut, before it counts as lost; also how long "
         "the volume may not answer during the training; the value must be the same on all members",
     )
-    stall_timeout: float = variable(
+    stall_timeout: float | Literal["auto"] = variable(
         "LAUNCHER_STALL_TIMEOUT",
         stall,
-        0.0,
-        "seconds, 5 or more, or 0",
+        "auto",
+        f"auto, or seconds, 5 or more, {UP_TO}, or 0",
         "how long all trainers may print nothing before the job counts as stalled and evidence is written; the value"
-        " must be the same on all members; 0: no limit",
+        " must be the same on all members; auto: 10 times the longest pause of this job so far, at least 1.5 times"
+        " LAUNCHER_SILENCE, once two passes are done; 0: no limit",
     )
 
 
@@ -170,7 +159,7 @@ class RestartConfig:
         "LAUNCHER_REJOIN_TIMEOUT",
         seconds_or_none,
         300.0,
-        "seconds, 0 or more",
+        f"seconds, 0 or more, {UP_TO}",
         "with LAUNCHER_MAX_RESTARTS: how long to wait for the replacement of a lost pod; 0: a lost pod ends the job",
     )
     backoff_limit: int | None = variable(
@@ -186,6 +175,43 @@ class RestartConfig:
         False,
         "1 or 0",
         "1: the Job has a podFailurePolicy, so a failed attempt counts as one failed pod, not as N failed pods",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringConfig:
+    """How other programs watch this launcher."""
+
+    metrics_port: int | None = variable(
+        "LAUNCHER_METRICS_PORT",
+        integer(1, 65535),
+        None,
+        PORT,
+        "the port on which Prometheus reads metrics of this launcher, without authentication; unset: no metrics",
+    )
+    report: bool = variable(
+        "LAUNCHER_HTML_REPORT",
+        switch,
+        True,
+        "1 or 0",
+        "1: the hub writes output/report.html after each generation and at the end, in a child that needs 30 MiB or "
+        "more",
+    )
+    log_format: str = variable(
+        "LAUNCHER_LOG_FORMAT",
+        matching("text|json|json-all"),
+        "text",
+        "text, json or json-all",
+        "json: one JSON object per line of the launcher on standard error; json-all: also per line of the trainers on "
+        "standard output",
+    )
+    log_prefix: str = variable(
+        "LAUNCHER_LOG_PREFIX",
+        text,
+        "",
+        "a text, with {job}, {role}, {rank}, {pod} and {generation}",
+        "what stands before each line of the trainers on standard output, such as '[rank {rank}] '; not in the log "
+        "files",
     )
 
 
@@ -269,14 +295,14 @@ class JobConfig:
         "LAUNCHER_VOLUME_TIMEOUT",
         seconds,
         30.0,
-        "seconds, above 0",
+        f"seconds, above 0, {UP_TO}",
         "how long the volume may take to answer at the start before exit code 74",
     )
     stop_grace: float = variable(
         "LAUNCHER_STOP_GRACE",
         seconds,
         20.0,
-        "seconds, above 0",
+        f"seconds, above 0, {UP_TO}",
         "how long processes may take to end after the pod gets SIGTERM; keep it below terminationGracePeriodSeconds",
     )
     termination_log: str = variable(
@@ -296,12 +322,14 @@ class JobConfig:
     discovery: DiscoveryConfig
     gang: GangConfig
     restarts: RestartConfig
+    monitoring: MonitoringConfig
     shape: Shape
     gpus: int  # the number of GPUs that are visible in this pod
     scratch: str | None  # a folder to use if the work directory is not writable
     host_name: str
     training_address: str
     environment: Mapping[str, str]
+    given: Mapping[str, str]  # the variables of this file that are set, flags included. Secrets are in files, not here
     warnings: tuple[str, ...]
 
     @property
@@ -351,7 +379,8 @@ DERIVED = (
         "set by Kubernetes in the pods of an Indexed Job: the rank",
     ),
 )
+SECTIONS = (JobConfig, DiscoveryConfig, GangConfig, RestartConfig, MonitoringConfig)
 VARIABLES: tuple[Variable, ...] = (
-    *(each for section in (JobConfig, DiscoveryConfig, GangConfig, RestartConfig) for _, each in declared(section)),
+    *(each for section in SECTIONS for _, each in declared(section)),
     *DERIVED,
 )

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.base.files import printable
+from launcher.base.file_errors import printable
 from launcher.data import files, inspection, space, tree
 from launcher.data.files import PART
 from launcher.data.inspection import File, Link

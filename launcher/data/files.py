@@ -9,7 +9,8 @@ import ctypes
 import errno
 import os
 
-from launcher.base.files import cannot_read, cannot_write, printable
+from launcher.base import entries
+from launcher.base.file_errors import cannot_read, cannot_write, printable
 from launcher.data import progress
 from launcher.data.inspection import File, Link, is_below
 from launcher.errors import Exit, Failure
@@ -19,26 +20,36 @@ PART = b".paddle-part-"  # the name of an incomplete file or folder begins with 
 _SMALL = 256 * 1024  # up to this size, one read and one write are faster than copying inside the kernel
 _CHUNK = 8 * 1024 * 1024  # bytes per system call: progress is counted after each call
 _BUFFER = 1024 * 1024
+_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not block if the source is now a FIFO
 
 
 # Create
 
 
 def make_with_parents(path: bytes) -> None:
-    """Make a folder and its missing parents. Do nothing if the folder exists."""
-    try:
-        os.makedirs(path, 0o777, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    """Make a folder and its missing parents. Do nothing if the folder exists. Only this user can write to them."""
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path.rstrip(b"/"))
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, 0o755)
+        except OSError as error:
+            if error.errno != errno.EEXIST or not os.path.isdir(folder):
+                raise cannot_write(folder, error) from error
 
 
 def make_folders(root: bytes, paths: list[bytes]) -> list[bytes]:
-    """Make the folders that do not exist yet. Return the paths of the new folders."""
+    """Make the folders that do not exist yet. Return the paths of the new folders.
+
+    Only this user can write to a new folder, until `set_folder_attributes` sets its mode.
+    """
     made = []
     for path in paths:
         absolute = _below(root, path)
         try:
-            os.mkdir(absolute, 0o777)
+            os.mkdir(absolute, 0o700)
             made.append(path)
         except OSError as error:
             if error.errno != errno.EEXIST or not os.path.isdir(absolute):
@@ -64,7 +75,7 @@ def make_links(root: bytes, links: list[tuple[int, Link]]) -> None:
         temporary = _temporary_path(root, number, path, False)
         try:
             os.symlink(target, temporary)
-            os.rename(temporary, absolute)
+            entries.move(temporary, absolute)
         except OSError as error:
             raise cannot_write(absolute, error) from error
 
@@ -73,16 +84,17 @@ def write_file(path: str, data: bytes) -> None:
     """Write a small file atomically, without a sync: a sync would wait until all copied data is on the disk."""
     temporary = f"{path}.new"
     try:
-        with open(temporary, "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o644), "wb") as file:
             file.write(data)
-        os.rename(temporary, path)
+        entries.move(temporary, path)
     except OSError as error:
         raise cannot_write(path, error) from error
 
 
 def rename(old: bytes, new: bytes) -> None:
     try:
-        os.rename(old, new)
+        entries.move(old, new)
     except OSError as error:
         raise cannot_write(new, error) from error
 
@@ -166,18 +178,30 @@ def _copy(
     *,
     last: bool,
 ) -> None:
-    path, offset, full, size, mtime, mode = file
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if length == full else 0)
-    origin, target, written = _below(source, path), _below(root, path), _temporary_path(root, number, path, new_root)
+    origin, target = _below(source, file[0]), _below(root, file[0])
+    written = _temporary_path(root, number, file[0], new_root)
     try:
-        reading = os.open(
-            origin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )  # do not block if the source is now a FIFO
+        entries.unless_stale(
+            lambda: _copy_once(origin, written, file, start, length, source if confined else b"", last=last)
+        )
+        if last and not new_root:
+            entries.move(written, target)
+    except OSError as error:
+        raise _copy_failed(origin, target, error) from error
+
+
+def _copy_once(
+    origin: bytes, written: bytes, file: File, start: int, length: int, confined_to: bytes, *, last: bool
+) -> None:
+    _, offset, full, size, mtime, mode = file
+    try:
+        reading = entries.unless_stale(lambda: os.open(origin, _READING))
     except OSError as error:
         raise cannot_read(origin, error) from error
     try:
-        if confined and not is_below(source, os.readlink(b"/proc/self/fd/%d" % reading)):
+        if confined_to and not is_below(confined_to, os.readlink(b"/proc/self/fd/%d" % reading)):
             raise _changed(origin)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if length == full else 0)
         writing = os.open(written, flags, mode & 0o777 | 0o600)
         try:
             copied = copy_bytes(reading, writing, offset + start, length, start)
@@ -190,10 +214,6 @@ def _copy(
                 os.utime(writing, ns=(mtime, mtime))
         finally:
             os.close(writing)  # a network file system may report a full disk only here
-        if last and not new_root:
-            os.rename(written, target)
-    except OSError as error:
-        raise _copy_failed(origin, target, error) from error
     finally:
         os.close(reading)
 

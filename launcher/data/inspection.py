@@ -9,7 +9,9 @@ import errno
 import os
 import stat
 
-from launcher.base.files import cannot_read, cannot_write
+from launcher.base import entries, files
+from launcher.base.entries import unless_stale
+from launcher.base.file_errors import cannot_read, cannot_write
 
 File = tuple[bytes, int, int, int, int, int]  # path, start and length of the range to copy, whole size, mtime, mode
 Link = tuple[bytes, bytes]  # path, target
@@ -24,10 +26,10 @@ def resolve(path: bytes) -> bytes:
     return os.path.realpath(path)
 
 
-def kind_of(path: bytes) -> str:
-    """Return "folder" or "something else", or "" if the path does not exist. Follows links."""
+def kind_of(path: bytes, follow: bool = True) -> str:
+    """Return "folder" or "something else", or "" if the path does not exist. `follow`: follow a link."""
     try:
-        mode = os.stat(path).st_mode
+        mode = unless_stale(lambda: os.stat(path, follow_symlinks=follow)).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
@@ -47,39 +49,46 @@ def nearest_folder(path: bytes) -> tuple[bytes, list[bytes]]:
             raise cannot_read(path, error) from error
 
 
+def modes_within(path: bytes) -> int:
+    """Return the permissions of new entries of the folder. Only users who can write to the folder can write to them."""
+    try:
+        return 0o755 | entries.writers(os.stat(path))
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
 def list_names(path: str) -> list[str]:
     """Return the names in a folder, or an empty list if the folder does not exist."""
     try:
-        return os.listdir(path)
+        return unless_stale(lambda: os.listdir(path))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise cannot_read(path, error) from error
 
 
-def read_file(path: str) -> bytes:
+def read_file(path: str, limit: int = files.LIMIT) -> bytes:
     """Return the content of a small file, or b"" if the file does not exist."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise cannot_read(path, error) from error
+    folder, name = os.path.split(path)
+    return files.Folder(folder or ".").read(name, limit) or b""
 
 
 def read_head(path: bytes, size: int) -> bytes:
     """Return the first bytes of a file, at most `size`. Return b"" if there is no regular file at this path."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # do not wait for the writer of a FIFO
-        try:
-            return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-        finally:
-            os.close(descriptor)
+        return unless_stale(lambda: _read_head(path, size))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return b""
     except OSError as error:
         raise cannot_read(path, error) from error
+
+
+def _read_head(path: bytes, size: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # do not wait for the writer of a FIFO
+    try:
+        return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
 
 
 def sizes_of(paths: list[bytes]) -> list[int]:
@@ -97,16 +106,20 @@ def _size_of(path: bytes) -> int:
 
 def scan_folder(root: bytes, path: bytes) -> Folder:
     """Read the folder at `path` below `root`: its mode, its time, and the paths of its entries, relative to `root`."""
-    folders: list[bytes] = []
-    others: list[bytes] = []
     absolute = os.path.join(root, path)
     try:
-        attributes = os.stat(absolute)
-        with os.scandir(absolute) as entries:
-            for entry in entries:
-                (folders if entry.is_dir(follow_symlinks=False) else others).append(os.path.join(path, entry.name))
+        return unless_stale(lambda: _scan_folder(absolute, path))
     except OSError as error:
         raise cannot_read(absolute, error) from error
+
+
+def _scan_folder(absolute: bytes, path: bytes) -> Folder:
+    folders: list[bytes] = []
+    others: list[bytes] = []
+    attributes = os.stat(absolute)
+    with os.scandir(absolute) as found:
+        for entry in found:
+            (folders if entry.is_dir(follow_symlinks=False) else others).append(os.path.join(path, entry.name))
     return path, attributes.st_mode, attributes.st_mtime_ns, folders, others
 
 
@@ -136,11 +149,15 @@ def is_below(root: bytes, path: bytes) -> bool:
 def _examine(root: bytes, path: bytes) -> Entry:
     absolute = b"%b/%b" % (root, path)
     try:
-        attributes = os.lstat(absolute)
-        if stat.S_ISLNK(attributes.st_mode):
-            return _examine_link(root, path, attributes)
+        return unless_stale(lambda: _examine_entry(root, path, absolute))
     except OSError as error:
         raise cannot_read(absolute, error) from error
+
+
+def _examine_entry(root: bytes, path: bytes, absolute: bytes) -> Entry:
+    attributes = os.lstat(absolute)
+    if stat.S_ISLNK(attributes.st_mode):
+        return _examine_link(root, path, attributes)
     kind = "file" if stat.S_ISREG(attributes.st_mode) else "special"
     return path, kind, attributes.st_size, attributes.st_mtime_ns, attributes.st_mode, b""
 
@@ -164,14 +181,14 @@ def _examine_link(root: bytes, path: bytes, attributes: os.stat_result) -> Entry
     return path, kind, 0, attributes.st_mtime_ns, attributes.st_mode, target
 
 
-def find_differences(root: bytes, files: list[File], links: list[Link], ours: bool) -> Differences:
+def find_differences(root: bytes, wanted: list[File], links: list[Link], ours: bool) -> Differences:
     """Return which of these files and links must be copied to `root`.
 
     `ours`: an earlier run has copied these files. If so, skip files with the same size and time.
     """
     replaced = freed = 0
     different = []
-    for file in files:
+    for file in wanted:
         attributes = _lstat(os.path.join(root, file[0]))
         if ours and attributes and _is_same(attributes, file):
             continue

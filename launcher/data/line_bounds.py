@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from launcher.base.files import cannot_read
+from launcher.base.file_errors import cannot_read
 
 _WINDOW = 1024 * 1024
 

@@ -11,8 +11,9 @@ import os
 import socket
 import time
 
-from launcher.base.files import cannot_read, cannot_write, create_once, make_folder, printable
-from launcher.data.inspection import read_file
+from launcher.base import entries
+from launcher.base.file_errors import cannot_write, printable
+from launcher.base.files import Folder
 from launcher.errors import Exit, Failure
 
 log = logging.getLogger(__name__)
@@ -20,33 +21,36 @@ log = logging.getLogger(__name__)
 HEARTBEAT = 2.0  # seconds between touches
 STALE_AFTER = 10.0  # seconds without a touch, by the clock of the process that waits
 _POLL = 0.25
+_LONGEST = 4096  # bytes of a token
 
 
 class Lock:
     """A context manager that holds the lock. The caller must call `renew` about every second."""
 
     def __init__(self, path: str) -> None:
+        folder, self._name = os.path.split(path)
+        self._folder = Folder(folder)
         self._path = path
         self._token = f"process {os.getpid()} on {socket.gethostname()}, {os.urandom(8).hex()}".encode()
         self._next_touch = 0.0
 
     def __enter__(self) -> Lock:
-        holder, touched = _claim(self._path, self._token)
+        holder, touched = self._claim()
         if holder != self._token:
             self._take_over(holder, touched)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if read_file(self._path) == self._token:
-            os.unlink(self._path)
+        if self._holder() == self._token:
+            self._folder.remove(self._name)
 
     def renew(self) -> None:
         """Touch the lock file if the last touch is long enough ago. Raises Failure if another process has the lock."""
         if time.monotonic() < self._next_touch:
             return
-        if read_file(self._path) != self._token:
+        if self._holder() != self._token:
             raise self._busy("has taken the lock of this command")
-        _touch(self._path)
+        self._folder.read_by(self._touch, self._name, cannot_write)
         self._next_touch = time.monotonic() + HEARTBEAT
 
     def _take_over(self, holder: bytes, touched: int) -> None:
@@ -57,13 +61,38 @@ class Lock:
         deadline = time.monotonic() + STALE_AFTER
         while time.monotonic() < deadline:
             time.sleep(_POLL)
-            now = _claim(self._path, self._token)
+            now = self._claim()
             if now[0] == self._token:
                 return
             if now != (holder, touched):
                 raise self._busy("is working in this folder", now[0])
-        if not _remove_stale(self._path, holder) or _claim(self._path, self._token)[0] != self._token:
+        if not self._remove_stale(holder) or self._claim()[0] != self._token:
             raise self._busy("has taken the lock first")
+
+    def _holder(self) -> bytes | None:
+        return self._folder.read(self._name, _LONGEST)
+
+    def _claim(self) -> tuple[bytes, int]:
+        """Create the file unless it exists. Return the token in the file, and when the file was last touched."""
+        holder = self._folder.create(self._name, self._token, limit=_LONGEST)
+        found = self._folder.stat(self._name)
+        return (b"", 0) if found is None else (holder, found.st_mtime_ns)
+
+    def _touch(self, folder: int) -> None:
+        """Set the file's time to the current time of the volume's server."""
+        os.utime(self._name, dir_fd=folder, follow_symlinks=False)
+
+    def _remove_stale(self, token: bytes) -> bool:
+        """Remove the file if it still contains this token. Return False if another process has taken the lock."""
+        aside = f"{self._name}.{os.urandom(8).hex()}"
+        self._folder.read_by(lambda folder: entries.move(self._name, aside, folder), self._name, cannot_write)
+        found = self._folder.read(aside, _LONGEST)
+        if found is None:
+            return True
+        if found != token:
+            self._folder.create(self._name, found)  # another process has taken the lock first: put its file back
+        self._folder.remove(aside)
+        return found == token
 
     def _busy(self, does: str, holder: bytes = b"") -> Failure:
         who = f" ({_name(holder)})" if holder else ""
@@ -76,40 +105,3 @@ class Lock:
 
 def _name(token: bytes) -> str:
     return printable(token.rsplit(b",", 1)[0])
-
-
-def _claim(path: str, token: bytes) -> tuple[bytes, int]:
-    """Create the file unless it exists. Return the token in the file, and when the file was last touched."""
-    make_folder(os.path.dirname(path))
-    holder = create_once(path, token)
-    try:
-        with open(path, "rb") as file:  # opening makes an NFS client ask the server; a plain stat may be out of date
-            return holder, os.fstat(file.fileno()).st_mtime_ns
-    except FileNotFoundError:
-        return b"", 0
-    except OSError as error:
-        raise cannot_read(path, error) from error
-
-
-def _touch(path: str) -> None:
-    """Set the file's time to the current time of the volume's server."""
-    try:
-        os.utime(path)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def _remove_stale(path: str, token: bytes) -> bool:
-    """Remove the file if it still contains this token. Return False if another process has taken the lock."""
-    aside = f"{path}.{os.urandom(8).hex()}"
-    try:
-        os.rename(path, aside)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    is_stale = read_file(aside) == token
-    if not is_stale:
-        create_once(path, read_file(aside))  # another process has taken the lock first: put its file back
-    os.unlink(aside)
-    return is_stale

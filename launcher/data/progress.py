@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 
-from launcher.base.files import printable
+from launcher.base.file_errors import printable
 
 log = logging.getLogger(__name__)
 

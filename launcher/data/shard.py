@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launcher.base.files import printable
+from launcher.base.file_errors import printable
 from launcher.base.log import TextHandler, shown_by
 from launcher.data import mounts
 from launcher.data.lock import Lock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from launcher.base.files import printable
+from launcher.base.file_errors import printable
 from launcher.data import inspection
 from launcher.data.inspection import File
 from launcher.data.pool import Pool

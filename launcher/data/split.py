@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from launcher.base.files import make_folder, printable
+from launcher.base.file_errors import printable
+from launcher.base.files import make_folder
 from launcher.data import files, inspection, line_bounds, space, tree
 from launcher.data.files import PART
 from launcher.data.inspection import File, Link
@@ -51,8 +52,8 @@ class _Target:
 class Splitter:
     """One run of the command with checked arguments. Calls `renew_lock` about every second.
 
-    follow_links: copy what links out of the data set and out of the configuration lead to. Otherwise refuse them: the
-        shards may be read by users who may not read what a link leads to.
+    follow_links: copy the targets of links that lead out of the data set or the configuration. Otherwise refuse such
+        links: the readers of the shards may have no permission to read the targets.
     """
 
     def __init__(self, pool: Pool, out: str, renew_lock: Callable[[], None], *, follow_links: bool) -> None:
@@ -63,7 +64,7 @@ class Splitter:
         self._progress = Progress()
 
     def run(self, data: str, config: str | None, count: int, patterns: Sequence[str]) -> None:
-        """Make the shards and the configuration folder. Remove shards of an earlier split for more trainers."""
+        """Make the shards and the configuration folder. Remove surplus shards, see `_surplus`."""
         targets = self._shards(self._scan("data set", data), count, patterns)
         if config is not None:
             targets += self._configuration(config)
@@ -95,6 +96,7 @@ class Splitter:
         self._progress.begin(f"{what}: scanning {printable(root)}")
         self._pool.on_tick = lambda: self._tick(len(scanned.files))
         tree.scan(self._pool, scanned)
+        scanned.restrict(self._pool.call(inspection.modes_within, os.fsencode(self._out)))
         if not scanned.files:
             raise Failure(Exit.NO_INPUT, f"{what}: {printable(root)} contains no files")
         if scanned.confined:
@@ -118,7 +120,7 @@ class Splitter:
             raise Failure(
                 Exit.CONFIG,
                 f"{what}: {printable(path)} is a link to {printable(target)}, outside of {printable(scanned.root)}"
-                f"{more}: replace it by a copy, or use --follow-links if you trust all links in this folder",
+                f"{more}: replace the link by a copy, or pass --follow-links if you trust all links here",
             )
 
     def _shards(self, data: Tree, count: int, patterns: Sequence[str]) -> list[_Target]:
@@ -153,7 +155,7 @@ class Splitter:
         return [_Target("configuration", path, scanned, scanned.files)]
 
     def _surplus(self, count: int) -> list[str]:
-        """Return the shards of an earlier split for more trainers."""
+        """Return the shards that are left from an earlier split, which was for more trainers."""
         numbers = (int(name) for name in self._pool.call(inspection.list_names, self._out) if name.isdigit())
         paths = (os.path.join(self._out, str(number), "data") for number in sorted(numbers) if number >= count)
         return [path for path in paths if self._pool.call(inspection.kind_of, os.fsencode(path))]
@@ -217,7 +219,7 @@ class Splitter:
         self._pool.call(files.rename, os.fsencode(path), target.temporary_path("old"))
         tree.remove_folder(self._pool, target.temporary_path("old"))
         tree.remove_names(self._pool, os.fsencode(os.path.dirname(path)), [b"/"])
-        log.info(f"removed {printable(path)}, a shard of an earlier split for more trainers")
+        log.info(f"removed {printable(path)}, a shard of an earlier split that was for more trainers")
 
     def _log_results(self, targets: list[_Target], made: list[_Target]) -> None:
         for target in targets:

@@ -1,6 +1,6 @@
 """The child process of staging. It reads a request as one line of JSON, and answers in lines of JSON.
 
-Answers: {"say": text} any number of times, then {"complete": true} or {"failure": [exit code, message]}.
+Answers: {"say": text} any number of times, then {"complete": copied bytes} or {"failure": [exit code, message]}.
 Only the workers of this process wait for volumes. So this process can always end when the launcher closes the pipe.
 This process must have only one thread, since it forks.
 """
@@ -16,6 +16,7 @@ from launcher.base.helper_child import read_request
 from launcher.base.log import TextHandler, shown_by
 from launcher.data.copier import Copier
 from launcher.data.pool import Pool
+from launcher.data.progress import copied_bytes
 from launcher.errors import Failure
 
 _CLEANING = 5  # seconds to remove incomplete copies; the next start removes those that are left
@@ -33,7 +34,7 @@ def main() -> None:
             signal.alarm(_CLEANING)
             copier.clean()
         else:
-            _answer({"complete": True})
+            _answer({"complete": copied_bytes()})
 
 
 def _answer(message: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from launcher.data import files, inspection
 from launcher.data.pool import Pool
 
 _VERSION = 1
+_LIMIT = 1 << 30  # bytes: about ten million files
 
 
 class StageRecord:
@@ -22,7 +23,7 @@ class StageRecord:
     def __init__(self, pool: Pool, path: str) -> None:
         self._pool = pool
         self._path = path
-        self._destinations: dict[str, Any] = _parse(pool.call(inspection.read_file, path))
+        self._destinations: dict[str, Any] = _parse(pool.call(inspection.read_file, path, _LIMIT))
 
     def names(self, destination: str) -> set[bytes]:
         """Return the paths that staging has copied, or started to copy. The paths of folders end with a slash."""
@@ -52,6 +53,17 @@ def _parse(data: bytes) -> dict[str, Any]:
     try:
         content = json.loads(data)
         destinations = content["destinations"] if content["version"] == _VERSION else {}
-    except (ValueError, TypeError, KeyError):
+        return destinations if all(map(_is_entry, destinations.values())) else {}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
-    return destinations if isinstance(destinations, dict) else {}
+
+
+def _is_entry(entry: Any) -> bool:
+    """Return whether an entry has the right types. Its files must be below the destination: they may be removed."""
+    names = entry["names"]
+    return isinstance(names, list) and type(entry["complete"]) is bool and all(map(_is_below, names))
+
+
+def _is_below(name: Any) -> bool:
+    path = os.fsencode(name)
+    return not path.startswith(b"/") and b".." not in path.split(b"/") and b"\0" not in path

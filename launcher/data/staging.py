@@ -41,18 +41,18 @@ class Staging:
         request = {"copies": [asdict(copy) for copy in copies], "record": os.path.join(workdir, _RECORD)}
         self._helper = Helper("launcher.data.stage_child", request, env)
 
-    async def run(self) -> None:
-        """Make all copies. Raises Failure if a source is missing or a copy fails."""
-        complete, failure = False, None
+    async def run(self) -> int:
+        """Make all copies. Return how many bytes were copied. Raises Failure if a source is missing or a copy fails."""
+        copied, failure = None, None
         async for message in self._helper.messages():
             if "say" in message:
                 log.info(message["say"])
             elif "failure" in message:
                 failure = Failure(Exit(message["failure"][0]), message["failure"][1])
-            complete = complete or "complete" in message
+            copied = message.get("complete", copied)
         if failure is not None:
             raise failure
-        if not complete:
+        if copied is None:
             hint = (
                 "did the container run out of memory?"
                 if self._helper.exit_code == 137
@@ -60,6 +60,7 @@ class Staging:
             )
             how = f"exited with code {self._helper.exit_code} before all files were copied: {hint}"
             raise Failure(Exit.IO_FAILED, f"the process that copies from the volume {how}")
+        return int(copied)
 
     async def close(self) -> None:
         """Kill the child and its workers. Return even if the volume is stalled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -33,6 +34,11 @@ class Tree:
     def size(self) -> int:
         """Return the size of all files."""
         return sum(file[2] for file in self.files)
+
+    def restrict(self, modes: int) -> None:
+        """Remove all other permissions from the copy."""
+        self.folders = {path: (mode & modes, mtime) for path, (mode, mtime) in self.folders.items()}
+        self.files = [(*file[:5], file[5] & modes) for file in self.files]
 
     def names(self) -> set[bytes]:
         """Return the paths of all folders, files and links that a copy makes. The paths of folders end with a slash."""
@@ -159,8 +165,13 @@ def remove_names(pool: Pool, root: bytes, names: Iterable[bytes]) -> None:
 
 
 def remove_folder(pool: Pool, root: bytes) -> None:
-    """Remove a folder with all its content, hidden files included. Do nothing if the folder does not exist."""
-    if not pool.call(inspection.kind_of, root):
+    """Remove a folder with all its content, hidden files included. Do nothing if the folder does not exist.
+
+    If there is a link in place of the folder, remove only the link: another user may have made it.
+    """
+    kind = pool.call(inspection.kind_of, root, False)
+    if kind != "folder":
+        pool.call(files.remove_files, os.path.dirname(root), [os.path.basename(root)] if kind else [])
         return
     names: list[bytes] = [b"/"]
 

@@ -1,10 +1,13 @@
 """The gang: N launchers that start together, restart together and end together, and report the same first cause."""
 
 from launcher.gang.events import (
+    ALL_PASSES,
+    NO_PASS,
     PROGRESS_REPORTS,
+    SOME_PASSES,
     AlreadyComplete,
     Begin,
-    CollectEvidence,
+    Collect,
     Event,
     Finish,
     GangSettings,
@@ -13,6 +16,7 @@ from launcher.gang.events import (
     Lead,
     MissingMembers,
     NotComplete,
+    Progress,
     Restart,
     StartRefused,
     Stop,
@@ -22,10 +26,13 @@ from launcher.gang.events import (
 from launcher.gang.gang import Gang
 
 __all__ = [
+    "ALL_PASSES",
+    "NO_PASS",
     "PROGRESS_REPORTS",
+    "SOME_PASSES",
     "AlreadyComplete",
     "Begin",
-    "CollectEvidence",
+    "Collect",
     "Event",
     "Finish",
     "Gang",
@@ -35,6 +42,7 @@ __all__ = [
     "Lead",
     "MissingMembers",
     "NotComplete",
+    "Progress",
     "Restart",
     "StartRefused",
     "Stop",

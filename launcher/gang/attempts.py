@@ -18,6 +18,7 @@ from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.seats import Seat
 from launcher.gang.stall import StallDetector
+from launcher.gang.survey import Surveys
 from launcher.model import Cause, CauseKind, Start
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Attempts:
         settings: GangSettings,
         seats: Sequence[Seat],
         ending: Ending,
+        surveys: Surveys,
         *,
         broadcast: Callable[[Message], None],
         tell_own_member: Callable[[Message], None],
@@ -74,7 +76,13 @@ class Attempts:
         self._prepare_start = prepare
         self._staged: set[int] = set()
         self._attempt = AttemptState(0)
-        self._stall = StallDetector(settings, broadcast, lambda cause: self.report(time.monotonic(), cause))
+        self._surveys = surveys
+        self._stall = StallDetector(
+            settings,
+            surveys,
+            lambda cause: self.report(time.monotonic(), cause),
+            lambda: any(seat.is_cut_off(settings) for seat in seats),
+        )
         self._collecting: asyncio.TimerHandle | None = None  # set while reports of failures are collected
         self._completing: asyncio.Task[None] | None = None
 
@@ -84,7 +92,7 @@ class Attempts:
 
     def current_state(self) -> list[Message | None]:
         """Return the messages that tell a reconnected member the state of this attempt."""
-        return [*self._attempt.messages(self._settings.stall), self._stall.current_message()]
+        return [*self._attempt.messages(self._settings.reported_stall), *self._surveys.current_messages()]
 
     # ---- what members report -------------------------------------------------------------------------------------
 
@@ -96,10 +104,12 @@ class Attempts:
             case "serving" | "trained" | "ended" as word:
                 if messages.read_attempt(message) == self._attempt.number:
                     self._attempt.said[word].add(seat.rank)
+                    if word == "trained" and seat.member.trainers:
+                        self._stall.on_trained()
             case "progress":
                 self._stall.on_progress(seat.rank, message)
             case "collected":
-                self._stall.on_collected(seat.rank, message)
+                self._surveys.on_collected(seat.rank, message)
             case "failed":
                 self._on_failed(seat, message)
             case _:
@@ -128,7 +138,7 @@ class Attempts:
         if self._all(self._staged) and self._all(attempt.said["serving"]) and not attempt.training:
             attempt.training = True
             self._stall.watch(attempt.number)
-            self._broadcast(messages.train(attempt.number, self._settings.stall))
+            self._broadcast(messages.train(attempt.number, self._settings.reported_stall))
         if self._all(attempt.said["trained"]) and not self._completing:
             self._stall.stop()
             self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
@@ -145,6 +155,7 @@ class Attempts:
     async def _prepare_and_begin(self, attempt: AttemptState) -> None:
         try:
             start = await self._prepare_start(attempt.previous_cause)
+            begin = messages.begin(attempt.number, start)
         except StartRefused as refused:
             self._stop_if_current(attempt, refused.cause)
         except AlreadyComplete:
@@ -157,7 +168,7 @@ class Attempts:
         else:
             if attempt is self._attempt and not self._ending.cause:
                 attempt.start = start
-                self._broadcast(messages.begin(attempt.number, start))
+                self._broadcast(begin)
                 self.advance()
 
     def _stop_if_current(self, attempt: AttemptState, cause: Cause) -> None:

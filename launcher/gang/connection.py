@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import Callable, Iterable
 
-from launcher.gang.protocol import ALIVE, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
+from launcher.gang.protocol import ALIVE, KNOWN_PEER_LIMIT, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
+from launcher.gang.seal import Seal, digest
 
 MISSED_BEATS = 2  # a peer counts as cut off if nothing arrives for so many heartbeat intervals
 MALFORMED = "malformed"
@@ -25,6 +27,8 @@ _ALIVE = ALIVE.rstrip(b"\n")
 class Connection(asyncio.Protocol):
     """One connection. A new owner of the connection replaces both callbacks.
 
+    Each direction is sealed as soon as its key is known.
+
     on_message: called with each received message
     on_ended: called once, at the end
     """
@@ -37,15 +41,21 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.on_message = on_message
         self.on_ended = on_ended
-        self.line_limit = UNKNOWN_PEER_LIMIT
         self.peer = "an unknown address"
         self.heard_at = time.monotonic()
         self.reason = ""  # why this side has ended the connection; empty if the peer or the network did
         self.timed_out = False  # this side has ended the connection because nothing arrived
+        self.error: Exception | None = None  # why the transport has ended the connection, if it was an error
+        self.forged = False  # this side has ended the connection because of a line that the peer did not send
+        self.unsure_at = -math.inf  # the last time that the peer was cut off, or that this process had been stopped
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_opened = on_opened
         self._transport: asyncio.Transport | None = None
+        self._closed = False  # with TLS, the transport may read on until the peer agrees to the end
         self._buffer = bytearray()
+        self._line_limit = UNKNOWN_PEER_LIMIT
+        self._incoming: Seal | None = None
+        self._outgoing: Seal | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -58,6 +68,8 @@ class Connection(asyncio.Protocol):
             self._on_opened(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._closed:
+            return
         self.heard_at = time.monotonic()
         searched = len(self._buffer)
         self._buffer += data
@@ -66,27 +78,46 @@ class Connection(asyncio.Protocol):
             self._line(bytes(self._buffer[start:end]))
             start = end + 1
         del self._buffer[:start]
-        if len(self._buffer) > self.line_limit:
+        if len(self._buffer) > self._line_limit:
             self.abort(TOO_LONG)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._buffer.clear()
+        self.error = exc
         if not self.ended.done():
             self.ended.set_result(None)
         self.on_ended(self)
 
     @property
     def closing(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
+        return self._closed or self._transport is None or self._transport.is_closing()
 
-    def send(self, line: bytes) -> None:
-        """Queue a line. If the connection has ended, drop the line."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(line)
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the peer has proved that it has the secret, and all its further lines must have their seals."""
+        return self._incoming is not None
+
+    def seal_outgoing(self, key: bytes) -> None:
+        """Send all further lines with seals."""
+        self._outgoing = Seal(key)
+
+    def seal_incoming(self, key: bytes) -> None:
+        """Accept no further line without its seal, since the peer has proved that it has the secret."""
+        self._incoming = Seal(key)
+        self._line_limit = KNOWN_PEER_LIMIT
+
+    def send(self, line: bytes, hashed: bytes | None = None) -> None:
+        """Queue a line. If the connection has ended, drop the line. `hashed`: the digest of the line, if known."""
+        if self._transport is None or self.closing:
+            return
+        if self._outgoing is not None:
+            line = self._outgoing.next(hashed or digest(line)) + line
+        self._transport.write(line)
 
     def close(self) -> None:
-        """Write all queued lines, then end the connection."""
+        """Write all queued lines, then end the connection. Read no further line."""
+        self._closed = True
         if self._transport is not None:
             self._transport.close()
 
@@ -120,22 +151,34 @@ class Connection(asyncio.Protocol):
 
         A full close with unread data would send a reset, and the peer could lose the last lines.
         """
-        if self._transport is not None and not self._transport.is_closing():
-            try:
-                self._transport.write_eof()
-            except OSError:  # the peer has reset the connection, and the event loop does not know yet
-                self.abort("reset")
-
-    def _line(self, line: bytes) -> None:
-        if len(line) > self.line_limit:
-            self.abort(TOO_LONG)
-            return
-        if line == _ALIVE:
+        if self._transport is None or self._transport.is_closing():
             return
         try:
-            self.on_message(self, decode(line))
-        except Malformed:
-            self.abort(MALFORMED)
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:  # TLS has no half-closed connections, but TCP has them, and seals show that no line is missing
+                self._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        except OSError:  # the peer has reset the connection, and the event loop does not know yet
+            self.abort("reset")
+
+    def _line(self, received: bytes) -> None:
+        if len(received) > self._line_limit:
+            self.abort(TOO_LONG)
+            return
+        line = self._incoming.open(received) if self._incoming is not None else received
+        if line is None:
+            self._end_forged()
+        elif line != _ALIVE:
+            try:
+                self.on_message(self, decode(line))
+            except Malformed as error:
+                self.abort(f"{MALFORMED}: {error}" if self.is_sealed else MALFORMED)
+
+    def _end_forged(self) -> None:
+        """End the connection because the peer did not send this line. The peer reconnects, as after a network fault."""
+        self.forged = True
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _set_tcp_options(connected: socket.socket | None) -> None:
@@ -201,13 +244,16 @@ class Heartbeat:
         # After a stop of this process (SIGSTOP, a frozen node), messages may have arrived that are not read yet.
         was_stopped = now - self._due > self._every
         line = self._line()
+        hashed = digest(line)
         for connection in list(self._connections()):
             if was_stopped:
+                connection.unsure_at = now
                 connection.heard_at = max(connection.heard_at, now - self._silence + _GRACE_BEATS * self._every)
             if now - connection.heard_at > self._silence:
                 connection.time_out(self._silence)
                 continue
-            connection.send(line)
+            connection.send(line, hashed)
             if connection.is_cut_off(self._every):
+                connection.unsure_at = now
                 self._on_cut_off(connection)
         self._schedule()

@@ -1,4 +1,4 @@
-"""The decisions of the hub as events for one member: each at most once, in an order that can be relied on."""
+"""The messages of the hub as events for one member: each at most once, in an order that can be relied on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from launcher.gang import messages
-from launcher.gang.events import Begin, CollectEvidence, Event, Finish, HubLost, Lead, Restart, Stop, Train
+from launcher.gang.events import Begin, Collect, Event, Finish, HubLost, Lead, Restart, Stop, Train
 from launcher.gang.own_reports import OwnReports
 from launcher.gang.protocol import Malformed, Message
 
@@ -32,6 +32,7 @@ class Decisions:
         self._on_restart = on_restart
         self._leave = leave
         self._delivered: set[type[Event]] = set()
+        self._surveyed = -1  # the number of the latest survey
         self.finished = asyncio.Event()
         self._finish_timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -50,9 +51,11 @@ class Decisions:
         match message["word"]:
             case "restart":
                 self._restart(messages.read_restart(message))
-            case "begin" | "lead" | "train" | "collect" as word:
+            case "begin" | "lead" | "train" as word:
                 if messages.read_attempt(message) == self._reports.attempt:
                     self._deliver(_event_of_attempt(word, message))
+            case "collect":
+                self._collect(messages.read_collect(message))
             case "stop":
                 self.stop(messages.read_stop(message))
             case "finish":
@@ -92,10 +95,16 @@ class Decisions:
         """Enter the next attempt. Drop reports about the previous one, except failures that no restart can repair."""
         if restart.attempt <= self._reports.attempt or self.is_over:
             return
-        self._delivered -= {Begin, Lead, Train, CollectEvidence, Restart}
+        self._delivered -= {Begin, Lead, Train, Restart}
         self._reports.next_attempt(restart.attempt)
         self._deliver(restart)
         self._on_restart()
+
+    def _collect(self, collect: Collect) -> None:
+        """Deliver each survey once. A reconnected member receives surveys again."""
+        if collect.survey > self._surveyed and not self._closed and not self.is_over:
+            self._surveyed = collect.survey
+            asyncio.get_running_loop().call_soon(self._on_event, collect)
 
     def _deliver(self, event: Event) -> None:
         """Deliver each kind of event at most once. After Stop, only Finish is delivered; after Finish, nothing."""
@@ -112,6 +121,4 @@ def _event_of_attempt(word: str, message: Message) -> Event:
             return messages.read_begin(message)
         case "train":
             return messages.read_train(message)
-        case "lead":
-            return Lead()
-    return CollectEvidence()
+    return Lead()

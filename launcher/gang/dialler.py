@@ -1,33 +1,95 @@
-"""Connect a member to its hub, by an address or a host name."""
+"""Connect to another launcher, by an address or a host name, and exchange the proofs that both have the secret."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import socket
 from typing import Any
 
 from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.host import host_port, parse_address
+from launcher.gang import handshake
+from launcher.gang.certificates import Certificates
 from launcher.gang.connection import Connection
-from launcher.gang.protocol import Message
+from launcher.gang.handshake import Nonces
+from launcher.gang.protocol import Malformed, Message, encode
+
+log = logging.getLogger(__name__)
 
 Inbox = asyncio.Queue[Message | None]  # None: the connection has ended
 _Target = tuple[int, Any]  # address family and socket address
 
 
+class Refused(Exception):
+    """The other launcher has refused this member, or is not a launcher of this job or gang."""
+
+    def __init__(self, reason: str, retry: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry = retry
+
+
 class Dialler:
-    """Make connections to one hub. After the first welcome, connect only to the address that sent the welcome.
+    """Make connections to one launcher. After the first welcome, connect only to the address that sent the welcome.
 
     pending: the connection of a handshake that is not complete
     """
 
-    def __init__(self, hub: tuple[str, int]) -> None:
+    def __init__(self, place: tuple[str, int], certificates: Certificates | None) -> None:
+        self.place = host_port(*place)
         self.pending: Connection | None = None
-        self._hub = hub
+        self._to = place
+        self._certificates = certificates
         self._dialled: _Target | None = None  # the address of the latest connection
         self._target: _Target | None = None  # the address that has sent a welcome
 
-    async def connect(self, inbox: Inbox, within: float) -> Connection:
-        """Connect to the first address that answers. Each address has a part of `within` seconds."""
+    async def open(self, inbox: Inbox, secret: bytes | None, connect_within: float, answer_within: float) -> Connection:
+        """Return a connection on which both sides have proved that they have the secret.
+
+        Raise Refused, Malformed, OSError or asyncio.TimeoutError. Each address has a part of `connect_within` seconds.
+        """
+        connection = await self._connect(inbox, connect_within)
+        try:
+            await self._prove(connection, inbox, secret, answer_within)
+        except ConnectionError:
+            if connection.reason:
+                raise Malformed(connection.reason) from None
+            doubt = ": does it accept this pod's certificate?" if self._certificates else ""
+            raise connection.error or ConnectionError(f"the other side ended the connection{doubt}") from None
+        return connection
+
+    def welcomed(self, address: str) -> None:
+        """Stop owning the connection: the handshake is complete. `address`: the address of the hub in the roster."""
+        self.pending = None
+        if self._target is None and not self._has_dialled(address):
+            log.warning(f"the hub's address is {address}, but {self.place} answers: is there a proxy between them?")
+        self._target = self._dialled
+
+    def abort(self, reason: str) -> None:
+        """End the connection of a handshake that is not complete, if there is one."""
+        if self.pending is not None:
+            self.pending.abort(reason)
+            self.pending = None
+
+    async def _prove(self, connection: Connection, inbox: Inbox, secret: bytes | None, within: float) -> None:
+        hub_nonce = handshake.read_challenge(await next_message(inbox, within))
+        nonces = Nonces(hub_nonce, handshake.new_nonce())
+        proofs = handshake.prove(secret, nonces)
+        connection.send(encode(handshake.hello(nonces.member, proofs)))
+        connection.seal_outgoing(proofs.to_hub)
+        message = await next_message(inbox, within)
+        if message["word"] == "again":
+            raise Refused(*handshake.read_refusal(message))
+        if not handshake.is_proof(message, proofs):
+            raise Refused(f"{self.place} could not prove that it has the job's secret", retry=False)
+        if not inbox.empty():  # it has arrived without a seal, so the other launcher has not sent it
+            raise Malformed("a message after the proof")
+        connection.seal_incoming(proofs.to_member)
+
+    async def _connect(self, inbox: Inbox, within: float) -> Connection:
+        """Connect to the first address that answers."""
         targets = [self._target] if self._target else await wait_within(self._resolve(), within)
         failure: Exception = OSError("no address")
         for target in targets:
@@ -40,26 +102,16 @@ class Dialler:
                 return connection
         raise failure
 
-    def welcomed(self) -> None:
-        """The handshake is complete: the caller uses the connection now."""
-        self.pending = None
-        self._target = self._dialled
-
-    def abort(self, reason: str) -> None:
-        """End the connection of a handshake that is not complete, if there is one."""
-        if self.pending is not None:
-            self.pending.abort(reason)
-            self.pending = None
-
     async def _dial(self, target: _Target, inbox: Inbox) -> Connection:
         family, address = target
         loop = asyncio.get_running_loop()
         dialled = socket.socket(family, socket.SOCK_STREAM)
         self.pending = None
+        tls = self._certificates.of_client() if self._certificates else {}
         try:
             dialled.setblocking(False)
             await loop.sock_connect(dialled, address)
-            _, connection = await loop.create_connection(lambda: self._make_pending(inbox), sock=dialled)
+            _, connection = await loop.create_connection(lambda: self._make_pending(inbox), sock=dialled, **tls)
         except BaseException:
             dialled.close()
             raise
@@ -70,13 +122,43 @@ class Dialler:
         self.pending = Connection(lambda _, message: inbox.put_nowait(message), lambda _: inbox.put_nowait(None))
         return self.pending
 
+    def _has_dialled(self, address: str) -> bool:
+        """Return False if the latest connection was made to another address. Loopback addresses are not compared."""
+        dialled = parse_address(self._dialled[1][0].partition("%")[0]) if self._dialled else None
+        known = parse_address(address)
+        if dialled is None or known is None or dialled.is_loopback or dialled.version != known.version:
+            return True
+        return dialled == known
+
     async def _resolve(self) -> list[_Target]:
-        host, port = self._hub
+        host, port = self._to
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:  # a host name, not an address
             found = await run_in_thread(_look_up, host, port)
         return [(family, address) for family, _, _, _, address in found]
+
+
+async def next_message(inbox: Inbox, within: float | None) -> Message:
+    """Return the next message. Raise ConnectionError if the connection has ended."""
+    message = await (inbox.get() if within is None else wait_within(inbox.get(), within))
+    if message is None:
+        raise ConnectionError("the other side ended the connection")
+    return message
+
+
+def describe(error: Exception) -> str:
+    """Return why a connection could not be made, as a part of a sentence."""
+    if isinstance(error, Refused):
+        return error.reason
+    if isinstance(error, asyncio.TimeoutError):
+        return "no answer in time"
+    if isinstance(error, Malformed):
+        return "another program, or a launcher of another version, answers there"
+    if tls := getattr(error, "reason", None):  # of an ssl.SSLError, whose number is none of errno
+        return f"TLS fails ({getattr(error, 'verify_message', '') or tls}): do all pods have LAUNCHER_TLS_DIR?"
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number and number > 0 else str(error)
 
 
 def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:

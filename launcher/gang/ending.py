@@ -66,7 +66,7 @@ class Ending:
         return self._seats[rank] if rank is not None and rank < len(self._seats) else None
 
     def after_leaving(self, seat: Seat) -> None:
-        """A member has sent stopped, or its connection has ended. Check whether the others may now leave."""
+        """Check whether the others may leave, after a member has sent stopped or its connection has ended."""
         if self.cause is None:
             return
         if not self._others_are_ending():
@@ -77,12 +77,13 @@ class Ending:
             self.finish()
 
     def _finish_when_all_have_ended(self) -> None:
-        """Finish once no process of the gang can run any more. Unreachable members end all processes in known time."""
+        """Finish once no process of the gang can run any more. An unreachable member ends its own in a known time."""
         if self._finish_timer:
             self._finish_timer.cancel()
         left = self._remaining_run_time(self._seats)
         if left > 0:
-            self._finish_timer = asyncio.get_running_loop().call_later(left, self.finish)
+            # Then look again: a member whose connection had ended may have reconnected, and still end its processes.
+            self._finish_timer = asyncio.get_running_loop().call_later(left, self._finish_when_all_have_ended)
         else:
             self.finish()
 

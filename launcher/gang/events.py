@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from launcher.model import Cause, Member, Shape, Start
 
 PROGRESS_REPORTS = 4  # the most that one member sends within the stall timeout
+_SHORTEST_AUTO_STALL = 60.0  # seconds
+
+StallTimeout = float | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,16 @@ class GangSettings:
     silence_skew: float = 15.0  # how much later one side of a network cut may notice the silence than the other
     complete_within: float = 10.0  # to look at the last pass, and to write the mark of completion
     restart_within: float = 20.0  # for all processes of an attempt to end; if a process has not ended, the gang stops
-    stall: float = 0.0  # without a line of any trainer, before the job is stalled; 0: no limit
+    stall: StallTimeout = 0.0  # without a line of any trainer, before the job is stalled; 0: no limit
     evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
     rejoins: bool = False  # whether the other members form a new gang after one member is lost
     pservers: int = 0  # how many members run only a server, with the last ranks; 0: each member trains and serves
+    tls_folder: str | None = None  # where the TLS certificates are; None: connections do not use TLS
+
+    @property
+    def check_every(self) -> float:
+        """Seconds between two checks whether a member can reach the next member of the roster."""
+        return self.silence / 3
 
     @property
     def ends_within(self) -> float:
@@ -42,13 +52,50 @@ class GangSettings:
         return self.silence_skew + self.grace
 
     @property
+    def reported_stall(self) -> float:
+        """The stall timeout for which members report progress. With "auto", this is the shortest possible timeout."""
+        return self.shortest_auto_stall if self.stall == "auto" else self.stall
+
+    @property
+    def shortest_auto_stall(self) -> float:
+        """The shortest stall timeout with "auto": a job survives a network or a volume that is silent for `silence`."""
+        return max(_SHORTEST_AUTO_STALL, 1.5 * self.silence)
+
+    @property
     def stalled_within(self) -> float:
-        """The longest time from the last line of a trainer to the verdict of a stall."""
-        return self.stall * (1 + 1 / PROGRESS_REPORTS) + self.evidence_within
+        """The longest time from the last line of a trainer to the verdict of a stall.
+
+        With "auto", the time may be longer.
+        """
+        return self.reported_stall * (1 + 1 / PROGRESS_REPORTS) + self.evidence_within
+
+    def survey_within(self, limit: float) -> float:
+        """Return how long the hub waits for the answers of all members: many members need more time."""
+        return limit + self.size / 200
 
     @property
     def shape(self) -> Shape:
         return Shape(self.size - self.pservers, self.pservers)
+
+
+NO_PASS, SOME_PASSES, ALL_PASSES = PASSES = ("none", "some", "all")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the trainers of one member have printed in this attempt.
+
+    line: the last line
+    first_line_after: seconds from the start of the training to the first line
+    longest_pause: the longest time, in seconds, between two lines after the first one
+    passes: how many passes of this attempt are done: SOME_PASSES means two or more. ALL_PASSES only if the number of
+        passes is known
+    """
+
+    line: str
+    first_line_after: float
+    longest_pause: float
+    passes: str
 
 
 @dataclass(frozen=True)
@@ -90,8 +137,11 @@ class Train:
 
 
 @dataclass(frozen=True)
-class CollectEvidence:
-    """No trainer has printed anything for `stall` seconds: write the evidence to a file, then report `collected`."""
+class Collect:
+    """Find out what all processes do, then report `collected`. If `to_file`, also write the evidence to a file."""
+
+    survey: int
+    to_file: bool
 
 
 @dataclass(frozen=True)
@@ -122,7 +172,7 @@ class HubLost:
     cause: Cause
 
 
-Event = Begin | Lead | Train | CollectEvidence | Restart | Finish | Stop | HubLost
+Event = Begin | Lead | Train | Collect | Restart | Finish | Stop | HubLost
 
 
 class Verdict(Enum):

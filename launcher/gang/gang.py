@@ -1,13 +1,20 @@
 """`Gang`: what one launcher does in its gang, as the hub or as a member.
 
-The event loop delivers each event in a callback of its own, perhaps before `join` has returned. Each attempt has
-these events, at most once each: Begin; Lead, on the hub only; Train; CollectEvidence; Restart, which begins the
-next attempt. The gang ends with Finish, with Stop and later Finish, or with HubLost.
+The event loop delivers each event in a callback of its own, perhaps before `join` has returned. An attempt has each of
+these events at most once:
 
-After a Stop the culprit, whose rank is `cause.rank`, reports stopped and leaves. All other members wait for Finish,
-which comes when the culprit has left. If the kind of the cause is "stopped", the culprit may use its whole grace
-period. So the caller must limit the wait. After a Stop with `rejoin` every member reports stopped, and Finish comes
-when no process of the gang can still run.
+    Begin, Train
+    Lead       on the hub only
+    Restart    the next attempt follows
+
+Collect may come at any time, once for each survey.
+
+The gang ends with Finish, with Stop and later Finish, or with HubLost.
+
+After a Stop, the member of rank `cause.rank`, the culprit, reports stopped and leaves. All other members wait for
+Finish, which the hub sends when the culprit has left. If the kind of the cause is "stopped", the culprit may use its
+whole grace period. So the caller must limit the wait. After a Stop with `rejoin`, every member reports stopped. The
+hub then sends Finish when no process of the gang can still run.
 """
 
 from __future__ import annotations
@@ -15,9 +22,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
-from launcher.gang import handshake, messages
+from launcher.gang import messages
 from launcher.gang.connection import Connection
 from launcher.gang.decisions import Decisions
 from launcher.gang.ending import FAILURE_END_WITHIN
@@ -28,17 +36,19 @@ from launcher.gang.events import (
     HubLost,
     JoinFailed,
     MissingMembers,
+    Progress,
     Stop,
     Verdict,
 )
 from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.hub import Hub
 from launcher.gang.link import Link, pause
-from launcher.gang.listener import Listener, Refusal, RefusalLog
+from launcher.gang.listener import not_the_hub
 from launcher.gang.lost import lost_member
 from launcher.gang.own_reports import OwnReports
+from launcher.gang.port import GangPort
 from launcher.gang.protocol import Message
-from launcher.model import Cause, Member, Roster, Start
+from launcher.model import Cause, Member, MemberReport, Roster, Start
 
 _CLOSE_WITHIN = 0.9
 
@@ -51,6 +61,9 @@ class Gang:
     complete: writes the mark of completion; called when all members have finished training. Raises NotComplete if they
         must train again, or another exception if the mark cannot be written.
     judge: takes the first cause of an attempt; returns the cause to send to all members, and the verdict. Never blocks.
+    seen: called with `peer_lost` when the connection of a member has ended, and with `peer_returned` when the member
+        has connected again. Further arguments: its rank, its pod, and the reason or "". If the member stays away, its
+        loss is reported as a cause, too.
     prepare: takes what ended the last attempt, or None; returns the next start. Raises StartRefused, AlreadyComplete.
     """
 
@@ -62,14 +75,12 @@ class Gang:
         complete: Callable[[], Awaitable[None]],
         judge: Callable[[Cause], tuple[Cause, Verdict]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
+        seen: Callable[[str, int, str, str], None] = lambda event, rank, pod, why: None,
     ) -> None:
         self._settings = settings
-        self._complete = complete
-        self._judge = judge
-        self._prepare = prepare
         self._incarnation = os.urandom(8).hex()
-        self.refusals = RefusalLog()
-        self._listener = Listener(settings, self._on_hello, self.refusals)
+        self._port = GangPort(settings, self._on_join)
+        self.refusals = self._port.refusals
         self._next_try = 0.0
         self._hub: Hub | None = None
         self._link: Link | None = None
@@ -78,6 +89,16 @@ class Gang:
         self.identity = ""  # of the gang, once it is complete
         self._reports = OwnReports(self._send)
         self._decisions = Decisions(on_event, self._reports, on_restart=self._on_restart, leave=self._leave)
+        self._new_hub = partial(
+            Hub,
+            settings=settings,
+            refusals=self._port.refusals,
+            tell_own_member=self._decisions.handle_soon,
+            complete=complete,
+            judge=judge,
+            prepare=prepare,
+            seen=seen,
+        )
         self._verdict_timer: asyncio.TimerHandle | None = None
         self.hub_died = False  # the connection to the hub ended, and the hub was not merely silent
         self._closed = False
@@ -85,13 +106,12 @@ class Gang:
     # ---- joining -------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Listen on the gang port, before it is known which launcher is the hub. Raise Failure if the port is taken."""
-        if self._settings.size > 1:
-            self._listener.open()
+        """Listen on the gang port, before it is known which launcher is the hub. Raise Failure if this fails."""
+        await self._port.open()
 
     @property
     def port(self) -> int:
-        return self._listener.port
+        return self._port.number
 
     async def join(
         self, me: Member, hub: tuple[str, int] | None, *, job: str, secret: bytes | None
@@ -104,23 +124,18 @@ class Gang:
         await asyncio.sleep(max(self._next_try - time.monotonic(), 0))
         self._next_try = time.monotonic() + pause()
         credentials = Credentials(me, self._incarnation, job, secret)
+        self._port.answer(credentials)
         if hub is None:
             self._roster, rank, self.identity = await self._join_as_hub(credentials)
         else:
             self._roster, rank, self.identity = await self._join_as_member(credentials, hub)
         self._reports.joined = True
         self._repeat_reports()
+        self._port.check_next(credentials, self._roster, rank, self._send)
         return self._roster, rank
 
     async def _join_as_hub(self, credentials: Credentials) -> tuple[Roster, int, str]:
-        hub = self._hub = Hub(
-            credentials,
-            self._settings,
-            tell_own_member=self._decisions.handle_soon,
-            complete=self._complete,
-            judge=self._judge,
-            prepare=self._prepare,
-        )
+        hub = self._hub = self._new_hub(credentials)
         try:
             roster = await hub.wait_complete()
         except BaseException as error:
@@ -135,6 +150,7 @@ class Gang:
             credentials,
             self._settings,
             hub,
+            self._port,
             on_message=self._decisions.handle,
             on_reconnected=self._repeat_reports,
             on_lost=self._on_hub_lost,
@@ -162,11 +178,10 @@ class Gang:
         """Return how many other members this launcher is connected to."""
         return self._hub.connected_members() if self._hub else int(bool(self._link and self._link.is_connected))
 
-    def _on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
+    def _on_join(self, connection: Connection, message: Message) -> None:
         if self._hub is None:
-            handshake.hello_version(message)
-            raise Refusal("", "this launcher is not the hub, or does not know it yet", retry=True)
-        self._hub.on_hello(connection, hub_nonce, message)
+            raise not_the_hub()
+        self._hub.on_join(connection, message)
 
     # ---- reports of this member ----------------------------------------------------------------------------------
 
@@ -178,13 +193,23 @@ class Gang:
         """Report that every server of this member listens on all its ports."""
         self._reports.add(lambda: messages.of_attempt("serving", attempt), attempt)
 
-    def report_progress(self, attempt: int, printed_at: float, line: str) -> None:
-        """Report the last line of a trainer, and when the trainer printed it (time.monotonic())."""
-        self._reports.replace_progress(lambda: messages.progress(attempt, time.monotonic() - printed_at, line), attempt)
+    def report_progress(self, attempt: int, printed_at: float, report: Progress) -> None:
+        """Report what trainers have printed, and when they printed the last line (time.monotonic())."""
+        if attempt == self._reports.attempt:
+            self._reports.replace("progress", lambda: messages.progress(attempt, time.monotonic() - printed_at, report))
 
-    def report_collected(self, attempt: int, processes: int, written: bool) -> None:
-        """Report for how many processes evidence was collected, and whether the evidence could be written to a file."""
-        self._reports.add(lambda: messages.collected(attempt, processes, written), attempt)
+    def report_collected(self, survey: int, report: MemberReport) -> None:
+        """Report what the processes of this member do."""
+        self._reports.replace("collected", lambda: messages.collected(survey, report))
+
+    async def survey(self, within: float) -> Mapping[int, MemberReport] | None:
+        """On the hub of a complete gang, ask all members what their processes do. Else, return None.
+
+        The result has the answers that arrive in time, by rank.
+        """
+        if self._hub is None or self._roster is None or self._closed:
+            return None
+        return await self._hub.survey(self._settings.survey_within(within))
 
     def report_trained(self, attempt: int = 0) -> None:
         """Report that every trainer of this member has ended with exit code 0."""
@@ -219,9 +244,9 @@ class Gang:
 
     def _await_verdict(self) -> None:
         if self._link and self._roster and self._reports.failures and self._verdict_timer is None:
-            loop = asyncio.get_running_loop()
             marking = self._settings.complete_within if self._reports.trained else 0  # the hub may be writing the mark
-            self._verdict_timer = loop.call_later(self._settings.verdict_within + marking, self._stop_without_verdict)
+            within = self._settings.verdict_within + marking
+            self._verdict_timer = asyncio.get_running_loop().call_later(within, self._stop_without_verdict)
 
     def _stop_waiting_for_verdict(self) -> None:
         if self._verdict_timer:
@@ -237,6 +262,8 @@ class Gang:
 
     def _stop_without_verdict(self) -> None:
         """Stop because of this member's own failure, since the hub has sent no verdict in time."""
+        if self._decisions.is_over:
+            return
         cause = first_cause(self._reports.failures)[1]
         if survivor_penalty(cause) and self._link and self._link.time_out_if_cut_off():
             return  # the process has died because it lost a peer. That peer is the hub, which counts as lost now
@@ -261,6 +288,7 @@ class Gang:
             self._decisions.finish(run_time)
 
     def _leave(self) -> None:
+        self._port.check_no_more()
         if self._link:
             self._link.leave()
 
@@ -286,8 +314,7 @@ class Gang:
         self._closed = True
         self._stop_waiting_for_verdict()
         self._decisions.close()
-        self._listener.close()
-        self.refusals.close()
+        self._port.close()
         if self._hub:
             await self._hub.close(_CLOSE_WITHIN)
         if self._link:

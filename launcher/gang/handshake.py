@@ -8,13 +8,16 @@ import json
 import os
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+from launcher.base.bounds import is_number
 from launcher.gang.events import Credentials, MissingMembers
 from launcher.gang.protocol import (
     VERSION,
     Malformed,
     Message,
     canonical,
+    checked,
     expect,
     number,
     optional_number,
@@ -23,18 +26,35 @@ from launcher.gang.protocol import (
 )
 from launcher.model import Member, Roster, Shape
 
+MISSING_SHOWN = 20  # how many missing ranks a member is told
+
 
 @dataclass(frozen=True)
-class Hello:
-    """The first message of a member. `gang`: the gang to which the member returns, or None."""
+class Nonces:
+    """The random texts of both sides of a connection."""
+
+    hub: str
+    member: str
+
+
+class Proofs(NamedTuple):
+    """What only launchers with the secret can know of a connection: its proofs, and the keys of its seals."""
+
+    answer: str
+    proof: str
+    to_hub: bytes
+    to_member: bytes
+
+
+@dataclass(frozen=True)
+class Join:
+    """What a member says about itself and its job. `gang`: the gang to which the member returns, or None."""
 
     job: str
     shape: Shape
     gang: str | None
     incarnation: str
     member: Member
-    nonce: str
-    answer: str
 
 
 @dataclass(frozen=True)
@@ -44,13 +64,14 @@ class Welcome:
     gang: str
     attempt: int
     rank: int
-    proof: str
     roster: Roster
-    digest: str
 
 
 def new_nonce() -> str:
     return os.urandom(16).hex()
+
+
+# ---- proofs ----------------------------------------------------------------------------------------------------------
 
 
 def challenge(nonce: str) -> Message:
@@ -63,10 +84,59 @@ def read_challenge(message: Message) -> str:
     return text(message, "nonce")
 
 
-def hello(credentials: Credentials, shape: Shape, gang: str | None, hub_nonce: str, member_nonce: str) -> Message:
+def prove(secret: bytes | None, nonces: Nonces) -> Proofs:
+    """Return the proofs and keys of a connection with these nonces."""
+    derived = hmac.digest(secret or b"", canonical([VERSION, nonces.hub, nonces.member]), "sha512")
+    answer, proof, to_hub, to_member = (derived[at : at + 16] for at in range(0, 64, 16))
+    return Proofs(answer.hex(), proof.hex(), to_hub, to_member)
+
+
+def hello(nonce: str, proofs: Proofs) -> Message:
+    return {"word": "hello", "version": VERSION, "nonce": nonce, "answer": proofs.answer}
+
+
+def hello_version(message: Message) -> object:
+    """Return the protocol version of a hello. The hello may be of another version of the protocol."""
+    expect(message, "hello")
+    return message.get("version")
+
+
+def read_hello(message: Message, secret: bytes | None, hub_nonce: str) -> Proofs | None:
+    """Return the proofs and keys, or None if the hello does not prove that the member has the secret."""
+    proofs = prove(secret, Nonces(hub_nonce, text(message, "nonce")))
+    return proofs if _equal(text(message, "answer"), proofs.answer) else None
+
+
+def proof(proofs: Proofs) -> Message:
+    return {"word": "proof", "proof": proofs.proof}
+
+
+def is_proof(message: Message, proofs: Proofs) -> bool:
+    """Return whether the message proves that the hub has the secret."""
+    expect(message, "proof")
+    return _equal(text(message, "proof"), proofs.proof)
+
+
+def _equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())
+
+
+def refusal(reason: str, retry: bool = False) -> Message:
+    return {"word": "again", "reason": reason, "retry": retry}
+
+
+def read_refusal(message: Message) -> tuple[str, bool]:
+    """Return the reason, and whether to ask the same hub again."""
+    return text(message, "reason"), message.get("retry") is True
+
+
+# ---- joining ---------------------------------------------------------------------------------------------------------
+
+
+def join(credentials: Credentials, shape: Shape, gang: str | None) -> Message:
     me = credentials.me
-    claims = {
-        "version": VERSION,
+    message = {
+        "word": "join",
         "job": credentials.job,
         "trainers": shape.trainers,
         "pservers": shape.pservers,
@@ -81,19 +151,11 @@ def hello(credentials: Credentials, shape: Shape, gang: str | None, hub_nonce: s
         "runs": me.trainers,
         "controller": me.controller,
     }
-    answer = _proof(credentials.secret, "hello", hub_nonce, member_nonce, claims)
-    return {"word": "hello", **claims, "nonce": member_nonce, "answer": answer}
+    return checked(message, read_join)
 
 
-def hello_version(message: Message) -> object:
-    """Return the protocol version of a hello. The hello may be of another version of the protocol."""
-    expect(message, "hello")
-    return message.get("version")
-
-
-def read_hello(message: Message) -> Hello:
-    """Read a hello of this version of the protocol, without verifying its answer."""
-    expect(message, "hello")
+def read_join(message: Message) -> Join:
+    expect(message, "join")
     member = Member(
         pod=text(message, "pod"),
         uid=text(message, "uid"),
@@ -104,31 +166,13 @@ def read_hello(message: Message) -> Hello:
         trainers=number(message, "runs"),
         controller=text(message, "controller"),
     )
-    return Hello(
+    return Join(
         job=text(message, "job"),
         shape=Shape(number(message, "trainers"), number(message, "pservers")),
         gang=optional_text(message, "gang"),
         incarnation=text(message, "incarnation"),
         member=member,
-        nonce=text(message, "nonce"),
-        answer=text(message, "answer"),
     )
-
-
-def verify_hello(received: Hello, secret: bytes | None, hub_nonce: str) -> bool:
-    """Return whether the answer proves that the member has the secret."""
-    credentials = Credentials(received.member, received.incarnation, received.job, secret)
-    expected = hello(credentials, received.shape, received.gang, hub_nonce, received.nonce)
-    return _equal(expected["answer"], received.answer)
-
-
-def refusal(reason: str, retry: bool = False) -> Message:
-    return {"word": "again", "reason": reason, "retry": retry}
-
-
-def read_refusal(message: Message) -> tuple[str, bool]:
-    """Return the reason, and whether to ask the same hub again."""
-    return text(message, "reason"), message.get("retry") is True
 
 
 def waiting(missing: MissingMembers) -> Message:
@@ -137,7 +181,7 @@ def waiting(missing: MissingMembers) -> Message:
 
 def read_waiting(message: Message) -> MissingMembers:
     ranks = message.get("ranks")
-    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+    if not isinstance(ranks, list) or len(ranks) > MISSING_SHOWN or not all(map(is_number, ranks)):
         raise Malformed("ranks")
     return MissingMembers(number(message, "joined"), number(message, "size"), tuple(ranks))
 
@@ -148,18 +192,18 @@ class Welcomes:
     def __init__(self, gang: str, roster: Roster) -> None:
         self._gang = gang
         rows = canonical([_row(member) for member in roster.members])
-        self._digest = hashlib.sha256(rows).hexdigest()
-        self._roster = canonical(rows.decode())
+        self._head = b'{"word":"welcome","roster":' + canonical(rows.decode())
+        self._hashed = hashlib.sha256(self._head)
 
-    def encode(self, attempt: int, rank: int, secret: bytes | None, hub_nonce: str, member_nonce: str) -> bytes:
-        """Return the welcome of one member as a line."""
-        proof = _proof(secret, "welcome", hub_nonce, member_nonce, self._gang, attempt, rank, self._digest)
-        head = {"word": "welcome", "gang": self._gang, "turn": attempt, "rank": rank, "proof": proof}
-        return canonical(head)[:-1] + b',"roster":' + self._roster + b"}\n"
+    def encode(self, attempt: int, rank: int) -> tuple[bytes, bytes]:
+        """Return the welcome of one member as a line, and the digest of this line for its seal."""
+        rest = b"," + canonical({"gang": self._gang, "turn": attempt, "rank": rank})[1:] + b"\n"
+        hashed = self._hashed.copy()
+        hashed.update(rest)
+        return self._head + rest, hashed.digest()
 
 
 def read_welcome(message: Message) -> Welcome:
-    """Read a welcome, without verifying its proof."""
     expect(message, "welcome")
     rows = message.get("roster")
     if not isinstance(rows, str) or not rows.isascii():
@@ -168,28 +212,7 @@ def read_welcome(message: Message) -> Welcome:
     rank = number(message, "rank")
     if rank >= len(roster.members):
         raise Malformed("rank")
-    return Welcome(
-        gang=text(message, "gang"),
-        attempt=number(message, "turn"),
-        rank=rank,
-        proof=text(message, "proof"),
-        roster=roster,
-        digest=hashlib.sha256(rows.encode()).hexdigest(),
-    )
-
-
-def verify_welcome(received: Welcome, secret: bytes | None, hub_nonce: str, member_nonce: str) -> bool:
-    """Return whether the proof shows that the hub has the secret."""
-    claims = (received.gang, received.attempt, received.rank, received.digest)
-    return _equal(_proof(secret, "welcome", hub_nonce, member_nonce, *claims), received.proof)
-
-
-def _proof(secret: bytes | None, label: str, hub_nonce: str, member_nonce: str, *claims: object) -> str:
-    return hmac.new(secret or b"", canonical([label, hub_nonce, member_nonce, *claims]), "sha256").hexdigest()
-
-
-def _equal(expected: str, given: str) -> bool:
-    return hmac.compare_digest(expected.encode(), given.encode())
+    return Welcome(text(message, "gang"), number(message, "turn"), rank, roster)
 
 
 def _row(member: Member) -> list[object]:

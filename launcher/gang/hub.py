@@ -3,6 +3,8 @@
 RollCall (seats.py)    who may join, until the roster is complete
 Attempts (attempts.py) when an attempt begins, trains, completes or fails
 Ending   (ending.py)   who leaves first, and when all may leave
+Cuts     (cuts.py)     which members cannot reach each other
+Surveys  (survey.py)   what the processes of all members do
 """
 
 from __future__ import annotations
@@ -10,20 +12,24 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from launcher.gang import handshake, messages, protocol
 from launcher.gang.attempts import Attempts
 from launcher.gang.connection import Connection, Heartbeat, close_gracefully
+from launcher.gang.cuts import Cuts
 from launcher.gang.ending import Ending
 from launcher.gang.events import Credentials, GangSettings, MissingMembers, Verdict
-from launcher.gang.handshake import Hello
+from launcher.gang.handshake import Join
 from launcher.gang.listener import Refusal
 from launcher.gang.lost import early_leaver, lost_member
 from launcher.gang.protocol import Malformed, Message
+from launcher.gang.refusals import FORGED, RefusalLog
+from launcher.gang.seal import digest
 from launcher.gang.seats import RollCall, Seat
-from launcher.model import Cause, Roster, Shape, Start
+from launcher.gang.survey import Surveys
+from launcher.model import Cause, MemberReport, Roster, Shape, Start
 
 
 class Hub:
@@ -37,15 +43,19 @@ class Hub:
         self,
         credentials: Credentials,
         settings: GangSettings,
+        refusals: RefusalLog,
         *,
         tell_own_member: Callable[[Message], None],
         complete: Callable[[], Awaitable[None]],
         judge: Callable[[Cause], tuple[Cause, Verdict]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
+        seen: Callable[[str, int, str, str], None],
     ) -> None:
         self._credentials = credentials
         self._settings = settings
+        self._refusals = refusals
         self._tell_own_member = tell_own_member
+        self._seen = seen
         self._roll_call = RollCall(credentials, settings)
         self._heartbeat = Heartbeat(
             settings.heartbeat_every, settings.silence, self._connections, self._heartbeat_line, self._tell_unheard
@@ -57,14 +67,17 @@ class Hub:
         self.gang = ""  # the identity of the gang, once the roster is complete
         self._welcomes: handshake.Welcomes | None = None
         self.ending = Ending(settings, self._seats, self._broadcast)
+        self._cuts = Cuts(settings, self._seats)
+        self._surveys = Surveys(settings.size, self._broadcast)
         self._attempts = Attempts(
             settings,
             self._seats,
             self.ending,
+            self._surveys,
             broadcast=self._broadcast,
             tell_own_member=tell_own_member,
             complete=complete,
-            judge=judge,
+            judge=lambda cause: judge(self._cuts.explain(cause)),
             prepare=prepare,
         )
         self._closed = False
@@ -90,51 +103,39 @@ class Hub:
     def joined_pods(self) -> list[str]:
         return [seat.member.pod for seat in self._roll_call.seats]
 
-    def on_hello(self, connection: Connection, hub_nonce: str, message: Message) -> None:
-        """Verify the hello on a new connection, and use the connection. Raise Refusal if the hello is not accepted."""
-        hello = self._verified(hub_nonce, message)
+    def on_join(self, connection: Connection, message: Message) -> None:
+        """Use a new connection for the member that has sent this join. Raise Refusal if the join is not accepted."""
+        join = handshake.read_join(message)
+        self._check(join)
         if self._seats:
-            self._reconnect(connection, hub_nonce, hello)
+            self._reconnect(connection, join)
         else:
-            self._admit(connection, hub_nonce, hello)
+            self._admit(connection, join)
 
-    def _verified(self, hub_nonce: str, message: Message) -> Hello:
-        version = handshake.hello_version(message)
-        if version != protocol.VERSION:
-            other = version if isinstance(version, int) else "unknown"
+    def _check(self, join: Join) -> None:
+        """Raise Refusal if the member belongs to another job, or has another configuration."""
+        roles = self._settings.pservers or join.shape.pservers
+        if join.job != self._credentials.job:
             raise Refusal(
-                "another version",
-                f"the hub uses version {protocol.VERSION} of the gang protocol, this member uses version {other}: "
-                "run the same image in all pods",
+                "another job", f"the hub belongs to job {self._credentials.job!r}, but this member to job {join.job!r}"
             )
-        hello = handshake.read_hello(message)
-        roles = self._settings.pservers or hello.shape.pservers
-        if hello.job != self._credentials.job:
-            raise Refusal(
-                "another job", f"the hub belongs to job {self._credentials.job!r}, this member to job {hello.job!r}"
-            )
-        if not handshake.verify_hello(hello, self._credentials.secret, hub_nonce):
-            raise Refusal("wrong proof", "the secret of this member differs from the hub's secret")
-        if hello.shape != self._settings.shape:
+        if join.shape != self._settings.shape:
             raise Refusal(
                 "another size",
-                f"the hub expects {_describe(self._settings.shape)}, pod {hello.member.pod} expects "
-                f"{_describe(hello.shape)}: CONF_PADDLE_GRADIENT_NUM{' and LAUNCHER_PSERVERS' if roles else ''} "
+                f"the hub expects {_describe(self._settings.shape)}, pod {join.member.pod} expects "
+                f"{_describe(join.shape)}: CONF_PADDLE_GRADIENT_NUM{' and LAUNCHER_PSERVERS' if roles else ''} "
                 "must be the same in all pods",
             )
-        return hello
 
-    def _admit(self, connection: Connection, hub_nonce: str, hello: Hello) -> None:
-        seat = self._roll_call.admit(hello)
-        self._attach(seat, connection, hub_nonce, hello)
+    def _admit(self, connection: Connection, join: Join) -> None:
+        self._attach(self._roll_call.admit(join), connection)
         connection.send(protocol.encode(handshake.waiting(self.missing())))
         if seats := self._roll_call.complete():
             self._begin(seats)
 
-    def _attach(self, seat: Seat, connection: Connection, hub_nonce: str, hello: Hello) -> None:
+    def _attach(self, seat: Seat, connection: Connection) -> None:
         """Use this connection for the member, in place of an earlier one."""
-        seat.connection, seat.hub_nonce, seat.member_nonce = connection, hub_nonce, hello.nonce
-        connection.line_limit = protocol.KNOWN_PEER_LIMIT
+        seat.connection, seat.connected_at = connection, time.monotonic()
         connection.on_message = partial(self._on_message, seat)
         connection.on_ended = partial(self._on_ended, seat)
 
@@ -152,9 +153,7 @@ class Hub:
     def _welcome(self, seat: Seat) -> None:
         assert self._welcomes is not None
         if seat.connection is not None:
-            nonces = seat.hub_nonce, seat.member_nonce
-            line = self._welcomes.encode(self._attempts.number, seat.rank, self._credentials.secret, *nonces)
-            seat.connection.send(line)
+            seat.connection.send(*self._welcomes.encode(self._attempts.number, seat.rank))
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
@@ -176,6 +175,8 @@ class Hub:
             raise Malformed("nothing is due before the welcome")
 
     def _on_ended(self, seat: Seat, connection: Connection) -> None:
+        if connection.forged:
+            self._refusals.add(FORGED, connection.peer)
         if seat.connection is not connection or self._closed:
             return  # the member has reconnected, or the hub is closed
         seat.connection = None
@@ -187,6 +188,8 @@ class Hub:
         if self.ending.cause:
             self.ending.after_leaving(seat)
             return
+        if not seat.stopped:
+            self._seen("peer_lost", seat.rank, seat.member.pod, connection.reason or "its connection has ended")
         if connection.reason:  # nothing was heard, or a message was malformed: the member will not reconnect
             self._lose(seat, seat.ended_at, connection.reason, silent=connection.timed_out)
             return
@@ -194,15 +197,16 @@ class Hub:
         reason = f"its connection ended, and it did not reconnect within {within:g} s"
         asyncio.get_running_loop().call_later(within, self._lose, seat, seat.ended_at, reason)
 
-    def _reconnect(self, connection: Connection, hub_nonce: str, hello: Hello) -> None:
-        seat = self._by_incarnation.get(hello.incarnation)
-        if seat is None or seat is self.own_seat or hello.gang not in (None, self.gang):
-            raise Refusal("a latecomer", f"the gang is complete and runs without pod {hello.member.pod}")
+    def _reconnect(self, connection: Connection, join: Join) -> None:
+        seat = self._by_incarnation.get(join.incarnation)
+        if seat is None or seat is self.own_seat or join.gang not in (None, self.gang):
+            raise Refusal("a latecomer", f"the gang is complete and runs without pod {join.member.pod}")
         before = seat.connection
-        self._attach(seat, connection, hub_nonce, hello)
+        self._attach(seat, connection)
         seat.ended_at, seat.timed_out = None, False
         if before is not None:
             before.abort("replaced")
+        self._seen("peer_returned", seat.rank, seat.member.pod, "")
         self._welcome(seat)
         for message in filter(None, [*self._attempts.current_state(), *self.ending.current_state()]):
             connection.send(protocol.encode(message))
@@ -225,6 +229,9 @@ class Hub:
 
     def handle(self, seat: Seat, message: Message) -> None:
         """Handle a message of a member. The hub may have received the same message before."""
+        if message["word"] == "unreached":
+            self._cuts.on_unreached(seat, message)
+            return
         if message["word"] == "stopped":
             self._on_stopped(seat)
         else:
@@ -233,18 +240,30 @@ class Hub:
 
     def _broadcast(self, message: Message) -> None:
         line = protocol.encode(message)
+        hashed = digest(line)
         for connection in self._connections():
-            connection.send(line)
+            connection.send(line, hashed)
         self._tell_own_member(message)
 
     def _on_stopped(self, seat: Seat) -> None:
-        """Let the others leave, if they wait for this member. A member that leaves before a verdict counts as lost."""
+        """Check whether the others may leave. A member that leaves before a verdict counts as lost."""
         seat.stopped = True
         self.ending.after_leaving(seat)
         if not self._attempts.is_over:
             seat.lost = True
             cause = early_leaver(self._settings.shape, seat.rank, seat.member.pod)
             self._attempts.report(time.monotonic(), cause)
+
+    async def survey(self, within: float) -> Mapping[int, MemberReport]:
+        """Ask all members what their processes do. Return the answers that arrive within `within` seconds, by rank."""
+        answers: asyncio.Future[Mapping[int, MemberReport]] = asyncio.get_running_loop().create_future()
+        number = self._surveys.begin(
+            within, lambda found: None if answers.done() else answers.set_result(found), to_file=False
+        )
+        try:
+            return await answers
+        finally:
+            self._surveys.drop(number)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -259,6 +278,7 @@ class Hub:
         """Close `Attempts`, which decides on waiting reports. End each connection once its messages have arrived."""
         self._heartbeat.stop()
         self._attempts.close()
+        self._surveys.close()
         self.ending.close()
         self._closed = True
         await close_gracefully(self._connections(), within)

@@ -8,27 +8,18 @@ import os
 import time
 from collections.abc import Callable
 
-from launcher.base.aio import wait_within
-from launcher.base.host import host_port
 from launcher.gang import handshake, protocol
 from launcher.gang.connection import MALFORMED, Connection, Heartbeat, close_gracefully
-from launcher.gang.dialler import Dialler, Inbox
+from launcher.gang.dialler import Dialler, Inbox, Refused, describe, next_message
 from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingMembers
 from launcher.gang.handshake import Welcome
+from launcher.gang.port import GangPort
 from launcher.gang.protocol import Malformed, Message
+from launcher.gang.refusals import FORGED
 
 _ANSWER_WITHIN = 2.0  # seconds, while joining: to connect, and for each answer
 _RECONNECT_PAUSE = 0.05
 _SECOND_CONNECTION = 0.8  # heartbeat intervals in which to connect: the next heartbeat can then try again
-
-
-class _Refused(Exception):
-    """The hub has refused the hello, or is not the hub of this job or gang."""
-
-    def __init__(self, reason: str, retry: bool) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.retry = retry
 
 
 class Link:
@@ -45,6 +36,7 @@ class Link:
         credentials: Credentials,
         settings: GangSettings,
         hub: tuple[str, int],
+        port: GangPort,
         *,
         on_message: Callable[[Message], None],
         on_reconnected: Callable[[], None],
@@ -54,12 +46,12 @@ class Link:
         self.missing: MissingMembers | None = None
         self._credentials = credentials
         self._settings = settings
-        self._place = host_port(*hub)
+        self._refusals = port.refusals
         self._on_message = on_message
         self._on_reconnected = on_reconnected
         self._on_lost = on_lost
         self._parting_messages = parting_messages
-        self._dialler = Dialler(hub)
+        self._dialler = Dialler(hub, port.certificates)
         self._reached_at = time.monotonic()
         self._gang: str | None = None
         self._connection: Connection | None = None  # the connection in use, after its welcome
@@ -84,29 +76,26 @@ class Link:
         while True:
             try:
                 return await self._handshake(within, within)
-            except _Refused as refused:
+            except Refused as refused:
                 if not refused.retry or self._is_unreachable():
                     raise JoinFailed(refused.reason) from None
             except (OSError, asyncio.TimeoutError, Malformed) as error:
                 if self._is_unreachable():
-                    raise JoinFailed(f"the hub at {self._place} cannot be reached: {_describe(error)}") from None
+                    raise JoinFailed(f"the hub at {self._dialler.place} cannot be reached: {describe(error)}") from None
             await asyncio.sleep(pause())
 
     def _is_unreachable(self) -> bool:
         return time.monotonic() - self._reached_at >= self._settings.reach_within
 
     async def _handshake(self, connect_within: float, answer_within: float) -> Welcome:
-        """Connect, send a hello, wait for the welcome, and then use this connection. Return the welcome."""
+        """Connect, join, wait for the welcome, and then use this connection. Return the welcome."""
         inbox: Inbox = asyncio.Queue()
         try:
-            connection = await self._dialler.connect(inbox, connect_within)
-            hub_nonce = handshake.read_challenge(await _next(inbox, answer_within))
+            connection = await self._dialler.open(inbox, self._credentials.secret, connect_within, answer_within)
             if self._connection and not self._is_cut_off(self._connection):
-                raise _Refused("the hub was heard again on the earlier connection", retry=True)
-            member_nonce = handshake.new_nonce()
-            connection.line_limit = protocol.KNOWN_PEER_LIMIT
-            hello = handshake.hello(self._credentials, self._settings.shape, self._gang, hub_nonce, member_nonce)
-            connection.send(protocol.encode(hello))
+                raise Refused("the hub was heard again on the earlier connection", retry=True)
+            join = handshake.join(self._credentials, self._settings.shape, self._gang)
+            connection.send(protocol.encode(join))
             try:
                 welcome = await self._await_welcome(connection, inbox, answer_within)
             except asyncio.CancelledError:
@@ -114,29 +103,29 @@ class Link:
                     connection.send(protocol.encode(message))
                 await close_gracefully([connection], connect_within / 4)
                 raise
-            if not handshake.verify_welcome(welcome, self._credentials.secret, hub_nonce, member_nonce):
-                raise _Refused(f"{self._place} could not prove that it has the job's secret", retry=False)
             if self._gang not in (None, welcome.gang):
-                raise _Refused(f"{self._place} is the hub of another gang", retry=False)
+                raise Refused(f"{self._dialler.place} is the hub of another gang", retry=False)
         except BaseException:
+            if self._dialler.pending is not None and self._dialler.pending.forged:
+                self._refusals.add(FORGED, self._dialler.place)
             self._dialler.abort("not welcome")
             raise
-        self._dialler.welcomed()
+        self._dialler.welcomed(welcome.roster.members[0].address)
         self._gang = welcome.gang
         self._use(connection, inbox)
         return welcome
 
     async def _await_welcome(self, connection: Connection, inbox: Inbox, within: float) -> Welcome:
-        message = await _next(inbox, within)
+        message = await next_message(inbox, within)
         while message["word"] == "waiting":
             self.missing = handshake.read_waiting(message)
             try:
-                message = await _next(inbox, None)
+                message = await next_message(inbox, None)
             finally:
                 self._reached_at = connection.heard_at if connection.timed_out else time.monotonic()
         if message["word"] == "again":
             reason, retry = handshake.read_refusal(message)
-            raise _Refused(reason, retry)
+            raise Refused(reason, retry)
         return handshake.read_welcome(message)
 
     def _use(self, connection: Connection, inbox: Inbox) -> None:
@@ -207,12 +196,14 @@ class Link:
         self._connection = None
         ended_at = self._ended_at = connection.heard_at if connection.timed_out else time.monotonic()
         loop = asyncio.get_running_loop()
+        if connection.forged:
+            self._refusals.add(FORGED, self._dialler.place)
         if connection.reason:  # nothing was heard, or a message was malformed: do not reconnect
             if self._reconnecting is not None:
                 self._reconnecting.cancel()
             loop.call_soon(self._on_lost, connection.reason, ended_at, connection.timed_out)
         else:
-            self._reconnecting = loop.create_task(self._reconnect(ended_at, self._reconnecting))
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect(ended_at, self._reconnecting))
 
     def _on_cut_off(self, connection: Connection) -> None:
         """Open a second connection to the hub, unless this member is reconnecting already.
@@ -232,7 +223,7 @@ class Link:
         """
         try:
             await self._handshake(_SECOND_CONNECTION * self._settings.heartbeat_every, self._settings.silence)
-        except (_Refused, OSError, asyncio.TimeoutError, Malformed):
+        except (Refused, OSError, asyncio.TimeoutError, Malformed):
             return
         self._on_reconnected()
 
@@ -245,7 +236,7 @@ class Link:
         while self._ended_at == ended_at and not self._over and (left := until - time.monotonic()) > 0:
             try:
                 await self._handshake(min(left, within / 2), min(left, within / 2))
-            except _Refused as refused:
+            except Refused as refused:
                 if not refused.retry:
                     reason = f"its connection ended, and the reconnect failed: {refused.reason}"
                     break
@@ -294,19 +285,3 @@ async def _finish_within(within: float, opening_second: asyncio.Task[None], dial
         opening_second.cancel()
     dialler.abort("too late")
     await asyncio.wait([opening_second])
-
-
-async def _next(inbox: Inbox, within: float | None) -> Message:
-    message = await (inbox.get() if within is None else wait_within(inbox.get(), within))
-    if message is None:
-        raise ConnectionError("the other side ended the connection")
-    return message
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, asyncio.TimeoutError):
-        return "no answer in time"
-    if isinstance(error, Malformed):
-        return "another program, or a launcher of another version, answers there"
-    number = error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if number and number > 0 else str(error)

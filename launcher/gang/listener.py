@@ -1,38 +1,43 @@
-"""Accept connections on the gang port, refuse connections without a valid hello, and log the refusals."""
+"""Accept connections on the gang port, and refuse connections of peers that do not prove that they have the secret."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 import time
-from collections import Counter
+import traceback
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
+from launcher.base import shortage
+from launcher.base.bounds import is_number
 from launcher.errors import Exit, Failure
+from launcher.gang import handshake
+from launcher.gang.certificates import Certificates
 from launcher.gang.connection import Connection
-from launcher.gang.events import GangSettings
-from launcher.gang.handshake import challenge, new_nonce, refusal
-from launcher.gang.protocol import Message, encode
-
-log = logging.getLogger(__name__)
+from launcher.gang.dialler import describe
+from launcher.gang.events import Credentials, GangSettings
+from launcher.gang.protocol import VERSION, Malformed, Message, encode
+from launcher.gang.refusals import FORGED, RefusalLog
 
 NO_HELLO = "no hello in time"
+NO_TLS = "no TLS with a certificate of this job"
 TOO_MANY = "too many connections without a hello"
+FAULT = "a fault of the launcher itself, please report it"
 NO_DESCRIPTORS = "this process has no file descriptors left"
 _SPARE_PENDING = 64  # connections without a hello, in addition to one per member
 _BURST = 100  # connections accepted in one iteration of the event loop
 _ACCEPT_PAUSE = 0.05  # after a failed accept, so that the event loop can close dropped connections
 _BACKLOG = 4096
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
-_LOG_EVERY = 30.0
 
-OnHello = Callable[[Connection, str, Message], None]
+OnJoin = Callable[[Connection, Message], None]
 
 
 class Refusal(Exception):
-    """A hello is refused.
+    """A hello or a join is refused.
 
     reason: the name under which refusals are counted; if empty, the refusal is not counted
     text: the reason that is sent to the other side
@@ -46,52 +51,40 @@ class Refusal(Exception):
         self.retry = retry
 
 
-class RefusalLog:
-    """Count refusals by reason. Log the first refusal of each reason at once, and every 30 s how many more came."""
+def not_the_hub() -> Refusal:
+    """Return the refusal by a launcher that is not the hub, or has not found its peers and its secret yet."""
+    return Refusal("", "this launcher is not the hub, or does not know it yet", retry=True)
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._logged: Counter[str] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, reason: str, peer: str, text: str = "") -> None:
-        self.counts[reason] += 1
-        if reason not in self._logged:
-            self._logged[reason] = 1
-            log.info(f"gang port: refused {peer}: {reason}" + (f" ({text})" if text else ""))
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LOG_EVERY, self._log)
+class _Pending(NamedTuple):
+    """A connection without a join: the nonce in its challenge, and when it is dropped."""
 
-    def close(self) -> None:
-        """Log the refusals that are not logged yet."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._log()
-
-    def _log(self) -> None:
-        self._timer = None
-        for reason, count in self.counts.items():
-            if more := count - self._logged[reason]:
-                self._logged[reason] = count
-                log.info(f"gang port: refused {more} more connections: {reason} ({count} in all)")
+    nonce: str
+    deadline: float
 
 
 class Listener:
-    """Sends a challenge on each new connection, then calls `on_hello` with connection, nonce and first message.
+    """Exchange the proofs on each new connection, then call `on_join` with the connection and its next message.
 
-    `on_hello` takes the connection over, or raises Refusal. The number of connections without a hello is limited. Above
+    `on_join` takes the connection over, or raises Refusal. The number of connections without a join is limited. Above
     the limit, each new connection replaces the oldest of these. So idle connections cannot keep members out.
+
+    credentials: until they are set, each hello is refused
     """
 
-    def __init__(self, settings: GangSettings, on_hello: OnHello, refusals: RefusalLog) -> None:
+    def __init__(
+        self, settings: GangSettings, on_join: OnJoin, refusals: RefusalLog, certificates: Certificates | None
+    ) -> None:
         self.port = settings.port
+        self.credentials: Credentials | None = None
         self._settings = settings
-        self._on_hello = on_hello
+        self._on_join = on_join
         self._refusals = refusals
+        self._certificates = certificates
         self._max_pending = _SPARE_PENDING + settings.size
         self._sockets: list[socket.socket] = []
-        self._pending: dict[Connection, tuple[str, float]] = {}  # nonce and deadline, the oldest first
-        self._accepting: set[asyncio.Task[None]] = set()
+        self._pending: dict[Connection, _Pending] = {}  # the oldest first
+        self._accepting: dict[asyncio.Task[None], str] = {}  # before the TLS handshake: its peer, oldest first
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -104,6 +97,8 @@ class Listener:
                 if self._settings.listen is None and ":" in address and error.errno in _NO_IPV6:
                     continue
                 self.close()
+                if why := shortage.explain(error):
+                    raise Failure(Exit.IO_FAILED, f"cannot listen on port {self.port} of {address}: {why}") from None
                 raise Failure(
                     Exit.CONFIG,
                     f"LAUNCHER_GANG_PORT: cannot listen on port {self.port} of {address}: {error.strerror}: "
@@ -118,7 +113,7 @@ class Listener:
             loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
-        for task in self._accepting:
+        for task in list(self._accepting):
             task.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -148,7 +143,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         for _ in range(_BURST):
             try:
-                accepted, _ = listening.accept()
+                accepted, (peer, *_) = listening.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -156,24 +151,41 @@ class Listener:
                     self._free_descriptor(listening)
                 return  # after any other error: the other side has ended the connection already
             accepted.setblocking(False)
-            task = loop.create_task(self._connect(accepted))
-            self._accepting.add(task)
-            task.add_done_callback(self._accepting.discard)
+            if self._certificates and len(self._accepting) >= self._max_pending:
+                self._drop_accepting()
+            task = loop.create_task(self._connect(accepted, peer))
+            self._accepting[task] = peer
+            task.add_done_callback(partial(self._accepted, accepted))
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    async def _connect(self, accepted: socket.socket, peer: str) -> None:
         loop = asyncio.get_running_loop()
+        tls = self._certificates.of_server(self._settings.hello_within) if self._certificates else {}
         try:
             await loop.connect_accepted_socket(
-                lambda: Connection(self._on_message, self._on_ended, self._on_opened), accepted
+                lambda: Connection(self._on_message, self._on_ended, self._on_opened), accepted, **tls
             )
-        except OSError:
-            accepted.close()  # the other side has ended the connection already
+        except OSError as error:
+            accepted.close()
+            if tls:  # without TLS, the other side has ended the connection already
+                self._refusals.add(NO_TLS, peer, describe(error))
+
+    def _accepted(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._accepting.pop(task, None)
+        if task.cancelled():  # perhaps before it ran
+            accepted.close()
+
+    def _drop_accepting(self) -> None:
+        oldest = next(iter(self._accepting))
+        self._refusals.add(TOO_MANY, self._accepting.pop(oldest))
+        oldest.cancel()
 
     def _free_descriptor(self, listening: socket.socket) -> None:
-        """Drop the oldest connection without a hello, and accept again once the event loop has closed it."""
+        """Drop the oldest connection without a join, and accept again once the event loop has closed it."""
         self._refusals.add(NO_DESCRIPTORS, "a connection")
         if self._pending:
             self._drop(next(iter(self._pending)), TOO_MANY)
+        elif self._accepting:
+            self._drop_accepting()
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening)
         loop.call_later(_ACCEPT_PAUSE, self._resume, listening)
@@ -188,44 +200,74 @@ class Listener:
             return
         if len(self._pending) >= self._max_pending:
             self._drop(next(iter(self._pending)), TOO_MANY)
-        nonce = new_nonce()
-        self._pending[connection] = nonce, time.monotonic() + self._settings.hello_within
-        connection.send(encode(challenge(nonce)))
+        pending = _Pending(handshake.new_nonce(), time.monotonic() + self._settings.hello_within)
+        self._pending[connection] = pending
+        connection.send(encode(handshake.challenge(pending.nonce)))
         self._schedule_timeout()
 
     def _on_message(self, connection: Connection, message: Message) -> None:
-        nonce, _ = self._pending[connection]
+        pending = self._pending[connection]
         try:
-            self._on_hello(connection, nonce, message)
+            if not connection.is_sealed:
+                self._verify(connection, pending.nonce, message)
+                return
+            self._on_join(connection, message)
         except Refusal as refused:
-            del self._pending[connection]
             if refused.reason:
                 self._refusals.add(refused.reason, connection.peer, refused.text)
-            connection.send(encode(refusal(refused.text, refused.retry)))
+            connection.send(encode(handshake.refusal(refused.text, refused.retry)))
             connection.close()
-        else:
-            del self._pending[connection]
+            return  # with TLS, the peer may delay the end: until then, the connection counts as pending
+        except Malformed:
+            raise
+        except Exception:
+            if connection.is_sealed:
+                raise
+            self._refusals.add(FAULT, connection.peer, traceback.format_exc())
+            connection.abort(FAULT)  # a peer without the secret must not be able to end this launcher
+        del self._pending[connection]
+
+    def _verify(self, connection: Connection, hub_nonce: str, message: Message) -> None:
+        """Send this launcher's proof if the hello proves that the peer has the secret. Raise Refusal if not."""
+        version = handshake.hello_version(message)
+        if version != VERSION:
+            raise Refusal(
+                "another version",
+                f"the hub uses version {VERSION} of the gang protocol, this member uses version "
+                f"{version if is_number(version) else 'unknown'}: run the same image in all pods",
+            )
+        if self.credentials is None:
+            raise not_the_hub()
+        proofs = handshake.read_hello(message, self.credentials.secret, hub_nonce)
+        if proofs is None:
+            raise Refusal(
+                "wrong proof", "the secret of this member differs from the hub's secret: is it a pod of another job?"
+            )
+        connection.send(encode(handshake.proof(proofs)))
+        connection.seal_outgoing(proofs.to_member)
+        connection.seal_incoming(proofs.to_hub)
 
     def _on_ended(self, connection: Connection) -> None:
-        if self._pending.pop(connection, None) and connection.reason:
-            self._refusals.add(connection.reason, connection.peer)
+        if self._pending.pop(connection, None) and (reason := FORGED if connection.forged else connection.reason):
+            self._refusals.add(reason, connection.peer)
 
     def _drop(self, connection: Connection, reason: str) -> None:
         del self._pending[connection]
-        self._refusals.add(reason, connection.peer)
+        if not connection.closing:  # else it was refused before
+            self._refusals.add(reason, connection.peer)
         connection.abort(reason)
 
     def _schedule_timeout(self) -> None:
-        """Run one timer, for the oldest connection without a hello."""
+        """Run one timer, for the oldest connection without a join."""
         if self._timer is None and self._pending:
-            _, deadline = next(iter(self._pending.values()))
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._drop_overdue)
+            oldest = next(iter(self._pending.values()))
+            self._timer = asyncio.get_running_loop().call_at(oldest.deadline, self._drop_overdue)
 
     def _drop_overdue(self) -> None:
         self._timer = None
         now = time.monotonic()
-        for connection, (_, deadline) in list(self._pending.items()):
-            if deadline > now:
+        for connection, pending in list(self._pending.items()):
+            if pending.deadline > now:
                 break
             self._drop(connection, NO_HELLO)
         self._schedule_timeout()

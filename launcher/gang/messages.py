@@ -1,14 +1,20 @@
-"""The messages of a gang at work. `protocol.py` explains them; each `read_` function raises Malformed."""
+"""The messages of a gang at work. `protocol.py` explains them; each `read_` function raises Malformed.
+
+A message with values that its `read_` function would refuse is not made: Unsendable is raised instead.
+"""
 
 from __future__ import annotations
 
-from launcher.gang.events import Begin, Restart, Stop, Train
-from launcher.gang.protocol import Malformed, Message, number, optional_number, seconds
-from launcher.model import Cause, CauseKind, Start
+from launcher.base.bounds import is_number, is_seconds, is_text
+from launcher.gang.events import PASSES, Begin, Collect, Progress, Restart, Stop, Train
+from launcher.gang.protocol import Malformed, Message, checked, number, optional_number, seconds, text
+from launcher.model import Cause, CauseKind, MemberReport, ProcessState, Start
 
 _WHAT_LIMIT = 2048
 _TAIL_LIMIT = 8 * 1024
 _LINE_LIMIT = 200
+_REASON_LIMIT = 200
+_STATES_LIMIT = 8
 
 
 def plain(word: str) -> Message:
@@ -26,7 +32,8 @@ def read_attempt(message: Message) -> int:
 
 
 def begin(attempt: int, start: Start) -> Message:
-    return {**of_attempt("begin", attempt), "generation": start.generation, "resume": start.resume}
+    message = {**of_attempt("begin", attempt), "generation": start.generation, "resume": start.resume}
+    return checked(message, read_begin)
 
 
 def read_begin(message: Message) -> Begin:
@@ -34,36 +41,86 @@ def read_begin(message: Message) -> Begin:
 
 
 def train(attempt: int, stall: float) -> Message:
-    return {**of_attempt("train", attempt), "stall": stall}
+    return checked({**of_attempt("train", attempt), "stall": stall}, read_train)
 
 
 def read_train(message: Message) -> Train:
     return Train(seconds(message, "stall"))
 
 
-def progress(attempt: int, age: float, line: str) -> Message:
-    return {**of_attempt("progress", attempt), "age": max(age, 0.0), "line": line[:_LINE_LIMIT]}
+def progress(attempt: int, age: float, report: Progress) -> Message:
+    """Return the message about a progress report that is `age` seconds old."""
+    message = {
+        **of_attempt("progress", attempt),
+        "age": max(age, 0.0),
+        "line": report.line[:_LINE_LIMIT],
+        "first": max(report.first_line_after, 0.0),
+        "pause": max(report.longest_pause, 0.0),
+        "passes": report.passes,
+    }
+    return checked(message, read_progress)
 
 
-def read_progress(message: Message) -> tuple[float, str]:
-    """Return the age and the text of the last line of a trainer."""
-    line = message.get("line")
+def read_progress(message: Message) -> tuple[float, Progress]:
+    """Return the age of the report, and the report."""
+    line, passes = message.get("line"), message.get("passes")
     if not isinstance(line, str):
         raise Malformed("line")
-    return seconds(message, "age"), line[:_LINE_LIMIT]
+    if passes not in PASSES:
+        raise Malformed("passes")
+    report = Progress(line[:_LINE_LIMIT], seconds(message, "first"), seconds(message, "pause"), str(passes))
+    return seconds(message, "age"), report
 
 
-def collected(attempt: int, processes: int, written: bool) -> Message:
-    return {**of_attempt("collected", attempt), "processes": processes, "written": written}
+def collect(survey: int, to_file: bool) -> Message:
+    return checked({"word": "collect", "survey": survey, "file": to_file}, read_collect)
 
 
-def read_collected(message: Message) -> tuple[int, bool]:
-    """Return the number of processes, and whether the evidence was written to a file."""
-    return number(message, "processes"), message.get("written") is True
+def read_collect(message: Message) -> Collect:
+    return Collect(number(message, "survey"), message.get("file") is True)
+
+
+def collected(survey: int, report: MemberReport) -> Message:
+    message = {
+        "word": "collected",
+        "survey": survey,
+        "phase": report.phase,
+        "processes": report.processes,
+        "states": [_state_fields(state) for state in report.states[:_STATES_LIMIT]],
+        "written": report.written,
+    }
+    return checked(message, read_collected)
+
+
+def read_collected(message: Message) -> tuple[int, MemberReport]:
+    """Return the number of the survey, and the answer of the member."""
+    states = message.get("states")
+    if not isinstance(states, list) or len(states) > _STATES_LIMIT:
+        raise Malformed("states")
+    report = MemberReport(
+        text(message, "phase"),
+        number(message, "processes"),
+        tuple(_read_state(state) for state in states),
+        message.get("written") is True,
+    )
+    return number(message, "survey"), report
+
+
+def _state_fields(state: ProcessState) -> list[str | float]:
+    role, where, frame = (_printable(each) for each in (state.role, state.where, state.frame))
+    return [role, where, frame, max(state.quiet, 0.0), state.count]
+
+
+def _read_state(fields: object) -> ProcessState:
+    match fields:
+        case [str(role), str(where), str(frame), quiet, count] if is_seconds(quiet) and is_number(count):
+            if all(is_text(each) for each in (role, where, frame)):
+                return ProcessState(role, where, frame, float(quiet), count)
+    raise Malformed("states")
 
 
 def restart(attempt: int, cause: Cause) -> Message:
-    return {**of_attempt("restart", attempt), "cause": _cause_fields(cause)}
+    return checked({**of_attempt("restart", attempt), "cause": _cause_fields(cause)}, read_restart)
 
 
 def read_restart(message: Message) -> Restart:
@@ -71,7 +128,8 @@ def read_restart(message: Message) -> Restart:
 
 
 def failed(attempt: int, cause: Cause, age: float) -> Message:
-    return {**of_attempt("failed", attempt), "cause": _cause_fields(cause), "age": max(age, 0.0)}
+    message = {**of_attempt("failed", attempt), "cause": _cause_fields(cause), "age": max(age, 0.0)}
+    return checked(message, read_failed)
 
 
 def read_failed(message: Message) -> tuple[Cause, float]:
@@ -80,7 +138,7 @@ def read_failed(message: Message) -> tuple[Cause, float]:
 
 
 def stop(cause: Cause, rejoin: bool = False) -> Message:
-    return {"word": "stop", "cause": _cause_fields(cause), "again": rejoin}
+    return checked({"word": "stop", "cause": _cause_fields(cause), "again": rejoin}, read_stop)
 
 
 def read_stop(message: Message) -> Stop:
@@ -88,12 +146,27 @@ def read_stop(message: Message) -> Stop:
 
 
 def finish(after: float = 0.0) -> Message:
-    return {"word": "finish", "after": after}
+    return checked({"word": "finish", "after": after}, read_finish)
 
 
 def read_finish(message: Message) -> float:
     """Return after how many seconds no process of the gang runs any more."""
     return seconds(message, "after")
+
+
+def unreached(rank: int, age: float, reason: str) -> Message:
+    """Return the message that the member `rank` was not reached for `age` seconds."""
+    message = {"word": "unreached", "rank": rank, "age": age, "reason": _printable(reason)}
+    return checked(message, read_unreached)
+
+
+def read_unreached(message: Message) -> tuple[int, float, str]:
+    """Return the rank of the member that was not reached, for how many seconds, and why."""
+    return number(message, "rank"), seconds(message, "age"), text(message, "reason")
+
+
+def _printable(given: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in given[:_REASON_LIMIT])
 
 
 def _cause_fields(cause: Cause) -> Message:
@@ -132,7 +205,7 @@ def _read_cause(message: Message) -> Cause:
             "tail": list(tail),
             "final": bool(final),
             "silent": bool(silent),
-        } if all(isinstance(line, str) for line in tail):
+        } if all(isinstance(line, str) for line in tail) and (rank is None or is_number(rank)):
             return Cause(_read_kind(kind), rank, pod, what, code, tuple(tail), final, silent)
     raise Malformed("cause")
 

@@ -26,7 +26,7 @@ class OwnReports:
         self.trained = False
         self.failures: list[tuple[float, Cause]] = []  # time (monotonic) and cause
         self._kept: list[tuple[int | None, Callable[[], Message]]] = []  # attempt, or None for all attempts
-        self._progress: Callable[[], Message] | None = None  # the latest progress report
+        self._latest: dict[str, Callable[[], Message]] = {}  # by word: the reports of which only the latest counts
 
     def add(self, make: Callable[[], Message], attempt: int | None = None) -> None:
         """Send a report now, or after the join. Drop a report about an earlier attempt."""
@@ -36,11 +36,12 @@ class OwnReports:
         if self.joined:
             self._send(make())
 
-    def replace_progress(self, make: Callable[[], Message], attempt: int) -> None:
-        """Send a progress report, and drop the previous one."""
-        self._kept = [(of, kept) for of, kept in self._kept if kept is not self._progress]
-        self._progress = make
-        self.add(make, attempt)
+    def replace(self, word: str, make: Callable[[], Message]) -> None:
+        """Send a report about the current attempt, and drop the previous report of this kind."""
+        before = self._latest.get(word)
+        self._kept = [(of, kept) for of, kept in self._kept if kept is not before]
+        self._latest[word] = make
+        self.add(make, self.attempt)
 
     def add_failure(self, cause: Cause, died_at: float, attempt: int | None) -> None:
         self.failures.append((died_at, cause))

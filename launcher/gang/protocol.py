@@ -1,10 +1,11 @@
-"""The gang's protocol, version 6, and its line format.
+"""The gang's protocol, version 8, and its line format.
 
 This page is the specification. `handshake.py` and `messages.py` build and read the single messages.
 
 Roles
     Every launcher listens on the gang port. The launcher of rank 0 is the hub. Every other launcher, here called a
-    member, keeps one TCP connection to the hub. The hub decides; members report, and do not talk to each other.
+    member, keeps one TCP connection to the hub. The hub decides; members report. Members talk to each other only to
+    check whether they can: see "Neighbours".
 
 Lines
     A message is one line: a JSON object in UTF-8, ended by a line feed. The field "word" is the name of the message,
@@ -12,14 +13,18 @@ Lines
     connection if a line is not such an object, has an unknown word, or has a field of a wrong type. The sender then
     counts as lost.
     Types, unless stated otherwise: numbers are integers from 0 to 2^31 - 1. Times are in seconds, integer or not, below
-    10^9. Texts are printable and have at most 1024 characters.
-    A line has at most 64 KiB before the hub has accepted the hello, and at most 16 MiB afterwards.
+    10^9. Texts are printable and have at most 1024 characters. `launcher.base.bounds` has the same bounds. A launcher
+    that would have to send another value ends with an error instead.
+    A line has at most 1 KiB before the peer has proved that it has the secret, and at most 16 MiB afterwards.
+    With LAUNCHER_TLS_DIR all connections use TLS 1.3, and each side verifies the certificate of the other side.
 
 A whole run
     member                               hub
        | ------- TCP connection -------> |
        | <-------------------- challenge |    handshake
        | hello ------------------------> |
+       | <------------------------ proof |    from now on, each line has a seal
+       | join -------------------------> |
        | <-------------- waiting, 0 to n |    until all members have joined
        | <---------------------- welcome |
        | <------------------------ begin |    attempt 0
@@ -36,23 +41,27 @@ A whole run
 
 Handshake
     challenge   hub     version, nonce. The first line on every connection, sent by the launcher that accepted it.
-    hello       member  version, job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training,
-                        runs, controller, nonce, answer. See "Hello".
-    again       hub     reason, retry. The hello is refused, and the connection ends. If `retry` is true, the member
-                        sends its hello to the same launcher again: that launcher may not know yet that it is the hub.
-                        If `retry` is false, the member looks for its peers again.
-    waiting     hub     joined, size, ranks. The hello is accepted, but the roster is not complete: `joined` of `size`
+    hello       member  version, nonce, answer. The member proves that it has the secret.
+    proof       hub     proof. The answer is right, and the hub proves that it has the secret, too.
+    again       hub     reason, retry. The hello or the join is refused, and the connection ends. If `retry` is true,
+                        the member tries again to join the same launcher: that launcher may not know yet that it is the
+                        hub. If `retry` is false, the member looks for its peers again.
+    join        member  job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
+                        controller. See "Join".
+    waiting     hub     joined, size, ranks. The member has joined, but the roster is not complete: `joined` of `size`
                         members have joined. `ranks` lists the first 20 missing ranks. The list is empty if members have
                         no numbers. Sent at once, then at every heartbeat in place of alive.
-    welcome     hub     gang, turn, rank, proof, roster. All members have joined. `gang` is the identity of this gang,
-                        new and random. `rank` is the rank of the receiver. `roster` is a text of any length, which
-                        contains JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if
-                        it equals the address, role, number of trainers, controller]. The roster is a text, so that both
-                        sides compute the same digest.
-    A launcher that is not the hub answers a hello with again. A connection without a hello is ended after 5 s.
+    welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
+                        random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
+                        JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
+                        the address, role, number of trainers, controller]. The roster is a text, so that the hub
+                        encodes it only once.
+    Until both proofs are given, neither side sends anything but its version and random numbers. A launcher that does
+    not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with again. A
+    launcher ends a connection without a join after 5 s. In every version of the protocol, hello and challenge have a
+    field `version`. So launchers of different versions refuse each other with a reason that both can read.
 
-Hello
-    version               6. In every version of the protocol, hello and challenge have a field `version`.
+Join
     job                   the identity of the job
     trainers, pservers    how many members of each role the job has; `pservers` is 0 if each member does both
     gang                  null, or the gang to which the member returns
@@ -65,23 +74,28 @@ Hello
     controller            the identity of the object that controls the pod, or empty. It is set only if each role has
                           its own controller and no identity of the job was configured. Then all members of a role must
                           have the same controller, and the controllers of both roles are the identity of the job.
-    nonce, answer         the nonce of the member, and its proof
 
-Proofs
-    `answer` and `proof` are HMAC-SHA256 in lower-case hexadecimal digits. The key is the secret of the job. The data is
-    a JSON list without spaces, in ASCII:
-    answer      ["hello", nonce of the hub, nonce of the member, {the fields version to controller, in this order}]
-    proof       ["welcome", nonce of the hub, nonce of the member, gang, turn, rank, SHA-256 of the roster text in hex]
-    Both nonces are new for each connection, so a recorded message cannot be replayed. A job without a secret uses an
-    empty key, which protects against mistakes but not against attacks.
+Proofs and seals
+    Both sides compute HMAC-SHA512, with the secret of the job as the key, of a JSON list without spaces, in ASCII:
+    [version, nonce of the hub, nonce of the member]. The first 16 bytes of the HMAC are `answer`, the next 16 bytes are
+    `proof`, both sent as lower-case hexadecimal digits. The next 16 bytes are the key for the seals of all lines to the
+    hub. The last 16 bytes are the key for the seals of all lines to the member. Both nonces are new for each
+    connection, so a recorded line is of no use.
+    A job without a secret uses an empty key, which protects against mistakes but not against attacks.
+    Every line after the proof, in both directions, begins with its seal of 32 hexadecimal digits, before the JSON
+    object. The seal is the keyed BLAKE2b hash, of 16 bytes, of the SHA-256 of the rest of the line with its line feed.
+    The salt is the number of the line in its direction, as 16 bytes, the first one highest, from 0. So a line that was
+    changed, inserted, repeated or left out is noticed. The receiver then ends the connection, which counts like a
+    connection that the network has ended: see "Reconnecting".
 
 At work, from the hub
     begin       turn, generation, resume. Start the servers that do not run yet. `generation` counts the attempts of all
                 gangs of the job, from 0. `resume` is the newest complete pass, or null to start from the beginning.
-    train       turn, stall. Start the trainers. If no trainer of the job prints anything for `stall` seconds, the job
-                is stalled. If `stall` is 0, there is no limit, and members send no progress.
-    collect     turn. No trainer has printed anything for `stall` seconds. Write down what all processes do, then send
-                collected.
+    train       turn, stall. Start the trainers, and send progress: at most four times within `stall` seconds. If
+                `stall` is 0, members send no progress, and the job is never stalled.
+    collect     survey, file. Find out what all processes do, then send collected. If `file` is true, also write it to a
+                file. Surveys are numbered from 0. The hub starts one if no trainer prints anything for too long, or if
+                a user asks: `paddle-launcher why`.
     restart     turn, cause. The attempt before `turn` has failed. End all processes, then send ended.
     stop        cause, again. The job has failed or was stopped by `cause`, which never changes. End all processes, then
                 send stopped. If `again` is true, only this gang ends, and its members join a new gang after finish. Two
@@ -96,10 +110,14 @@ At work, from the hub
 At work, from a member
     staged      Configuration and shard are in the work directory. Sent once, for all attempts.
     serving     turn. All servers of the member listen.
-    progress    turn, age, line. A trainer printed `line` (at most 200 characters) `age` seconds ago. At most four times
-                within `stall` seconds.
-    collected   turn, processes, written. The evidence covers `processes` processes. `written` is false if the evidence
-                could not be written to a file.
+    progress    turn, age, line, first, pause, passes. A trainer printed `line` (at most 200 characters) `age` seconds
+                ago. The first line of the attempt came `first` seconds after the start of the training, and the longest
+                pause after it took `pause` seconds. `passes` says how many passes of this attempt are done: "none" for
+                less than two, "some", or "all" if the last pass is done.
+    collected   survey, phase, processes, states, written. The answer to collect. The member is in this phase and has
+                `processes` processes. `states` has at most 8 of them, each a list: role, place in the program,
+                innermost Python frame or an empty text, seconds without output, how many processes are at this place.
+                `written` is false if the evidence could not be written to a file.
     trained     turn. All trainers of the member have ended with exit code 0. A member without trainers sends trained as
                 soon as the training begins.
     ended       turn. After restart: all processes of the attempts before `turn` have ended.
@@ -107,10 +125,11 @@ At work, from a member
                 waits 0.3 s for the reports of other members, since the oldest failure is the cause. If a member leaves
                 before its welcome, failed is its last message, and the rank in the cause is null.
     stopped     After stop: all processes of the member have ended, and the member leaves.
+    unreached   rank, age, reason. See "Neighbours".
 
-    A cause is an object: kind, pod and what are strings, code is an integer, rank is an integer or null, tail is a list
-    of strings (the last lines of a log, at most 8 KiB), final and silent are booleans. `launcher.model.Cause` explains
-    them.
+    A cause is an object: kind, pod and what are strings. code is an integer, and rank is an integer or null. tail is a
+    list of strings: the last lines of a log, at most 8 KiB. final and silent are booleans. `launcher.model.Cause`
+    explains them.
 
 Attempts
     A gang starts the processes of the job in attempts, which are numbered from 0. Each restart begins the next attempt.
@@ -122,36 +141,51 @@ Heartbeats
     120 s is dead, and the peer is lost at once.
 
 Reconnecting
-    After the welcome, a member whose connection has ended connects again within 1 s. Its hello has the same incarnation
+    After the welcome, a member whose connection has ended connects again within 1 s. Its join has the same incarnation
     and the identity of its gang. The hub answers with welcome, and then with the state of the gang: restart, begin,
     train, collect, stop and finish, each only if it applies to the current attempt. The member repeats staged, and all
     its reports about the current attempt. A message that is received twice counts once. A member that does not return
     within 1 s is lost.
-    A member opens a second connection in the same way if it has heard nothing for two heartbeats, or if it receives
-    unheard at two heartbeats in a row. The first connection still exists then. The welcome on the second connection
-    replaces the first one.
+    A member opens a second connection in the same way in two cases: it has heard nothing for two heartbeats, or it has
+    received unheard at two heartbeats in a row. The first connection still exists then. The welcome on the second
+    connection replaces the first one.
+
+Neighbours
+    A network may be cut between two members that both reach the hub. So each member but the last one checks the next
+    member in rank order every 40 s, a third of the silence. For a check it connects, does the handshake up to the
+    proof, and ends this connection. The last member has its link to the first one, the hub. If no check has succeeded
+    for 120 s, the member sends unreached after each check that fails. The message has the rank of the other member,
+    for how many seconds it was not reached, and why. The hub ignores the message if it has not heard both members
+    all the time. Otherwise the hub names both members in its log, and in the cause if the job fails or stalls.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-VERSION = 6
-UNKNOWN_PEER_LIMIT = 64 * 1024
+from launcher.base.bounds import is_number, is_seconds, is_text
+
+VERSION = 8
+UNKNOWN_PEER_LIMIT = 1024  # a hello has about 200 bytes, and one of version 6 has about 500
 KNOWN_PEER_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes per member
-_TEXT_LIMIT = 1024
 
 Message = dict[str, Any]
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Malformed(Exception):
     """A line or a message does not follow this protocol."""
 
 
+class Unsendable(Exception):
+    """This launcher would have to send a message that every receiver refuses: a fault of the launcher itself."""
+
+
 def canonical(value: object) -> bytes:
     """Return a value as JSON, in the form that all lines and proofs use."""
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _encode(value).encode()
 
 
 def encode(message: Message) -> bytes:
@@ -159,10 +193,21 @@ def encode(message: Message) -> bytes:
     return canonical(message) + b"\n"
 
 
+def checked(message: Message, read: Callable[[Message], object]) -> Message:
+    """Return the message. Raise Unsendable if `read`, which the receiver uses, does not accept it."""
+    try:
+        read(message)
+    except Malformed as error:
+        field = str(error)
+        value = f", {message[field]!r:.100}," if field in message else ""
+        raise Unsendable(f"cannot send {message['word']}: its field {field}{value} is out of bounds") from None
+    return message
+
+
 def decode(line: bytes) -> Message:
     """Return the message on a line. Raise Malformed if the line is not a message."""
     try:
-        message = json.loads(line)
+        message = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise Malformed("not a line of JSON") from error
     if not isinstance(message, dict) or not isinstance(message.get("word"), str):
@@ -184,21 +229,21 @@ def expect(message: Message, word: str) -> None:
 def text(message: Message, name: str) -> str:
     """Return a field that is a text. The text must be printable, since it may be written to a log."""
     value = message.get(name)
-    if not isinstance(value, str) or len(value) > _TEXT_LIMIT or not value.isprintable():
+    if not is_text(value):
         raise Malformed(name)
     return value
 
 
 def number(message: Message, name: str) -> int:
     value = message.get(name)
-    if type(value) is not int or not 0 <= value < 1 << 31:
+    if not is_number(value):
         raise Malformed(name)
     return value
 
 
 def seconds(message: Message, name: str) -> float:
     value = message.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+    if not is_seconds(value):
         raise Malformed(name)
     return float(value)
 

@@ -11,12 +11,10 @@ from itertools import islice
 from launcher.base.host import address_order
 from launcher.gang.connection import Connection
 from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingMembers
-from launcher.gang.handshake import Hello
+from launcher.gang.handshake import MISSING_SHOWN, Join
 from launcher.gang.listener import Refusal
 from launcher.gang.protocol import Malformed
 from launcher.model import PSERVER, Member
-
-_MISSING_SHOWN = 20
 
 
 @dataclass(eq=False)
@@ -29,8 +27,7 @@ class Seat:
     member: Member
     incarnation: str
     connection: Connection | None = None
-    hub_nonce: str = ""
-    member_nonce: str = ""
+    connected_at: float = 0.0  # when the hub began to use this connection (monotonic)
     told_to_stop: bool = False  # the member got SIGTERM: its processes may use the whole grace period
     stopped: bool = False  # the member's processes have ended, and the member is leaving
     ended_at: float | None = None  # when its connection ended (monotonic); None while it is connected
@@ -64,7 +61,7 @@ class Seat:
         if self.ended_at is not None and not self.timed_out:
             end = self.ended_at + settings.reconnect_within  # dead, unless it reconnects
         else:
-            # The member and the hub stopped hearing each other at the same time. So the member gives the hub up, too.
+            # The member and the hub stopped hearing each other at the same time. So the member counts the hub as lost.
             heard_at = self.ended_at if self.connection is None else self.connection.heard_at
             end = (heard_at or time.monotonic()) + settings.silence + settings.ends_within
         return max(0.0, end - time.monotonic())
@@ -92,25 +89,25 @@ class RollCall:
         return self._held.values()
 
     def missing(self) -> MissingMembers:
-        return MissingMembers(len(self._held), self._settings.size, tuple(islice(self._missing, _MISSING_SHOWN)))
+        return MissingMembers(len(self._held), self._settings.size, tuple(islice(self._missing, MISSING_SHOWN)))
 
-    def admit(self, hello: Hello) -> Seat:
+    def admit(self, join: Join) -> Seat:
         """Assign a seat to a member, and return the seat. Raise Refusal if the member may not join.
 
         A restarted launcher takes the seat that the earlier launcher of the same pod had.
         """
-        member = hello.member
-        if hello.gang is not None:
-            raise Refusal("another gang", "the gang that this member was in is gone")
+        member = join.member
+        if join.gang is not None:
+            raise Refusal("another gang", "the earlier gang of this member does not exist any more")
         self._check_place(member)
         key = _key(member)
         holder = self._held.get(key)
-        if holder and holder.incarnation != hello.incarnation and not _same_pod(holder.member, member):
+        if holder and holder.incarnation != join.incarnation and not _same_pod(holder.member, member):
             place = f"address {key}" if member.rank is None else self._settings.shape.name(member.rank)
             raise Refusal(
-                "a place that is held", f"{place} belongs to pod {holder.member.pod}, not to pod {member.pod}"
+                "a seat that is taken", f"{place} belongs to pod {holder.member.pod}, not to pod {member.pod}"
             )
-        seat = self._held[key] = Seat(member, hello.incarnation)
+        seat = self._held[key] = Seat(member, join.incarnation)
         self._missing.pop(member.rank or 0, None)
         if holder and holder.connection:
             holder.connection.abort("replaced")
@@ -140,7 +137,8 @@ class RollCall:
         if (member.rank is not None) != self._numbered:
             these, those = ("a number", "no number") if self._numbered else ("no number", "a number")
             raise Refusal(
-                "numbers", f"the hub's pod has {these}, pod {member.pod} has {those}: create all pods in the same way"
+                "pods with and without numbers",
+                f"the hub's pod has {these}, but pod {member.pod} has {those}: create all pods in the same way",
             )
         if member.rank is not None:
             if member.rank >= self._settings.size:
@@ -151,7 +149,7 @@ class RollCall:
                 )
             if member.role != shape.role(member.rank):
                 must_be = f"rank {member.rank} must be a {shape.role(member.rank)}"
-                raise Refusal("another role", f"{must_be}, pod {member.pod} is not: check its LAUNCHER_ROLE")
+                raise Refusal("another role", f"{must_be}, but pod {member.pod} is not: check its LAUNCHER_ROLE")
         elif self._is_role_full(member):
             variable = "LAUNCHER_PSERVERS" if member.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
             raise Refusal(
@@ -179,7 +177,7 @@ class RollCall:
                 raise Refusal(
                     "another job",
                     f"pod {other.pod}, which has joined, is controlled by {other.controller or 'an unknown object'}, "
-                    f"pod {member.pod} by {member.controller or 'an unknown object'}",
+                    f"but pod {member.pod} is controlled by {member.controller or 'an unknown object'}",
                 )
 
     def _is_role_full(self, member: Member) -> bool:

@@ -1,18 +1,23 @@
-"""The commands for jobs: render, submit, status, logs, delete."""
+"""The commands for jobs: render, submit, list, status, logs, delete."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.from_yaml import RenderOptions
 from launcher.job.spec import INJECT_IMAGE, JobSpec
+
+if TYPE_CHECKING:
+    from launcher.job.watch import ClusterSource
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 
@@ -58,16 +63,19 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     if not watch:
         print(f"paddle-launcher status {where}; paddle-launcher logs --follow {where}", flush=True)
         return Exit.COMPLETE
-    from launcher.job.watch import wait
+    from launcher.job.watch import ClusterSource
+    from launcher.live.show import show
+    from launcher.live.signals import Interrupted, ending_signals
 
     try:
-        return wait(client, job.name, timeout=None, quiet=False)
-    except KeyboardInterrupt:
+        with ending_signals():
+            return show(ClusterSource(client, job.name), sys.stderr)
+    except Interrupted as interrupted:
         sys.stderr.write(
             f"submit: {job.name} continues, but is no longer watched: "
             f"paddle-launcher status {where}; paddle-launcher delete {where}\n"
         )
-        return 128 + signal.SIGINT
+        return interrupted.exit_code
 
 
 def status(job: str, namespace: str | None, *, as_json: bool) -> str:
@@ -86,12 +94,47 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
     return f"{job}: {state.phase}{ended}{cause}\n\n{format_table([_COLUMNS, *rows])}"
 
 
+def list_jobs(namespace: str | None, *, everywhere: bool, output: str) -> str:
+    """Return a table of all jobs, or JSON if `output` is json. Return "" if there is no job."""
+    from launcher.job.access import connect
+    from launcher.job.listing import as_fields
+    from launcher.job.listing import list_jobs as read
+    from launcher.job.listing_table import table
+
+    client = connect(namespace)
+    jobs = read(client, everywhere=everywhere)
+    if output == "json":
+        return json.dumps({"items": [as_fields(job) for job in jobs]}, indent=1)
+    if not jobs:
+        where = "" if everywhere else f" in {client.namespace} namespace"
+        sys.stderr.write(f"No jobs found{where}.\n")
+        return ""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return table(jobs, everywhere=everywhere, wide=output == "wide", width=width)
+
+
+def watch(job: str, namespace: str | None) -> ClusterSource:
+    """Return the views of a job in the cluster."""
+    from launcher.job.access import connect
+    from launcher.job.watch import ClusterSource
+
+    return ClusterSource(connect(namespace), job)
+
+
 def logs(job: str, rank: int, namespace: str | None, *, role: str, follow: bool) -> Iterator[str]:
     """Yield the lines that one member has printed."""
     from launcher.job.access import connect
     from launcher.job.logs import read_log
 
     return read_log(connect(namespace), job, rank, role=role, follow=follow)
+
+
+def why(job: str, namespace: str | None) -> str:
+    """Return what the processes of a job do, or what the job waits for."""
+    from launcher.job.access import connect
+    from launcher.job.why import explain
+
+    return explain(connect(namespace), job)
 
 
 def delete(job: str, namespace: str | None) -> str:

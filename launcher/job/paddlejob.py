@@ -160,6 +160,12 @@ class PaddleJob:
 
         return read_log(self._client(), self.job_name, rank, role=role, follow=follow)
 
+    def why(self) -> str:
+        """Return where the processes of the running job are, or what it waits for. Needs kubectl. Raises Failure."""
+        from launcher.job.why import explain
+
+        return explain(self._client(), self.job_name)
+
     def delete(self) -> None:
         """Delete the job with all its objects, and wait until its pods are gone. Data on volumes stays."""
         from launcher.job.submit import delete

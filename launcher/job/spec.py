@@ -16,7 +16,7 @@ PS, COLLECTIVE, SINGLE = "ps", "collective", "single"  # values of LAUNCHER_MODE
 INJECT_IMAGE = f"paddle-launcher-inject:{__version__}"  # of docker/inject.Dockerfile; k8s/options/inject has the same
 JOB_LABEL, ROLE_LABEL = "paddle-launcher/job", "paddle-launcher/role"
 
-_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "app.kubernetes.io/managed-by"
 _NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _LONGEST_POD_NAME = 63
 _BACKOFF_LIMIT = 4
@@ -98,7 +98,7 @@ class JobSpec:
     @property
     def own_labels(self) -> Json:
         """The labels of every object of the job, by which the commands select these objects."""
-        return {_MANAGED_BY: "paddle-launcher", JOB_LABEL: self.name}
+        return {MANAGED_BY: "paddle-launcher", JOB_LABEL: self.name}
 
     @property
     def service(self) -> str | None:

@@ -109,7 +109,7 @@ def _job_state(name: str, namespace: str, jobs: Sequence[Json], pods: Sequence[J
         for job in sorted(jobs, key=lambda job: _role(job) == PSERVER)
         for rank in range(job["spec"].get("completions") or 1)
     ]
-    conditions = [condition for job in jobs for condition in _conditions(job)]
+    conditions = [condition for job in jobs for condition in conditions_of(job)]
     phase = _phase(jobs, conditions, members)
     state = JobState(name, namespace, phase, tuple(members), ended=all(_has_ended(job) for job in jobs))
     if phase == COMPLETE:
@@ -138,7 +138,7 @@ def _member(role: str, rank: int, pod: Json | None) -> MemberState:
     if pod is None:
         return MemberState(role, rank, "", WAITING, what="has no pod")
     name, container = pod["metadata"]["name"], kube_pods.main_container(pod)["name"]
-    terminated = _terminated(pod)
+    terminated = end_of(pod)
     if terminated:
         code = terminated.get("exitCode")
         phase = COMPLETE if code == 0 else FAILED
@@ -154,25 +154,32 @@ def _member(role: str, rank: int, pod: Json | None) -> MemberState:
     return MemberState(role, rank, name, WAITING, created, what=kube_pods.describe_wait(pod), container=container)
 
 
-def _terminated(pod: Json) -> Json | None:
+def end_of(pod: Json) -> Json | None:
+    """Return how the main container has ended, as the API shows it, or None."""
     terminated: Json | None = (kube_pods.main_container_status(pod).get("state") or {}).get("terminated")
     return terminated
 
 
-def _conditions(job: Json) -> list[Json]:
+def conditions_of(job: Json) -> list[Json]:
     """Return the conditions whose status is True."""
     return [each for each in (job.get("status") or {}).get("conditions") or [] if each.get("status") == "True"]
 
 
 def _has_ended(job: Json) -> bool:
-    return any(condition["type"] in ("Complete", "Failed") for condition in _conditions(job))
+    return any(condition["type"] in ("Complete", "Failed") for condition in conditions_of(job))
+
+
+def end_phase(job: Json) -> str:
+    """Return COMPLETE or FAILED if the end of the Job is known, else ""."""
+    ends = {_ENDS[condition["type"]] for condition in conditions_of(job) if condition["type"] in _ENDS}
+    return FAILED if FAILED in ends else COMPLETE if ends else ""
 
 
 def _phase(jobs: Sequence[Json], conditions: Sequence[Json], members: Sequence[MemberState]) -> str:
     ends = {_ENDS[condition["type"]] for condition in conditions if condition["type"] in _ENDS}
     if FAILED in ends:
         return FAILED
-    if all(any(condition["type"] in _ENDS for condition in _conditions(job)) for job in jobs):
+    if all(any(condition["type"] in _ENDS for condition in conditions_of(job)) for job in jobs):
         return COMPLETE
     if any(job["spec"].get("suspend") for job in jobs):
         return SUSPENDED
@@ -180,12 +187,18 @@ def _phase(jobs: Sequence[Json], conditions: Sequence[Json], members: Sequence[M
 
 
 def _first_cause(pods: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, str]:
-    """Return exit code and reason of the first failure.
+    newest = _newest(pods).values()
+    return first_cause(filter(None, map(end_of, newest)), conditions)
+
+
+def first_cause(ends: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, str]:
+    """Return exit code and reason of the first failure, which may be "".
 
     If the pod that failed first is gone, the other pods' messages and the Jobs' conditions name it.
+
+    ends: how the main containers of the pods have ended, as the API shows it
     """
-    newest = _newest(pods).values()
-    ends = sorted(filter(None, map(_terminated, newest)), key=lambda end: str(end.get("finishedAt")))
+    ends = sorted(ends, key=lambda end: str(end.get("finishedAt")))
     causes = [end for end in ends if end.get("exitCode") not in _CONSEQUENCES]
     # Times are in whole seconds, so codes that may be the consequence of another failure come last.
     causes.sort(key=lambda end: end.get("exitCode") in (Exit.PEER_LOST, Exit.GIVEN_UP))

@@ -1,19 +1,19 @@
-"""Wait until a job ends. Meanwhile, show the members of the job."""
+"""Views of a job in the cluster, until it ends."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import TextIO
 
-from launcher.base.files import printable
 from launcher.base.kube import KubeClient
 from launcher.errors import Exit, Failure
+from launcher.job.log_end import LogEnd, read_log_end
 from launcher.job.outage import OutageLimit
 from launcher.job.state import (
+    COMPLETE,
     HALF_SUBMITTED,
     RUNNING,
     SUBMIT_SECONDS,
@@ -23,154 +23,174 @@ from launcher.job.state import (
     PodHistory,
     read_state,
 )
+from launcher.live import words
+from launcher.live.show import show
+from launcher.live.show import wait as wait_quietly
+from launcher.live.view import PROBLEMS, EventLine, JobView, MemberView, Pace
 
 _POLL_SECONDS = 1.0  # at least; large jobs are polled less often, to stay below _PODS_PER_SECOND
 _PODS_PER_SECOND = 50
-_LAST_LINES = 10  # members per poll whose last line is read
-_LAST_LINE_SECONDS = 3.0  # timeout for reading one last line
+_LOGS = 10  # members per poll whose log is read
 _END_SECONDS = 60.0  # in which the other Jobs must end once the exit code is known
 _OUTAGE_SECONDS = 300.0
-_PROGRESS_SECONDS = 10.0  # without a terminal: between two lines about the progress of one member
+_LAST_EVENTS = 50
 
 
 def wait(client: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
     """Wait until the job has ended, and return the job's exit code. Raises Failure after `timeout` seconds."""
-    watch = _Watch(client, job, timeout)
-    screen = None if quiet else _Screen(sys.stderr)
-    progress = _Progress(client)
-    while not watch.is_over:
-        state = watch.poll()
-        if screen and state:
-            screen.show(state, progress.last_lines(state))
-        watch.pause()
-    assert watch.state is not None
-    if screen:
-        screen.end(watch.state)
-    return watch.state.exit_code or 0
+    source = ClusterSource(client, job, timeout)
+    return wait_quietly(source) if quiet else show(source, sys.stderr)
 
 
-class _Watch:
-    """Polls a job until all of its Jobs have ended, or the timeout has passed."""
+class ClusterSource:
+    """Views of a job. The last one, with the verdict, comes when all of its Jobs have ended.
 
-    def __init__(self, client: KubeClient, job: str, timeout: float | None) -> None:
-        self.state: JobState | None = None
-        self.is_over = False
+    Pass, loss and speed come from the ends of the trainers' logs. Each poll reads the logs of at most 10 trainers.
+    """
+
+    def __init__(self, client: KubeClient, job: str, timeout: float | None = None) -> None:
+        self.name = job
         self._client = client
-        self._job = job
         self._timeout = timeout
         self._began = time.monotonic()
         self._exit_known: float | None = None
         self._history = PodHistory()
         self._outage = OutageLimit(_OUTAGE_SECONDS)
         self._trouble = ""
+        self._state: JobState | None = None
+        self._is_over = False
+        self._logs = _Logs(client)
+        self._changes = _Changes()
 
-    def poll(self) -> JobState | None:
-        """Return the state now, or None if the API server does not answer."""
+    def poll(self) -> JobView | None:
+        """Return the state now, or the last known state if the API server does not answer."""
         try:
-            self.state = read_state(self._client, self._job, self._history)
+            self._read()
         except Failure as failure:
-            if failure.code == Exit.NO_INPUT and self.state is not None:
-                self.state, self.is_over = self._history.end_of_removed(self.state), True
-                return self.state
-            self._outage.bear(failure)
-            self._trouble = failure.message
-            return None
-        self._outage.answered()
-        self._trouble = ""
-        now = time.monotonic()
-        if self.state.exit_code is not None:
-            self._exit_known = self._exit_known or now
-            self.is_over = self.state.ended or now - self._exit_known > _END_SECONDS
-        elif self.state.phase == SUSPENDED and now - self._began > SUBMIT_SECONDS:
-            raise Failure(Exit.NO_INPUT, f"{self._job}: {HALF_SUBMITTED}")
-        return self.state
+            if failure.code == Exit.NO_INPUT and self._state is not None:
+                self._state, self._is_over = self._history.end_of_removed(self._state), True
+            else:
+                self._outage.bear(failure)
+                self._trouble = failure.message
+        if self._is_stuck():
+            raise Failure(Exit.NO_INPUT, f"{self.name}: {HALF_SUBMITTED}")
+        return None if self._state is None else self._view(self._state)
 
-    def pause(self) -> None:
-        """Sleep until the next poll. Raises Failure if the timeout has passed."""
-        if self.is_over:
-            return
+    def pause(self, took: float) -> float:
+        """Return the seconds until the next poll. Raises Failure if the timeout has passed."""
         left = float("inf") if self._timeout is None else self._began + self._timeout - time.monotonic()
         if left <= 0:
-            members = self.state.members if self.state else ()
+            members = self._state.members if self._state else ()
             waiting = "; ".join(f"{member.name} {member.phase} {member.what}".strip() for member in members)
             raise Failure(
                 Exit.TIMED_OUT,
-                f"{self._job} has not ended after {self._timeout:g} s: {self._trouble or waiting}. The job continues",
+                f"{self.name} has not ended after {self._timeout:g} s: {self._trouble or waiting}. The job continues",
             )
-        time.sleep(min(left, max(_POLL_SECONDS, len(self._history.pods) / _PODS_PER_SECOND)))
+        return min(left, max(_POLL_SECONDS, len(self._history.pods) / _PODS_PER_SECOND))
+
+    def _read(self) -> None:
+        self._state = read_state(self._client, self.name, self._history)
+        self._outage.answered()
+        self._trouble = ""
+        now = time.monotonic()
+        if self._state.exit_code is not None:
+            self._exit_known = self._exit_known or now
+            self._is_over = self._state.ended or now - self._exit_known > _END_SECONDS
+
+    def _is_stuck(self) -> bool:
+        """Return whether the submission of the job was interrupted."""
+        suspended = self._state is not None and self._state.phase == SUSPENDED and self._state.exit_code is None
+        return suspended and time.monotonic() - self._began > SUBMIT_SECONDS
+
+    def _view(self, state: JobState) -> JobView:
+        if not self._is_over and not self._trouble:
+            self._logs.read(state)
+        members = tuple(self._logs.member(member) for member in state.members)
+        slowest = min(
+            (member for member in members if member.trains and member.fraction is not None),
+            key=lambda member: member.fraction or 0.0,
+            default=None,
+        )
+        is_complete = state.phase == COMPLETE
+        return JobView(
+            state.name,
+            f"namespace {state.namespace}",
+            time.time(),
+            words.line(state.phase),
+            members,
+            fraction=1.0 if is_complete else slowest.fraction if slowest else None,
+            ends_at=self._logs.ends_at(slowest) if slowest and not self._is_over else None,
+            events=self._changes.since(members),
+            notes=(words.line(self._trouble),) if self._trouble else (),
+            exit_code=state.exit_code,
+            verdict=words.line(_verdict(state)) if self._is_over else "",
+        )
 
 
-class _Progress:
-    """The last line that each running trainer has printed. Each poll reads the last lines of at most 10 trainers."""
+def _verdict(state: JobState) -> str:
+    return f"exit code {state.exit_code}: {state.cause}" if state.exit_code else "the job is complete"
+
+
+class _Logs:
+    """The ends of the logs of all running trainers, of which each poll reads a few."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._last: dict[str, str] = {}
+        self._ends: dict[str, LogEnd] = {}
+        self._paces: dict[str, Pace] = {}
         self._next = 0
 
-    def last_lines(self, state: JobState) -> dict[str, str]:
-        """Return the last line of each running trainer by pod."""
+    def read(self, state: JobState) -> None:
         running = [member for member in state.members if member.phase == RUNNING and member.trains]
-        if running:
-            start = self._next % len(running)
-            for member in islice(cycle(running), start, start + min(_LAST_LINES, len(running))):
-                if not self._read(member):
-                    break  # its node may not answer, and other members on that node would delay the poll, too
-            self._next += _LAST_LINES
-        return {member.pod: self._last.get(member.pod, "") for member in running}
+        if not running:
+            return
+        start = self._next % len(running)
+        for member in islice(cycle(running), start, start + min(_LOGS, len(running))):
+            try:
+                end = read_log_end(self._client, member.pod, member.container, self._ends.get(member.pod))
+            except Failure:
+                break  # its node may not answer, and other members on that node would delay the poll, too
+            self._ends[member.pod] = end
+            fraction = self.member(member).fraction
+            if fraction is not None:
+                now = time.time()
+                self._paces.setdefault(member.pod, Pace()).add(now, fraction, now)
+        self._next += _LOGS
 
-    def _read(self, member: MemberState) -> bool:
-        try:
-            for line in self._client.log(member.pod, member.container, {"tailLines": "1"}, within=_LAST_LINE_SECONDS):
-                self._last[member.pod] = line.decode(errors="replace").strip()
-        except Failure:
-            return False  # the pod is gone or the API server does not answer: the next poll will show
-        return True
+    def member(self, member: MemberState) -> MemberView:
+        end = self._ends.get(member.pod) or LogEnd()
+        return MemberView(
+            member.role,
+            member.rank,
+            words.line(member.pod),
+            member.phase,
+            words.line(member.what),
+            last_pass=None,
+            passes=end.numbers.passes,
+            numbers=end.numbers,
+            output=words.line(end.line),
+            output_at=end.at,
+        )
 
-
-class _Screen:
-    """Shows one line per member. A terminal shows updated lines in place. Otherwise each change is a new line."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_terminal = stream.isatty()
-        self._height = 0  # lines on the terminal
-        self._shown: dict[str, tuple[str, str, float]] = {}  # by member: line, progress, time
-
-    def show(self, state: JobState, progress: Mapping[str, str]) -> None:
-        """Show the members; `progress` is the last line of each running trainer by pod."""
-        if self._is_terminal:
-            self._redraw(state, progress)
-        else:
-            self._append(state, progress)
-        self._stream.flush()
-
-    def end(self, state: JobState) -> None:
-        """Show how the job ended."""
-        outcome = f"exit code {state.exit_code}: {state.cause}" if state.exit_code else "the job is complete"
-        self._stream.write(f"{state.name}: {outcome}\n")
-        self._stream.flush()
-
-    def _redraw(self, state: JobState, progress: Mapping[str, str]) -> None:
-        columns, rows = shutil.get_terminal_size()
-        lines = [_line(member, progress.get(member.pod, ""))[: columns - 1] for member in state.members]
-        if len(lines) > rows - 2:
-            hidden = len(lines) - (rows - 3)
-            lines = [*lines[: rows - 3], f"... and {hidden} more"]
-        back = f"\x1b[{self._height}F" if self._height else ""
-        self._stream.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
-        self._height = len(lines)
-
-    def _append(self, state: JobState, progress: Mapping[str, str]) -> None:
-        now = time.monotonic()
-        for member in state.members:
-            line, last = _line(member, ""), progress.get(member.pod, "")
-            shown_line, shown_last, when = self._shown.get(member.name, ("", "", -_PROGRESS_SECONDS))
-            if line != shown_line or (last != shown_last and now - when >= _PROGRESS_SECONDS):
-                self._stream.write(_line(member, last) + "\n")
-                self._shown[member.name] = (line, last, now)
+    def ends_at(self, member: MemberView) -> float | None:
+        pace = self._paces.get(member.pod)
+        return pace.ends_at if pace else None
 
 
-def _line(member: MemberState, progress: str) -> str:
-    text = progress or member.what
-    return printable(f"{member.name:<11} {member.pod or '-':<30} {member.phase:<8} {text}".rstrip())
+class _Changes:
+    """The changes of phases, as events: the timeline of the job is on the volume, where this command cannot see it."""
+
+    def __init__(self) -> None:
+        self._phases: dict[tuple[str, int], str] = {}
+        self._lines: deque[EventLine] = deque(maxlen=_LAST_EVENTS)
+
+    def since(self, members: Sequence[MemberView]) -> tuple[EventLine, ...]:
+        """Return the newest events, with those since the last call. The first call sees no change."""
+        is_first = not self._phases
+        for member in members:
+            place = member.role, member.rank
+            if self._phases.get(place) != member.phase and not is_first:
+                told = f"{member.name}: {member.phase}{': ' if member.what else ''}{member.what}"
+                self._lines.append(EventLine(time.time(), told, member.phase in PROBLEMS))
+            self._phases[place] = member.phase
+        return tuple(self._lines)

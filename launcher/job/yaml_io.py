@@ -41,6 +41,13 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self._nodes = NodeCheck(self)
 
+    def scan_flow_scalar_non_spaces(self, double: bool, start_mark: yaml.Mark) -> list[str]:
+        try:
+            return super().scan_flow_scalar_non_spaces(double, start_mark)
+        except (ValueError, OverflowError):  # of chr()
+            problem = "expected the number of a Unicode character, which is at most 10FFFF, after \\U"
+            raise yaml.scanner.ScannerError(None, None, problem, self.get_mark()) from None
+
     def compose_document(self) -> yaml.Node:
         document = super().compose_document()
         assert document is not None  # the stream has a document here

@@ -1,11 +1,12 @@
 """Check the nodes of a YAML document before values are made of them.
 
-A few hundred bytes of YAML can stand for any amount of data, or contain themselves, because an alias repeats a value
-that may contain further aliases.
+An alias repeats a value that may contain further aliases. So a few hundred bytes of YAML can stand for any amount of
+data, or contain themselves.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ _DEEPEST = 100  # levels of mappings and lists: an object of Kubernetes has abou
 _LONGEST_NUMBER = 100  # digits: Python takes long for long numbers, and refuses more than 4300 digits
 _OF_A_NODE = 10  # characters that a node adds to its text: indentation, separators
 
+_HALF = re.compile("[\ud800-\udfff]")  # a surrogate, which has no encoding
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
 _NUMBERS = (f"{_TAG}int", f"{_TAG}float")
@@ -35,8 +37,9 @@ class _Extent:
 class NodeCheck:
     """The check of all documents of one file. `loader`: resolves the tags of plain values.
 
-    Raises yaml.YAMLError for a cycle, for aliases that stand for too much text, for too many levels, for a duplicate
-    key, and for a value that has no type of JSON, or not the type of its tag. Needs time in proportion to the file.
+    Raises yaml.YAMLError for a cycle, a duplicate key, too many levels, and aliases that stand for too much text.
+    Raises it also for a value without a type of JSON, or not of the type of its tag, and a text without an encoding.
+    Needs time in proportion to the file.
     """
 
     loader: yaml.SafeLoader
@@ -67,6 +70,8 @@ class NodeCheck:
         below: list[_Extent] = []
         if isinstance(node, yaml.ScalarNode):
             own += len(node.value)
+            if _HALF.search(node.value):
+                raise _error(node, "a half of a character (\\uD800 to \\uDFFF): write the whole character")
         elif isinstance(node, yaml.CollectionNode):
             below = [self._extent(child) for child in _children(node)]
         extent = _Extent(

@@ -9,8 +9,10 @@ from launcher.errors import Exit, Failure
 from launcher.model import BOTH, FIRST, Plan, Roster, Saves, Start
 from launcher.paddle import fleet, v0
 from launcher.paddle.advice import advice, reason
+from launcher.paddle.numbers import NumberFinder
 
 __all__ = [
+    "NumberFinder",
     "advice",
     "hide_environment",
     "mode",
@@ -104,6 +106,12 @@ def plan(
 def saves(config: JobConfig, flags: Sequence[str], command: Sequence[str]) -> Saves | None:
     """Return where passes are saved, or None if the job cannot resume: not all members could read the passes."""
     return v0.saves(config, flags) if mode(config, command) == "v0" else fleet.saves(config, command)
+
+
+def passes(config: JobConfig, flags: Sequence[str], command: Sequence[str]) -> int | None:
+    """Return how many passes the job has, counted from pass 0, or None if only the training program knows it."""
+    saved = saves(config, flags, command)
+    return saved.first + saved.wanted if saved and saved.wanted is not None else None
 
 
 def overridden_variables(config: JobConfig, plan: Plan) -> list[str]:

@@ -137,6 +137,11 @@ class Buffer:
         with self._changed:
             return 0 if cursor.closed else self._end - cursor.position
 
+    def size(self) -> int:
+        """Return how many bytes were written in all."""
+        with self._changed:
+            return self._end
+
     def _may_grow(self, limit: int) -> bool:
         return self._chunks[-1].filled < CHUNK or (len(self._chunks) + 1) * CHUNK <= limit
 

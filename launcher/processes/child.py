@@ -73,6 +73,9 @@ class Child:
         except StartFailed:
             self._group_ended = True
             raise
+        except Exception:  # for example MemoryError: without a pid, there is no process to end
+            self._group_ended = self.pid is None
+            raise
         self._death = asyncio.ensure_future(self._wait(popen))
         if self._killed_at is not None:
             self._signal(signal.SIGKILL)

@@ -10,16 +10,19 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeVar
 
 import psutil
 
-from launcher.base.aio import run_in_thread, wait_within
+from launcher.base.aio import Workers, wait_within
 from launcher.base.host import host_port
+from launcher.model import ProcessState
 from launcher.processes import stacks
 from launcher.processes.proc import process_tree, program
+from launcher.processes.states import Tree, states
 
 T = TypeVar("T")
 
@@ -28,6 +31,9 @@ _MAX_PROCESSES = 200
 _MAX_CONNECTIONS = 40
 _MAX_THREADS = 16  # threads that processes may block: other work needs threads, too
 _FRAME = re.compile(r"^\[<.*>\] |\+0x.*$")
+_SPARE = 1.0  # seconds after the deadline, to put the result together
+_WORKERS = Workers("evidence", 0)  # processes that the kernel blocks must not take the threads of other work
+_HEAD = re.compile(r"process \d+: (?P<program>.*)\n  (?P<state>.*), parent ")
 _ENTRY = (
     "entry_SYSCALL",
     "do_syscall",
@@ -52,14 +58,16 @@ class Subject:
     log: str
     pid: int
     lines: Sequence[str]  # the last lines of its output
+    quiet: float = 0.0  # seconds without output
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The text, and the number of processes that it describes."""
+    """The text, the number of processes that it describes, and the states of the most important ones."""
 
     text: str
     processes: int
+    states: tuple[ProcessState, ...]
 
 
 async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: float) -> Evidence:
@@ -68,32 +76,62 @@ async def gather(subjects: Sequence[Subject], peers: Mapping[str, str], within: 
     If a process does not answer in time, the text contains only its pid. `peers` maps addresses to names of members.
     """
     deadline = time.monotonic() + within
-    below = [
-        sorted(await _answer(run_in_thread(process_tree, subject.pid), deadline) or {subject.pid})
-        for subject in subjects
-    ]
+    below = await _trees(subjects, deadline)
     pids = [pid for pids in below for pid in pids]
     examined = pids[:_MAX_PROCESSES]
-    dumps: dict[int, str] = {}
+    own, every = dict[int, str](), dict[int, str]()  # the stacks of the main thread, and of all threads
     facts_deadline = time.monotonic() + within / 2
     threads = asyncio.Semaphore(_MAX_THREADS)
 
     async def facts_of(pid: int) -> str | None:
         async with threads:
-            return await _answer(run_in_thread(_facts, pid, peers), facts_deadline)
+            if time.monotonic() >= facts_deadline:
+                return None  # each further try could block one more thread
+            return await _answer(_WORKERS.run(_facts, pid, peers), facts_deadline)
 
     texts = await asyncio.gather(*map(facts_of, examined))
     facts = dict(zip(examined, texts, strict=True))
-    await _answer(
-        run_in_thread(_dump_all, examined, dumps, deadline), deadline
-    )  # last, since it interrupts system calls
+    # The dumps come last, since they interrupt system calls.
+    await _answer(_WORKERS.run(_dump_all, _in_turn(below), own, every, deadline), deadline)
     parts = [
-        "\n\n".join([_head(subject), *(_process(pid, facts[pid], dumps.get(pid)) for pid in own if pid in facts)])
-        for subject, own in zip(subjects, below, strict=True)
+        "\n\n".join([_head(subject), *(_process(pid, facts[pid], every.get(pid)) for pid in tree if pid in facts)])
+        for subject, tree in zip(subjects, below, strict=True)
     ]
     if len(pids) > _MAX_PROCESSES:
         parts.append(f"{len(pids) - _MAX_PROCESSES} more processes are not shown")
-    return Evidence("\n\n\n".join(parts) or "no process of the job runs in this pod", len(pids))
+    found = await _states(subjects, below, own, lambda pid: _in_kernel_now(facts.get(pid)), deadline)
+    return Evidence("\n\n\n".join(parts) or "no process of the job runs in this pod", len(pids), found)
+
+
+async def look(subjects: Sequence[Subject], within: float) -> Evidence:
+    """Find out only what the main threads do. The result has no text. Takes little more than `within` seconds."""
+    deadline = time.monotonic() + within
+    below = await _trees(subjects, deadline)
+    dumps: dict[int, str] = {}
+    await _answer(_WORKERS.run(_dump_all, _in_turn(below), dumps, None, deadline), deadline)
+    found = await _states(subjects, below, dumps, lambda pid: _in_kernel_now(_facts(pid, None)), deadline)
+    return Evidence("", sum(map(len, below)), found)
+
+
+async def _trees(subjects: Sequence[Subject], deadline: float) -> list[list[int]]:
+    """Return the pids of each subject and of all its descendants, in the order of their starts."""
+    return [sorted(await _answer(_WORKERS.run(process_tree, each.pid), deadline) or {each.pid}) for each in subjects]
+
+
+def _in_turn(trees: Sequence[Sequence[int]]) -> list[int]:
+    """Return the first process of each tree, then the second one of each, and so on."""
+    return [pid for level in zip_longest(*trees) for pid in level if pid is not None][:_MAX_PROCESSES]
+
+
+async def _states(
+    subjects: Sequence[Subject],
+    below: Sequence[Sequence[int]],
+    dumps: Mapping[int, str],
+    in_kernel: Callable[[int], str],
+    deadline: float,
+) -> tuple[ProcessState, ...]:
+    trees = [Tree(each.role, pids, each.quiet) for each, pids in zip(subjects, below, strict=True)]
+    return await _answer(_WORKERS.run(states, trees, dict(dumps), in_kernel), deadline + _SPARE) or ()
 
 
 async def _answer(future: asyncio.Future[T], deadline: float) -> T | None:
@@ -104,11 +142,17 @@ async def _answer(future: asyncio.Future[T], deadline: float) -> T | None:
         return None
 
 
-def _dump_all(pids: Sequence[int], dumps: dict[int, str], deadline: float) -> None:
-    """Add the stacks of each process to `dumps`, one process after the other, until the deadline."""
+def _dump_all(pids: Sequence[int], own: dict[int, str], every: dict[int, str] | None, deadline: float) -> None:
+    """Add the stacks of each process, one process after the other, until the deadline.
+
+    own: gets the stacks of the main threads
+    every: gets the stacks of all threads. Only for a stalled job: Python may crash if its threads run meanwhile.
+    """
     for pid in pids:
         if time.monotonic() < deadline:
-            dumps[pid] = stacks.dump(pid)
+            own[pid] = stacks.dump(pid)
+        if every is not None and time.monotonic() < deadline:
+            every[pid] = stacks.dump(pid, all_threads=True)
 
 
 def _head(subject: Subject) -> str:
@@ -128,8 +172,8 @@ def _indented(text: str) -> str:
     return f" {first}" if not rest else "\n".join(["", *(f"    {line}" for line in (first, *rest))])
 
 
-def _facts(pid: int, peers: Mapping[str, str]) -> str:
-    """Describe one process. Blocks while the kernel blocks reads of /proc."""
+def _facts(pid: int, peers: Mapping[str, str] | None) -> str:
+    """Describe one process. If `peers` is None, only in short. Blocks while the kernel blocks reads of /proc."""
     argv = [word.decode(errors="replace") for word in _read(pid, "cmdline").rstrip(b"\0").split(b"\0")]
     status = _status(pid)
     state = status.get("State", "?")[:1]
@@ -138,9 +182,17 @@ def _facts(pid: int, peers: Mapping[str, str]) -> str:
         f"  {_STATES.get(state, state)}, parent {status.get('PPid', '?')}, memory {_memory(status)}, "
         f"threads: {status.get('Threads', '?')}",
     ]
+    if peers is None:
+        return "\n".join(lines)
     lines += _threads(pid)
     lines += _connections(pid, peers)
     return "\n".join(lines)
+
+
+def _in_kernel_now(facts: str | None) -> str:
+    """Return program and state from the facts of a process, or ""."""
+    match = _HEAD.match(facts or "")
+    return f"{os.path.basename(match['program'])}, which {match['state']}" if match else ""
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 
-from launcher.processes.proc import ProcEntry, all_processes, handles_signal
+from launcher.processes.proc import ProcEntry, all_processes, blocks_signal, handles_signal
 
 
 def forward(number: int, groups: Collection[int]) -> list[int]:
@@ -36,6 +36,6 @@ def _topmost(members: Mapping[int, ProcEntry], number: int) -> Iterator[int]:
 
 def _handles(pid: int, number: int) -> bool:
     try:
-        return handles_signal(pid, number, blocked=True)
+        return handles_signal(pid, number) or blocks_signal(pid, number)
     except OSError:
         return False  # the process has ended

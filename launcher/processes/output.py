@@ -10,10 +10,11 @@ import os
 import select
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from launcher.base.aio import run_in_own_thread, wait_within
 from launcher.errors import Failure
-from launcher.model import Process
+from launcher.model import Numbers, Process
 from launcher.processes.buffer import Buffer
 from launcher.processes.sinks import Limits, LogFile, Sink, StandardOutput
 
@@ -27,11 +28,21 @@ _PIPE_SIZE = 1024 * 1024  # the maximum without privileges
 _DIGITS = 20  # a pass number has fewer digits
 
 
+class NumbersReader(Protocol):
+    """Finds numbers in an output. All calls come from one thread. `paddle.NumberFinder` is the only one."""
+
+    def newest_in(self, data: bytearray, begin: int, end: int, pass_at: int | None) -> Numbers | None: ...
+    def rest(self, is_end: bool) -> Numbers | None: ...
+    def due_in(self) -> float | None: ...
+
+
 class Output:
     """The output of a process. Each retry of the process attaches again and continues the same log.
 
     on_pass: called on the event loop with each new pass number
+    on_numbers: called on the event loop with the newest numbers that `numbers` finds, a few times per second
     on_output: called in a thread after each read
+    format_line: see StandardOutput
     """
 
     def __init__(
@@ -40,12 +51,17 @@ class Output:
         *,
         on_pass: Callable[[int], None],
         on_output: Callable[[], None] = lambda: None,
+        on_numbers: Callable[[Numbers], None] = lambda numbers: None,
+        numbers: NumbersReader | None = None,
         stdout: int = 1,
+        format_line: Callable[[bytes], bytes] | None = None,
         limits: Limits | None = None,
     ) -> None:
         limits = limits or Limits()
         self._loop = asyncio.get_running_loop()
         self._on_pass = on_pass
+        self._on_numbers = on_numbers
+        self._numbers = numbers
         self._on_output = on_output
         self._buffer = Buffer(limits.memory, spare=_PIPE_SIZE)
         self._tail = Tail()
@@ -53,7 +69,7 @@ class Output:
         self._log: LogFile | None = LogFile(process.log, self._buffer, limits)
         self._sinks: list[Sink] = [self._log]
         if process.echo:
-            self._sinks.append(StandardOutput(stdout, self._buffer, limits))
+            self._sinks.append(StandardOutput(stdout, self._buffer, limits, format_line))
         self._writing: list[asyncio.Future[None]] = []
         self._reader: _Reader | None = None
         self._stall_timer = self._loop.call_later(1, self._check_stalls)
@@ -78,7 +94,7 @@ class Output:
             opened.callback(os.close, writing)
             with contextlib.suppress(OSError):  # this user's pipe memory is used up: keep the default size
                 fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-            self._reader = _Reader(reading, self._buffer, self._handle)
+            self._reader = _Reader(reading, self._buffer, self._handle, self._pause)
             opened.pop_all()
         return writing
 
@@ -95,6 +111,10 @@ class Output:
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close(timeout)
+
+    def traffic(self) -> tuple[int, int]:
+        """Return how many bytes were read, and how many of them are not in the log file yet."""
+        return self._buffer.size(), self._sinks[0].pending()
 
     def tail(self) -> tuple[str, ...]:
         """Return the last lines: at most 20, and at most 2 KiB."""
@@ -132,18 +152,45 @@ class Output:
         self._tail.add(data, begin, end)
         self._on_output()
         number = self._passes.last_in(data, begin, end)
+        if self._numbers is not None:
+            self._tell(self._numbers.newest_in(data, begin, end, None if number is None else self._passes.at))
         if number is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._on_pass, number)
 
+    def _pause(self, is_end: bool) -> float | None:
+        """Return the seconds after which to call again if there is no output, or None. Called in the reader's thread.
+
+        is_end: the process is dead, or has closed its output
+        """
+        if self._numbers is None:
+            return None
+        self._tell(self._numbers.rest(is_end))
+        return self._numbers.due_in()
+
+    def _tell(self, numbers: Numbers | None) -> None:
+        if numbers is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._on_numbers, numbers)
+
 
 class _Reader:
-    """The thread that reads one pipe."""
+    """The thread that reads one pipe.
 
-    def __init__(self, pipe: int, buffer: Buffer, handle: Callable[[bytearray, int, int], None]) -> None:
+    pause: called when the pipe is empty. Returns the seconds after which to call again, or None
+    """
+
+    def __init__(
+        self,
+        pipe: int,
+        buffer: Buffer,
+        handle: Callable[[bytearray, int, int], None],
+        pause: Callable[[bool], float | None],
+    ) -> None:
         self._pipe = pipe
         self._buffer = buffer
         self._handle = handle
+        self._pause = pause
         self._dead = threading.Event()  # the process has ended: do not wait for the sinks
         self._stop = threading.Event()
         self._empty_awaited = False
@@ -199,9 +246,10 @@ class _Reader:
                 except BlockingIOError:
                     if stopping:
                         return
+                    again_in = self._pause(empty_awaited)
                     if empty_awaited:
                         self._set_empty()
-                    poller.poll()
+                    poller.poll(None if again_in is None else 1000 * again_in)
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._woken, 64)
                     continue
@@ -211,6 +259,7 @@ class _Reader:
                 self._handle(*self._buffer.commit(count))
         finally:
             os.close(self._pipe)
+            self._pause(True)
             self._set_empty()
 
     def _set_empty(self) -> None:
@@ -256,9 +305,13 @@ class Tail:
 
 
 class PassFinder:
-    """Find the numbers of passes in an output, even if a number is divided between two reads."""
+    """Find the numbers of passes in an output, even if a number is divided between two reads.
+
+    at: where in the data the mark of the last number is. Before the data, if the mark is in an earlier read
+    """
 
     def __init__(self, mark: bytes) -> None:
+        self.at = 0
         self._mark = mark
         self._before = b""  # the end of the earlier output, in which a mark may begin
         self._last: int | None = None
@@ -272,6 +325,8 @@ class PassFinder:
         if number is None and self._before:
             seam = self._before + data[begin : min(end, begin + reach)]
             number = self._search(seam, 0, len(seam))
+            if number is not None:
+                self.at += begin - len(self._before)
         fresh = end - begin
         self._before = bytes(data[end - reach : end]) if fresh >= reach else (self._before + data[begin:end])[-reach:]
         if number is None or number == self._last:
@@ -286,6 +341,7 @@ class PassFinder:
             while last < min(end, first + _DIGITS) and data[last : last + 1].isdigit():
                 last += 1
             if first < last < min(end, first + _DIGITS):
+                self.at = at
                 return int(data[first:last])
             end = at
         return None

@@ -1,4 +1,4 @@
-"""Read from /proc whether a child listens on its ports. The launcher never connects: a probe can crash a pserver."""
+"""Find out whether a child listens on its ports. The launcher never connects: a probe can crash a pserver."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterable
 
 from launcher.base import shortage
+from launcher.processes.listening import listening_sockets
 from launcher.processes.proc import process_tree
 
-_LISTEN = b"0A"
 _PAUSES = (
     (1.0, 0.02),
     (10.0, 0.05),
@@ -45,28 +45,11 @@ def is_listening(pid: int, ports: tuple[int, ...]) -> bool:
     If this user may not see the open files of the tree, listening sockets of other processes count, too. Raises OSError
     if this process has no file descriptor left.
     """
-    sockets = _listening_sockets()
+    sockets = listening_sockets()
     if any(port not in sockets for port in ports):
         return False
     of_tree, all_seen = _sockets_of_tree(pid)
     return all(sockets[port] & of_tree for port in ports) or not all_seen
-
-
-def _listening_sockets() -> dict[int, set[bytes]]:
-    """Return the inodes of all listening TCP sockets by port, for IPv4 and IPv6."""
-    inodes: dict[int, set[bytes]] = {}
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(path, "rb") as file:
-                lines = file.readlines()[1:]
-        except OSError as error:
-            if shortage.is_of_descriptors(error):
-                raise
-            continue  # no IPv6 here
-        for fields in map(bytes.split, lines):
-            if fields[3] == _LISTEN:
-                inodes.setdefault(int(fields[1].rpartition(b":")[2], 16), set()).add(fields[9])
-    return inodes
 
 
 def _sockets_of_tree(pid: int) -> tuple[set[bytes], bool]:

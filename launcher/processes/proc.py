@@ -67,12 +67,20 @@ def process_tree(pid: int) -> set[int]:
     return descendants(session, processes)
 
 
-def handles_signal(pid: int, number: int, *, blocked: bool = False) -> bool:
-    """Return whether the process has a handler for a signal, or, with `blocked`, blocks it, perhaps to wait for it."""
-    fields = (b"SigCgt:", b"SigBlk:") if blocked else (b"SigCgt:",)
+def handles_signal(pid: int, number: int) -> bool:
+    """Return whether the process has a handler for a signal."""
+    return _has_bit(pid, b"SigCgt:", number)
+
+
+def blocks_signal(pid: int, number: int) -> bool:
+    """Return whether the main thread of the process blocks a signal, perhaps to wait for it."""
+    return _has_bit(pid, b"SigBlk:", number)
+
+
+def _has_bit(pid: int, field: bytes, number: int) -> bool:
     with open(f"/proc/{pid}/status", "rb") as file:
-        masks = [int(line.split()[1], 16) for line in file if line.startswith(fields)]
-    return any(mask >> (number - 1) & 1 for mask in masks)
+        mask = next(int(line.split()[1], 16) for line in file if line.startswith(field))
+    return bool(mask >> (number - 1) & 1)
 
 
 def program(argv: Sequence[str]) -> str:

@@ -8,12 +8,17 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from launcher.base.entries import WrongKind
+from launcher.base.files import Folder
 from launcher.processes.buffer import CHUNK, Buffer
 
 log = logging.getLogger(__name__)
 
+_FORMATTED = 16 * 1024  # bytes that are formatted at a time
+_LONGEST_LINE = 64 * 1024
 _PIPE_CHUNK = (
     64 * 1024
 )  # a blocking write returns only after all bytes were taken, so small writes show progress earlier
@@ -101,7 +106,7 @@ class Sink:
         now = time.monotonic()
         if not self._error_logged_at or now - self._error_logged_at >= self._limits.repeat:
             self._error_logged_at = now
-            reason = os.strerror(error.errno or 0)
+            reason = f"{error.path} {error.what}" if isinstance(error, WrongKind) else os.strerror(error.errno or 0)
             log.info(f"cannot write to {self.name}: {reason}; {self.pending()} bytes wait; retrying every second")
         self._close()
         self._buffer.pause(self._cursor, self._limits.retry)
@@ -158,9 +163,10 @@ class LogFile(Sink):
 
     def _descriptor(self) -> int:
         if self._fd is None:
-            _make_folders(os.path.dirname(self.name))
-            self._fd = os.open(self.name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            _set_mode(self._fd, 0o666)
+            output, folder = os.path.split(os.path.dirname(self.name))
+            self._fd, replaced = Folder(output, folder).open_log(self._file)
+            if replaced:
+                log.warning(replaced)
             if not self._opened_before:
                 self._opened_before = True
                 size = os.fstat(self._fd).st_size
@@ -178,13 +184,47 @@ class LogFile(Sink):
 
 
 class StandardOutput(Sink):
-    """The launcher's standard output. The sink is given up if the reader has closed standard output."""
+    """The launcher's standard output. If the reader has closed standard output, the sink stops.
+
+    format_line: takes a line without its end, and returns the line to write. None: lines are written as they are.
+    """
 
     max_write = _PIPE_CHUNK
 
-    def __init__(self, fd: int, buffer: Buffer, limits: Limits) -> None:
+    def __init__(
+        self, fd: int, buffer: Buffer, limits: Limits, format_line: Callable[[bytes], bytes] | None = None
+    ) -> None:
         super().__init__("standard output", buffer, limits)
         self._fd = fd
+        self._format_line = format_line
+        self._begun = b""  # a line whose end was not read yet
+        self._formatted = b""  # what is not written yet
+
+    def run(self) -> None:
+        super().run()
+        if self._begun and self._format_line:
+            self._formatted += self._format_line(self._begun)
+        while self._formatted and not self._cursor.closed:
+            self._try_to_write(memoryview(b""))
+
+    def _write(self, data: memoryview) -> int:
+        if self._format_line is None:
+            return os.write(self._fd, data)
+        if self._formatted:
+            self._formatted = self._formatted[os.write(self._fd, self._formatted) :]
+            return 0
+        part = data[:_FORMATTED]
+        self._format(part)
+        return len(part)
+
+    def _format(self, data: memoryview) -> None:
+        """Format all lines that end in the data. A line that is too long is divided."""
+        assert self._format_line is not None
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        if len(self._begun) > _LONGEST_LINE:
+            lines.append(self._begun)
+            self._begun = b""
+        self._formatted = b"".join(map(self._format_line, lines))
 
     def _handle_error(self, error: OSError) -> None:
         if error.errno in (errno.EPIPE, errno.EBADF):
@@ -198,23 +238,3 @@ class StandardOutput(Sink):
 
     def _close(self) -> None:
         pass  # the launcher still uses the descriptor
-
-
-def _make_folders(path: str) -> None:
-    """Make a folder and its missing parents, writable for all: the next attempt may run as another user."""
-    if os.path.isdir(path):
-        return
-    _make_folders(os.path.dirname(path))
-    try:
-        os.mkdir(path)
-    except FileExistsError:
-        return
-    _set_mode(path, 0o777)
-
-
-def _set_mode(path: str | int, mode: int) -> None:
-    """Set the mode regardless of the umask. Ignore errors: another user owns the file, or the volume has no modes."""
-    try:
-        os.chmod(path, mode)
-    except OSError:
-        pass

@@ -11,18 +11,19 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from launcher.base import shortage
 from launcher.base.aio import run_in_own_thread, run_in_thread, wait_within
 from launcher.base.spawn import is_own_child, reap_orphans
 from launcher.errors import Failure
-from launcher.model import Process
+from launcher.model import Numbers, Process
 from launcher.processes import forwarding, oom, stacks
 from launcher.processes.child import CANNOT_RUN, KILL_WAIT, Child, Death, StartFailed
 from launcher.processes.evidence import Subject
 from launcher.processes.guardian import Guardian
-from launcher.processes.output import Output
+from launcher.processes.output import NumbersReader, Output
 from launcher.processes.ports import wait_until_listening
 from launcher.processes.proc import all_processes, descendants, find_tagged, read_entry, tagged_environment
 from launcher.processes.sinks import Limits
@@ -70,7 +71,14 @@ class PassDone:
     number: int
 
 
-Event = Serving | Died | PassDone
+@dataclass(frozen=True)
+class NumbersSeen:
+    """A trainer has printed new numbers. This event comes before or after `PassDone` of the same line."""
+
+    numbers: Numbers
+
+
+Event = Serving | Died | PassDone | NumbersSeen
 
 
 class _Run:
@@ -81,6 +89,7 @@ class _Run:
         self.output = output
         self.child: Child | None = None
         self.has_served = False
+        self.printed_at = time.monotonic()  # or when it was started, before its first output
         self.is_ending = False  # the supervisor is ending the process, so its death is not reported
         self.rest_grace = _REST_GRACE
         self.task: asyncio.Task[None] | None = None
@@ -89,8 +98,11 @@ class _Run:
 class Supervisor:
     """Supervises one attempt. The caller must create it on the event loop. It calls `events` on the same loop.
 
-    `on_output` is called in a thread after each output of a trainer. If `with_stacks` is true, Python children can dump
-    their stacks. The caller must call `base.spawn.reap_orphans` on SIGCHLD, and be process 1 or a subreaper.
+    on_output: called in a thread after each output of a trainer
+    find_numbers: makes the reader of the numbers in one trainer's output; None: no events `NumbersSeen`
+    format_line: takes the role of a process and a line, see StandardOutput
+
+    The caller must call `base.spawn.reap_orphans` on SIGCHLD, and be process 1 or a subreaper.
     """
 
     def __init__(
@@ -100,7 +112,8 @@ class Supervisor:
         guardian: Guardian | None = None,
         *,
         on_output: Callable[[], None] = lambda: None,
-        with_stacks: bool = False,
+        find_numbers: Callable[[], NumbersReader] | None = None,
+        format_line: Callable[[str, bytes], bytes] | None = None,
         stdout: int = 1,
         limits: Limits | None = None,
     ) -> None:
@@ -108,9 +121,10 @@ class Supervisor:
         self._tag = tag
         self._guardian = guardian
         self._on_output = on_output
-        self._with_stacks = with_stacks
+        self._find_numbers = find_numbers
         self._last_printed: Output | None = None  # of the trainer that printed last
         self._forwarding: asyncio.Task[None] | None = None  # a task that nothing refers to may be dropped
+        self._format_line = format_line
         self._stdout = stdout
         self._limits = limits
         self._runs: list[_Run] = []
@@ -125,7 +139,10 @@ class Supervisor:
             process,
             on_pass=lambda number: self._events(PassDone(number)),
             on_output=lambda: self._note_output(run),
+            on_numbers=lambda numbers: self._events(NumbersSeen(numbers)),
+            numbers=self._find_numbers() if self._find_numbers and process.role == "trainer" else None,
             stdout=self._stdout,
+            format_line=partial(self._format_line, process.role) if self._format_line else None,
             limits=self._limits,
         )
         if self._log_folder is not None:
@@ -136,8 +153,9 @@ class Supervisor:
 
     def subjects(self) -> list[Subject]:
         """Return the live children as subjects for evidence."""
+        now = time.monotonic()
         return [
-            Subject(run.process.role, run.process.log, run.child.pid, run.output.recent_lines())
+            Subject(run.process.role, run.process.log, run.child.pid, run.output.recent_lines(), now - run.printed_at)
             for run in self._runs
             if run.child is not None and run.child.pid is not None and run.child.is_alive
         ]
@@ -145,6 +163,11 @@ class Supervisor:
     def last_line(self) -> str:
         """Return the last line of the trainer that printed last."""
         return next(reversed(self._last_printed.tail()), "") if self._last_printed else ""
+
+    def log_traffic(self) -> tuple[int, int]:
+        """Return how many bytes all processes have printed, and how many of them are not in the log files yet."""
+        each = [run.output.traffic() for run in self._runs]
+        return sum(read for read, _ in each), sum(waiting for _, waiting in each)
 
     def set_log_folder(self, folder: str | None, mark: str) -> None:
         """Write all logs to this folder, each after a line with `mark`. If the folder is None, write no log files."""
@@ -202,10 +225,10 @@ class Supervisor:
         if pids:
             log.info(f"{name} is sent to process {', '.join(map(str, pids))}")
         elif number != signal.SIGWINCH:
-            log.info(f"{name} is not sent to any process: no trainer handles this signal, and it would end them")
+            log.info(f"{name} is not sent to any process: no trainer handles {name}, so {name} would end the trainers")
 
     async def _supervise(self, run: _Run) -> None:
-        """Start and watch a process. If the launcher cannot do that, kill the process: the gang would wait forever."""
+        """Start and watch a process. If this fails, kill the process, since the gang would wait for it forever."""
         try:
             await self._start_and_watch(run)
         except Exception as error:
@@ -251,11 +274,11 @@ class Supervisor:
             )
 
     def _environment(self, process: Process) -> Mapping[str, str]:
-        env = tagged_environment(process.env, self._tag)
-        return stacks.environment(env) if self._with_stacks else env
+        return stacks.environment(tagged_environment(process.env, self._tag))
 
     def _note_output(self, run: _Run) -> None:
         """Record that a process has printed something. Called in a thread."""
+        run.printed_at = time.monotonic()
         if run.process.role == "trainer":
             self._last_printed = run.output
             self._on_output()

@@ -22,14 +22,14 @@ from launcher import paddle
 from launcher.base.clock import utc_now
 from launcher.config import JobConfig
 from launcher.errors import Failure
-from launcher.gang import Begin, Gang
-from launcher.model import Cause, CauseKind, Plan, Process, Start
+from launcher.gang import Begin, Collect, Gang
+from launcher.model import Cause, CauseKind, MemberReport, Plan, Process, Start
 from launcher.processes.guardian import Guardian
-from launcher.processes.supervisor import Died, PassDone, Serving
+from launcher.processes.supervisor import Died, NumbersSeen, PassDone, Serving
 from launcher.run import deaths, stall
 from launcher.run.factories import Factories
 from launcher.run.node import Node
-from launcher.run.stall import Watchdog
+from launcher.run.stall import EvidenceFile, Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,10 @@ class Attempt:
             secrets.token_hex(8),
             guardian,
             on_output=self._printed,
-            with_stacks=config.gang.stall_timeout > 0,
+            find_numbers=paddle.NumberFinder,
+            format_line=node.lines.of_processes,
         )
+        node.log_traffic = lambda: self.supervisor.log_traffic()
         self._serves = self._leads = self._trains = False  # which of the steps have begun
         self._not_listening = 0  # how many processes with ports do not listen yet
         self._training = 0  # how many trainers have not ended
@@ -198,6 +200,9 @@ class Attempt:
                 self._served()
             case PassDone(number):
                 self._node.passed(number)
+                self._watchdog.passed(number, is_last=self._node.is_last_pass(number))
+            case NumbersSeen(numbers):
+                self._node.saw(numbers)
             case Died() as death:
                 self._died(death)
             case TimerDue(call):
@@ -209,6 +214,14 @@ class Attempt:
             self._gang.report_serving(self.number)
 
     def _died(self, death: Died) -> None:
+        failed = death.code != 0
+        self._node.record(
+            "process_ended",
+            process=death.process.role,
+            exit_code=death.code,
+            out_of_memory=death.out_of_memory or None,
+            tail=paddle.hide_environment(death.tail) if failed else None,
+        )
         if death.process.role == "trainer" and death.code == 0:
             self._trainer_done()
         elif death.process.may_finish and death.code == 0:
@@ -232,21 +245,28 @@ class Attempt:
         mode = paddle.mode(self._config, self._command)
         self._fail(deaths.cause(death, mode, self._node.rank, self._node.name), death.at)
 
-    def collect_evidence(self) -> None:
-        """Start to write down what all processes do. Report to the hub when that is done."""
-        node, config = self._node, self._config
-        if not self.begun.done() or node.journal is None or node.roster is None:
-            return  # the volume delays the end of this join, so at most early servers run
-        log.info(
-            "no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting evidence of the stall"
-        )
-        name, generation = node.shape.name(node.rank or 0), self.begun.result().start.generation
-        self._watchdog.collect(
-            self.supervisor.subjects(),
-            stall.names(node.roster, node.shape),
+    def answer(self, collect: Collect) -> None:
+        """Start to find out what all processes do. Report it to the hub."""
+        node, file = self._node, None
+        if self._is_closed:
+            self._gang.report_collected(collect.survey, MemberReport(node.phase, 0, ()))
+            return
+        if collect.to_file:
+            log.info("no trainer has printed anything for too long (LAUNCHER_STALL_TIMEOUT): collecting evidence")
+            file = self._evidence_file()
+        peers = stall.names(node.roster, node.shape) if node.roster else {}
+        self._watchdog.answer(collect.survey, node.phase, self.supervisor.subjects(), peers, file)
+
+    def _evidence_file(self) -> EvidenceFile | None:
+        """Return the file of a stall, or None if the volume delays the end of this join: early servers run at most."""
+        node = self._node
+        if not self.begun.done() or node.journal is None:
+            return None
+        generation = self.begun.result().start.generation
+        return EvidenceFile(
             os.path.join(node.journal.folder, stall.file_name(generation)),
-            f"{name} (pod {node.name}), generation {generation}, {utc_now()}",
-            show=not config.job_folder,
+            f"{node.shape.name(node.rank or 0)} (pod {node.name}), generation {generation}, {utc_now()}",
+            is_shown=not self._config.job_folder,
         )
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:

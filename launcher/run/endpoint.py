@@ -1,7 +1,10 @@
-"""Answer probes on a socket file in the work directory. A probe never connects to the ports of Paddle or of the gang.
+"""Answer on a socket file in the work directory: probes (`alive`) and questions about the job (`why`).
 
-The launcher's event loop answers, so an answer means that this loop runs. The loop runs while the launcher waits for
-peers, while it trains, and while it waits for SIGTERM after the end of the job.
+A probe never connects to the ports of Paddle or of the gang. The launcher's event loop answers, so an answer means that
+this loop runs. The loop runs while the launcher waits for peers, while it trains, and while it waits for SIGTERM after
+the end of the job.
+
+The launcher sends `alive` to each connection. A client that wants to know more then sends `why`, and reads to the end.
 """
 
 from __future__ import annotations
@@ -10,41 +13,105 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import Awaitable, Callable
 
-from launcher.base.aio import run_in_thread
+from launcher.base.aio import run_in_thread, wait_within
 from launcher.errors import Exit, Failure
 
 _NAME = ".paddle-launcher.sock"
-_ANSWER = b"alive\n"
+_ALIVE = b"alive\n"
+_WHY = b"why\n"
 _PATIENCE = 4.0  # seconds for all tries together: less than the 5 s timeout of our probes
 _RETRY_AFTER = 0.1
+_QUESTION_WITHIN = 5.0  # seconds after which the launcher ends a connection without a question
+_EXPLAINED_WITHIN = 60.0
+_MAX_ANSWER = 1024 * 1024
 
 
-async def answer(workdir: str) -> asyncio.AbstractServer:
-    """Start to answer probes. Return the server that answers."""
-    return await asyncio.start_unix_server(_answer, sock=await run_in_thread(_bind, os.path.join(workdir, _NAME)))
+class Endpoint:
+    """Answer all connections, until the event loop ends.
+
+    explain: returns the answer to `why`. Questions that come together get the same answer.
+    """
+
+    def __init__(self) -> None:
+        self.explain: Callable[[], Awaitable[str]] = _starting
+        self._explaining: asyncio.Future[str] | None = None
+        self._server: asyncio.AbstractServer | None = None
+
+    async def open(self, workdir: str) -> None:
+        """Start to answer. Raises OSError, Failure."""
+        bound = await run_in_thread(_bind, os.path.join(workdir, _NAME))
+        self._server = await asyncio.start_unix_server(self._answer, sock=bound)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(_ALIVE)
+            await writer.drain()
+            if await wait_within(reader.readline(), _QUESTION_WITHIN) == _WHY:
+                writer.write((await self._explained()).encode(errors="replace"))
+                await writer.drain()
+        except (OSError, ValueError, asyncio.TimeoutError):
+            pass  # the client has gone, or does not ask anything
+        finally:
+            writer.close()
+
+    async def _explained(self) -> str:
+        if self._explaining is None or self._explaining.done():
+            self._explaining = asyncio.ensure_future(self.explain())
+        try:
+            return await asyncio.shield(self._explaining)
+        except Exception as error:  # a question must not end the job
+            return f"a fault of the launcher itself, please report it: {error!r}"
+
+
+async def _starting() -> str:
+    return "the launcher is starting"
 
 
 def ask(workdir: str) -> None:
     """Wait until the launcher answers, since it may still be starting. Raises Failure after 4 s without an answer."""
+    _connected(workdir).close()
+
+
+def ask_why(workdir: str) -> str:
+    """Return what the launcher says about the job. Raises Failure if no launcher answers."""
+    with _connected(workdir) as asking:
+        asking.settimeout(_EXPLAINED_WITHIN)
+        try:
+            asking.sendall(_WHY)
+            answer = b""
+            while (more := asking.recv(65536)) and len(answer) < _MAX_ANSWER:
+                answer += more
+        except OSError as error:
+            raise Failure(Exit.TIMED_OUT, f"the launcher does not answer: {error.strerror or error}") from None
+    return answer.decode(errors="replace")
+
+
+def _connected(workdir: str) -> socket.socket:
+    """Return a connection to the launcher, which has answered `alive`. Raises Failure."""
     path = os.path.join(workdir, _NAME)
     deadline = time.monotonic() + _PATIENCE
-    while why := _refusal(path, deadline):
+    while True:
+        asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        why = _refusal(asking, path, deadline)
+        if not why:
+            return asking
+        asking.close()
         if time.monotonic() + _RETRY_AFTER > deadline:
             advice = "is LAUNCHER_WORKDIR the same as for `run`?"
             raise Failure(Exit.TIMED_OUT, f"no launcher answers at {path}: {why}: {advice}")
         time.sleep(_RETRY_AFTER)
 
 
-def _refusal(path: str, deadline: float) -> str:
-    """Return why the launcher does not answer, or "" if it answers. `deadline`: in seconds of time.monotonic()."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(max(deadline - time.monotonic(), _RETRY_AFTER))
-        try:
-            asking.connect(path)
-            return "" if asking.recv(len(_ANSWER)) == _ANSWER else "the launcher closed the connection"
-        except OSError as error:
-            return error.strerror or f"no answer within {_PATIENCE:g} s"
+def _refusal(asking: socket.socket, path: str, deadline: float) -> str:
+    """Connect. Return why the launcher does not answer, or "". `deadline`: in seconds of time.monotonic()."""
+    asking.settimeout(max(deadline - time.monotonic(), _RETRY_AFTER))
+    try:
+        asking.connect(path)
+        return "" if asking.recv(len(_ALIVE)) == _ALIVE else "the launcher closed the connection"
+    except OSError as error:
+        return error.strerror or f"no answer within {_PATIENCE:g} s"
 
 
 def _bind(path: str) -> socket.socket:
@@ -56,12 +123,3 @@ def _bind(path: str) -> socket.socket:
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound.bind(path)
     return bound
-
-
-async def _answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(_ANSWER)
-    try:
-        await writer.drain()
-    except ConnectionError:
-        pass  # the probe has gone
-    writer.close()

@@ -16,9 +16,11 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from launcher.base import files
 from launcher.base.aio import wait_within
 from launcher.config import JobConfig
 from launcher.data.staging import Copy, Staging
@@ -102,12 +104,16 @@ class Joining:
         self._know_rank(rank)
         return Joined(roster, rank, self._gang.identity, record, history)
 
-    async def stage(self) -> None:
-        """Copy configuration and shard, as soon as the rank is known. Raises Failure."""
+    async def stage(self, begun: Callable[[], None]) -> int:
+        """Copy configuration and shard, as soon as the rank is known. Return the copied bytes. Raises Failure.
+
+        begun: called when the copy begins
+        """
         rank = await self._rank
+        begun()
         config = self._config
         self._staging = self._make_staging(copies(config, rank), config.workdir, config.environment)
-        await self._staging.run()
+        return await self._staging.run()
 
     async def ask_about(self, pod: str) -> str:
         """Return what Kubernetes knows about a lost pod, or "" without an answer in 3 s. Works after `end`, too."""
@@ -294,7 +300,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
 
 def _check_volume(path: str) -> None:
     """Raise Failure if the volume is not mounted. The job's folder may still be missing: a later step creates it."""
-    if not os.path.isdir(path):
+    if not files.is_folder(path):
         raise Failure(
             Exit.NO_INPUT,
             f"JOB_PATH: {path!r} is not a folder in this container: expected the mount point of the shared volume",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from launcher.model import (
     Cause,
     CauseKind,
     Member,
+    Numbers,
     Outcome,
     Plan,
     Roster,
@@ -32,18 +34,29 @@ from launcher.model import (
 )
 from launcher.processes.supervisor import Supervisor
 from launcher.run import outcome
+from launcher.run.about import about
 from launcher.run.join import Joined
+from launcher.run.log_lines import LogLines
+from launcher.run.page import Page
 from launcher.run.restarts import RestartPolicy
 from launcher.run.resume import Generations
+from launcher.run.samples import Samples
 from launcher.run.volume import Volume
+from launcher.store.events import Timeline, fold_job, fold_member
 from launcher.store.journal import Journal
-from launcher.store.lease import LeaseFiles, LeaseHolder, LeaseOwner
+from launcher.store.json_fields import cause_fields, place_fields
+from launcher.store.lease import LeaseHolder
+from launcher.store.lease_files import LeaseFiles, LeaseOwner
 from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PHASES = (
+    *("joining", "starting", "training", "serving", "trained", "restarting", "gathering", "finishing", "ending"),
+    *("complete", "stopped", "failed"),
+)
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
 _HOLDS_FOR = 30.0  # a lease counts as held for this many seconds after a renewal; its hub renews a lease every 5 s
 _MARK_TRIES, _MARK_AGAIN = 3, 1.0  # to write the mark; seconds between two tries
@@ -58,6 +71,8 @@ class Node:
         config: JobConfig,
         flags: Sequence[str],
         command: Sequence[str],
+        lines: LogLines | None = None,
+        make_page: Callable[..., Page] | None = None,
     ) -> None:
         self._config = config
         self._volume = Volume(config)
@@ -71,10 +86,19 @@ class Node:
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # None before the first join
         self.connected_peers: Callable[[], int] = lambda: 0  # in the latest gang
+        self.numbers = Numbers()  # what a trainer of this member last printed, in this generation
+        self._samples = Samples()
+        self._make_page = make_page if config.monitoring.report else None
+        self._page: Page | None = None  # on the hub, once a generation has ended
+        self.lines = lines or LogLines(config.monitoring)
+        self.lines.place = self._place
         self.output_at: float | None = None  # when a trainer of this member last printed something
-        self.has_begun = False  # whether a generation has begun in this session
-        self._phase, self._since = "", utc_now()
+        self._events, self._job_events = Timeline(fold_member), Timeline(fold_job)
+        self.job = config.job_name or ""
+        self._phase, self._since = "joining", utc_now()
         self._generation: int | None = None
+        self.log_traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)  # see Supervisor.log_traffic
+        self.staged_bytes = 0
         self._attempts = 0  # how many generations this launcher has begun
         self._last_pass: int | None = None
         self._outcome: Outcome | None = None
@@ -106,11 +130,28 @@ class Node:
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
             self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
-        attempts_file = joined.record.attempts_file if joined.record.identity else None
+        folder = joined.record.folder if joined.record.identity else None
         history = self.generations.history if self.generations else None
-        self.journal = Journal(config.job_name or "", config.output, roster, me, history, attempts_file, self.shape)
-        self.has_begun = False
+        if self.journal:
+            self.journal.close()
+        self.journal = Journal(
+            config.job_name or "",
+            config.output,
+            roster,
+            me,
+            history,
+            folder,
+            self.shape,
+            self._events,
+            self._job_events,
+            about(config, self._command),
+        )
         self.enter("starting")
+
+    def _place(self) -> Mapping[str, object]:
+        """Return job, role, rank, pod and generation of this member, for log lines. Any thread may call this."""
+        of = place_fields(self.rank, self.shape)
+        return {"job": self.job, **of, "pod": self.name, "generation": self._generation}
 
     @property
     def generations(self) -> Generations | None:
@@ -134,30 +175,75 @@ class Node:
         because = f", because {' '.join(cause.split())}" if cause else ""
         mark = f"generation {start.generation}, pod {self.name}{after}{because}"  # its first line in each log
         supervisor.set_log_folder(self.journal.folder, mark)
-        self.has_begun = True
+        self.journal.open()
         self._attempts += 1
         self._generation, self._last_pass = start.generation, start.resume
+        self.numbers = Numbers()
+        passes = paddle.passes(self._config, self._flags, self._command)
+        self.record("generation", after_pass=start.resume, passes=passes)
         self.enter("starting")
         self._summarize()
+        if self._attempts > 1 and (page := self._page_of_job()):
+            page.render()
 
     def passed(self, number: int) -> None:
         """Record that a pass is complete."""
         self._last_pass = number
-        self._write_status()
+        self.record("pass", **{"pass": number})
+        self._samples.take_next()  # the numbers of this pass may come after its end
         if self.generations:
+            self._job_events.add("pass", generation=self._generation, **{"pass": number})
             self.generations.passed()
+
+    def saw(self, numbers: Numbers) -> None:
+        """Record numbers that a trainer has printed. The timeline gets samples of them."""
+        self.numbers = numbers
+        if self._samples.is_due(time.monotonic()):
+            self.record("numbers", **asdict(numbers))
 
     def end(self, result: Outcome) -> None:
         """Record the outcome, even if no generation has begun."""
-        self.has_begun = True
+        if self.journal:
+            self.journal.open()
         self._outcome = result
+        cause = cause_fields(result.cause, self.shape)
+        self.record("ended", exit_code=int(result.code), first_cause=cause)
         self.enter(_LAST_PHASES.get(result.code, "failed"))
         self._summarize()
 
     def enter(self, phase: str) -> None:
         """Enter a phase. No other code changes the phase."""
         self._phase, self._since = phase, utc_now()
-        self._write_status()
+        self.record("phase", phase=phase)
+
+    def record(self, event: str, **fields: object) -> None:
+        """Add an event of this member to its timeline, and write its status. See docs/events.md for the events."""
+        self._events.add(event, generation=self._generation, **fields)
+        if self.journal:
+            self.journal.write_status()
+
+    def record_warning(self, text: str) -> None:
+        self.record("warning", text=text.removeprefix("warning: "))
+
+    def record_peer(self, event: str, rank: int, pod: str, why: str) -> None:
+        """Add an event about another member: on the hub to the job's timeline, else to this member's timeline."""
+        timeline = self._job_events if self.generations else self._events
+        peer = {**place_fields(rank, self.shape), "pod": pod}
+        timeline.add(event, generation=self._generation, peer=peer, why=why or None)
+
+    @property
+    def phase(self) -> str:
+        return self._phase
+
+    def is_last_pass(self, number: int) -> bool:
+        """Return whether this was the last pass. False if the number of passes is not known."""
+        total = paddle.passes(self._config, self._flags, self._command) or self.numbers.passes
+        return bool(total) and number + 1 >= (total or 0)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this member may write to the output: a generation has begun in this session, or the job has ended."""
+        return self.journal is not None and self.journal.is_open
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -169,14 +255,9 @@ class Node:
             last_pass=self._last_pass,
             output_age=None if self.output_at is None else time.monotonic() - self.output_at,
             peers=self.connected_peers(),
-            holds_lease=self._lease is not None and self._lease.is_held,
+            lease_age=self._lease.age if self._lease and self._lease.is_held else None,
             outcome=self._outcome,
         )
-
-    def _write_status(self) -> None:
-        """Write status.json if a generation has begun. Before that, another gang may still train into the folder."""
-        if self.journal and self.has_begun:
-            self.journal.write_status(self.snapshot())
 
     def cause(self, kind: CauseKind, what: str, code: int) -> Cause:
         """Return a cause with this member as the member at fault."""
@@ -288,9 +369,32 @@ class Node:
             silence=settings.silence,
             patience=self._config.discovery.timeout,
             from_volume=self._volume,
-            lost=lambda cause: self._lose_lease(cause),
+            lost=self._lost_lease,
         )
 
+    def _page_of_job(self) -> Page | None:
+        """Return the page of the job, if this member may write it now."""
+        if self._page is None and self._make_page and self.rank == 0:
+            self._page = self._make_page(self._config.output, self._config.environment, self._flush)
+        return self._page if self.rank == 0 and self.journal and self.journal.is_open else None
+
+    def _flush(self, within: float) -> bool:
+        return self.journal is None or self.journal.flush(within)
+
+    async def write_last_files(self, within: float) -> None:
+        """Write all files, and the page of the job. After that, write nothing: another gang may use the folder."""
+        if self.journal is None:
+            return
+        deadline = time.monotonic() + within
+        await run_in_thread(self.journal.flush, within)
+        if page := self._page_of_job():
+            await page.finish(deadline - time.monotonic())
+        self.journal.close()
+
+    def _lost_lease(self, cause: Cause) -> None:
+        self._job_events.log.hold()
+        self._lose_lease(cause)
+
     def _summarize(self) -> None:
-        if self.journal and self.has_begun:
+        if self.journal:
             self.journal.write_summary(self._outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from launcher.base import shortage
 from launcher.errors import Exit
 from launcher.model import Cause, CauseKind, Outcome, Shape, describe_cause
 
@@ -19,8 +20,8 @@ def outcome_of(
 
     cause: the first cause; None if the job is complete
     told_to_stop: this launcher has received SIGTERM
-    alone: why the Job of the other role starts no new pod after this cause, or None if it may start one. If it starts
-        none, this member ends with GIVEN_UP instead of PEER_FAILED. After PEER_FAILED, this member's own Job would
+    alone: why the Job of the other role starts no new pod after this cause, or None if it may start one. If `alone`
+        is set, this member ends with GIVEN_UP instead of PEER_FAILED. After PEER_FAILED, this member's own Job would
         start a new pod, which would wait for the other role in vain.
     """
     code = _exit_code(cause, rank, told_to_stop)
@@ -101,7 +102,7 @@ def write_termination_message(path: str, message: bytes) -> None:
     Blocks: the event loop must not call it.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+        descriptor = _open_termination_log(path)
     except OSError:
         return
     try:
@@ -110,3 +111,13 @@ def write_termination_message(path: str, message: bytes) -> None:
         pass  # standard error has the same text
     finally:
         os.close(descriptor)
+
+
+def _open_termination_log(path: str) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    except OSError as error:
+        if not shortage.is_of_descriptors(error):
+            raise
+        os.close(0)  # no file descriptor is left, and the launcher does not use its standard input
+        return os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)

@@ -73,22 +73,25 @@ class Generations:
             self._looking = asyncio.create_task(self._look_for_save(latest))
 
     async def _look_for_save(self, generation: Generation) -> None:
-        """Record progress as soon as the generation has saved a pass: at its end, perhaps no launcher is left."""
+        """Record progress as soon as the generation has saved a pass: at its end, there may be no launcher left."""
         pause = _FIRST_LOOK
-        while generation is self._policy.latest and generation.ended_by is None:
+        while self._awaits_progress(generation):
             try:
-                if await self._has_saved(generation):
-                    if generation is self._policy.latest:
-                        self._policy.progressed()
-                        self._write()
-                    return
+                saved = await self._has_saved(generation)
             except Failure:
-                pass  # the volume does not answer: look again
+                saved = False  # the volume does not answer: look again
+            if saved and self._awaits_progress(generation):
+                self._policy.progressed()
+                self._write()
+                return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_LOOK)
 
+    def _awaits_progress(self, generation: Generation) -> bool:
+        return generation is self._policy.latest and generation.ended_by is None and not generation.progressed
+
     def stop_looking(self) -> None:
-        """Look for no further pass, and so write nothing more about it. The caller leaves the gang."""
+        """Look for no further pass, and write nothing more about passes: the caller leaves the gang."""
         if self._looking is not None:
             self._looking.cancel()
 
@@ -186,8 +189,8 @@ class Generations:
         self._is_behind = await self._lease.acquire() or self._is_behind
         if not self._is_behind:
             return
-        self.history.catch_up(await self._from_volume(self._record.attempts))
-        self._policy.catch_up(self.history.without_progress)
+        if self.history.catch_up(await self._from_volume(self._record.attempts)):
+            self._policy.catch_up(self.history.without_progress)
         if await self._from_volume(self._record.is_complete):
             raise AlreadyComplete
         self._is_behind = False

@@ -13,7 +13,7 @@ from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.gang import (
     Begin,
-    CollectEvidence,
+    Collect,
     Event,
     Finish,
     Gang,
@@ -78,7 +78,12 @@ class Session:
         self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
         self._settings = _settings(config)
         self.gang = Gang(
-            self._settings, self._on_event, complete=node.mark_complete, judge=self._judge, prepare=self._prepare
+            self._settings,
+            self._on_event,
+            complete=node.mark_complete,
+            judge=self._judge,
+            prepare=self._prepare,
+            seen=node.record_peer,
         )
         self.joining = Joining(config, self.gang, rejoin=after is not None, factories=factories)
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
@@ -131,7 +136,9 @@ class Session:
 
     async def _stage(self) -> None:
         if not self._node.staged.is_set():
-            await self.joining.stage()
+            copied = await self.joining.stage(partial(self._node.record, "staging_begun"))
+            self._node.record("staging_ended", bytes=copied)
+            self._node.staged_bytes += copied
             self._node.staged.set()
         self.gang.report_staged()
 
@@ -153,6 +160,7 @@ class Session:
 
     def _request_stop(self) -> None:
         """Report that this member got SIGTERM. Before the join, decide to stop at once, since no hub would answer."""
+        self._node.record("stop_requested")
         self.attempt.start_no_more()
         self.attempt.handle_waiting()  # events from before the signal come first: the training may be complete
         cause = self._node.cause(CauseKind.STOPPED, "got SIGTERM", Exit.STOPPED)
@@ -175,8 +183,8 @@ class Session:
                 self.attempt.may_lead.set_result(None)
             case Train(stall_timeout):
                 self.attempt.may_train.set_result(stall_timeout)
-            case CollectEvidence():
-                self.attempt.collect_evidence()
+            case Collect():
+                self.attempt.answer(event)
             case Restart() | Stop() | Finish() | HubLost():
                 self._decide(event)
 
@@ -297,7 +305,11 @@ class Session:
         if not cause.kind.gone or not outcome.stands_for(cause, self._node.rank) or self._signals.stop_requested.done():
             return cause
         answer = await self._signals.unless_stopped(self.joining.ask_about(cause.pod))
-        return replace(cause, what=f"{cause.what}; Kubernetes says: {answer}") if answer else cause
+        if not answer:
+            return cause
+        if cause.rank is not None:
+            self._node.record_peer("pod_ended", cause.rank, cause.pod, answer)
+        return replace(cause, what=f"{cause.what}; Kubernetes says: {answer}")
 
 
 async def _all_left(ends: Sequence[asyncio.Task[Sequence[Process]]]) -> Sequence[Process]:
@@ -318,4 +330,5 @@ def _settings(config: JobConfig) -> GangSettings:
         pservers=config.shape.pservers,
         grace=config.stop_grace,
         rejoins=config.rejoins,
+        tls_folder=config.gang.tls_folder,
     )

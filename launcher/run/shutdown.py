@@ -12,13 +12,14 @@ from collections.abc import Awaitable
 
 from launcher.base.aio import run_in_thread, wait_within
 from launcher.config import JobConfig
-from launcher.errors import FOR_GOOD, Failure
+from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.gang import Finish, Stop
 from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import backoff_limit, outcome
 from launcher.run.node import Node
 from launcher.run.session import FAILURE_GRACE, FLUSH_WITHIN, Session
 from launcher.run.signals import Signals
+from launcher.store import json_fields, unjoined
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ async def _leave(result: Outcome, config: JobConfig, node: Node, session: Sessio
         session.gang.close(),
         *([session.attempt.explain_end(result.cause)] if result.cause and result.cause.kind is CauseKind.LOST else []),
         supervisor.close(FLUSH_WITHIN),
+        *([_write_unjoined_end(config, result, node)] if node.journal is None else []),
         _write_termination_message(config, message),
         _leave_volume(node, may_run_for),
         *marks,
@@ -125,10 +127,25 @@ async def _write_termination_message(config: JobConfig, message: bytes) -> None:
         outcome.write_termination_message(config.termination_log, message)
 
 
+async def _write_unjoined_end(config: JobConfig, result: Outcome, node: Node) -> None:
+    """Write why this member never joined a gang, for `report`. A member that was only told to stop writes nothing.
+
+    If the volume has caused the failure, nothing is written: it would only delay the end.
+    """
+    cause = result.cause
+    of_volume = result.code in (Exit.IO_FAILED, Exit.CANNOT_WRITE)
+    if not config.job_folder or cause is None or cause.kind is CauseKind.STOPPED or of_volume:
+        return
+    fields = json_fields.cause_fields(cause, node.shape)
+    try:
+        await run_in_thread(unjoined.add, config.output, config.own_name, int(result.code), fields)
+    except Failure as failure:
+        log.info(failure.message)
+
+
 async def _leave_volume(node: Node, may_run_for: float | None) -> None:
     """Write all files, then release the lease. As soon as another gang has the lease, it may read the files."""
-    if node.journal:
-        await run_in_thread(node.journal.flush, FLUSH_WITHIN)
+    await node.write_last_files(FLUSH_WITHIN)
     await node.release_folder(may_run_for)
 
 

@@ -6,21 +6,26 @@ removes its own mark. All functions block while the volume blocks: the event loo
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from launcher.base import files, shortage
+from launcher.base import shortage
+from launcher.base.files import Folder
 from launcher.config import RoleMember
 from launcher.errors import Failure
+from launcher.store.json_fields import plain
+
+log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN = 5.0  # seconds: the volume must not block a member that ends before the launch
 _TOGETHER = 600.0  # seconds between the starts of the two roles: an image may have to be pulled
 _AT_ONCE = 30.0  # seconds between the starts of the pods of one role
 _COUNTED = "counted-"
+_LONGEST = 64 * 1024  # bytes of a mark
 
 
 @dataclass(frozen=True)
@@ -39,35 +44,32 @@ class FailureMarks:
     """
 
     def __init__(self, output: str, identity: str, me: str) -> None:
-        self._folder = os.path.join(output, ".launcher", "failed")
-        self._identity = identity
+        self._folder = Folder(output, ".launcher", "failed")
+        self._own = self._folder.below(identity)
         self._me = me
         self._role = me.partition("-")[0]
+        self._reported = ""
 
     def begin(self) -> None:
         """Record when the first pod of this role started. Remove marks that earlier starts of this role have left."""
-        files.make_folder(os.path.join(self._folder, self._identity))
-        files.create_once(self._beginning(self._identity, self._role), b"since then\n")
-        for path in list(self._marks(None, self._me)):
-            if os.path.basename(path) == self._me:
-                _remove(path)
-        for path in list(self._marks(self._identity, f"{self._role}-")):
-            if _age(path) > _AT_ONCE:  # left by an earlier pod of this role, which may have had another name
-                _remove(path)
+        self._own.create(f"since-{self._role}", b"since then\n")
+        for folder in self._of_all():
+            folder.remove(self._me)
+        for name in _names(self._own, f"{self._role}-"):
+            if time.time() - _changed_at(self._own, name) > _AT_ONCE:
+                self._own.remove(name)  # left by an earlier pod of this role, which may have had another name
 
     def mark(self, why: str) -> None:
         """Mark this member as failed for good: a new start would fail again."""
-        path = os.path.join(self._folder, self._identity, self._me)
-        files.write_atomically(path, why.encode(errors="backslashreplace"))
+        self._own.mark(self._me, why.encode(errors="backslashreplace")[:_LONGEST])
 
     def count(self) -> int:
         """Record that this pod ended with an exit code that its Job counts as a failure.
 
         Return how many pods of this role have recorded that they failed in this way, including this pod.
         """
-        place = os.path.join(self._folder, self._identity)
-        files.write_atomically(os.path.join(place, f"{_COUNTED}{self._me}-{os.urandom(4).hex()}"), b"")
-        return sum(name.startswith(f"{_COUNTED}{self._role}-") for name in os.listdir(place))
+        self._own.mark(f"{_COUNTED}{self._me}-{os.urandom(4).hex()}", b"")
+        return len(_names(self._own, f"{_COUNTED}{self._role}-"))
 
     def of(self, identity: str | None, role: str) -> FailureMark | None:
         """Return a mark which says that `role` has failed for good, or None if there is no such mark.
@@ -77,51 +79,47 @@ class FailureMarks:
         role: the other role, for which this member would wait
         """
         try:
-            for path in self._marks(identity or self._newest(role), f"{role}-"):
-                age = self._since() - os.path.getmtime(path)
-                if identity or age < _TOGETHER:
-                    with open(path, encoding="utf-8", errors="backslashreplace") as file:
-                        return FailureMark(f"{file.read()} (see {path})", is_old=age > 0)
-        except OSError:
-            pass  # the mark was removed meanwhile
+            return self._find(identity, role)
+        except Failure as failure:  # wait on without the marks, until the volume answers or the file is removed
+            if failure.message != self._reported:
+                log.info(f"cannot check whether the {role}s have failed for good: {failure.message}")
+            self._reported = failure.message
+            return None
+
+    def _find(self, identity: str | None, role: str) -> FailureMark | None:
+        folder = self._folder.below(identity) if identity else self._newest(role)
+        if folder is None:
+            return None
+        for name in _names(folder, f"{role}-"):
+            age = self._since() - _changed_at(folder, name)
+            if identity or age < _TOGETHER:
+                why = folder.read(name, limit=_LONGEST)
+                if why is not None:  # else the mark was removed meanwhile
+                    text = plain(why.decode(errors="backslashreplace"))
+                    return FailureMark(f"{text} (see {folder.path_of(name)})", is_old=age > 0)
         return None
 
     def _since(self) -> float:
         """Return when the first pod of this member's role started (time.time()), or 0 if that was not recorded."""
-        try:
-            return os.path.getmtime(self._beginning(self._identity, self._role))
-        except FileNotFoundError:
-            return 0.0
+        return _changed_at(self._own, f"since-{self._role}")
 
-    def _newest(self, role: str) -> str | None:
-        """Return the identity of the newest pods of this role, or None if no pod of the role has started."""
-        found = [name for name in os.listdir(self._folder) if os.path.exists(self._beginning(name, role))]
-        return max(found, key=lambda name: os.path.getmtime(self._beginning(name, role)), default=None)
+    def _newest(self, role: str) -> Folder | None:
+        """Return the folder of the newest pods of this role, or None if no pod of the role has started."""
+        begun = {folder: _changed_at(folder, f"since-{role}") for folder in self._of_all()}
+        return max((folder for folder in begun if begun[folder]), key=begun.__getitem__, default=None)
 
-    def _beginning(self, identity: str, role: str) -> str:
-        return os.path.join(self._folder, identity, f"since-{role}")
-
-    def _marks(self, identity: str | None, prefix: str) -> Iterator[str]:
-        for folder in [identity] if identity else sorted(os.listdir(self._folder)):
-            place = os.path.join(self._folder, folder)
-            names = sorted(os.listdir(place)) if os.path.isdir(place) else []
-            yield from (os.path.join(place, name) for name in names if name.startswith(prefix))
+    def _of_all(self) -> list[Folder]:
+        return [self._folder.below(identity) for identity in self._folder.folders()]
 
 
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise files.cannot_write(path, error) from None
+def _names(folder: Folder, prefix: str) -> list[str]:
+    return sorted(name for name in folder.names() if name.startswith(prefix))
 
 
-def _age(path: str) -> float:
-    try:
-        return time.time() - os.path.getmtime(path)
-    except FileNotFoundError:
-        return 0.0
+def _changed_at(folder: Folder, name: str) -> float:
+    """Return when the file was last written (time.time()), or 0 if the file is missing."""
+    found = folder.stat(name)
+    return 0.0 if found is None else found.st_mtime
 
 
 def mark_name(role: str, number: int | None, pod: str) -> str:

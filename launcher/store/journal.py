@@ -1,30 +1,41 @@
-"""The files that describe a running job. Each member writes status.json, the hub writes job.json and attempts.json."""
+"""The files that describe a running job.
+
+Each member writes events.jsonl and status.json to its folder. The hub writes the job's events.jsonl, job.json and
+attempts.json.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from launcher.base import files
 from launcher.base.aio import STATUS
-from launcher.base.clock import utc_now
+from launcher.base.file_errors import describe_error
+from launcher.base.files import Folder
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Outcome, Roster, Shape, Snapshot, member_folder
-from launcher.store.json_fields import as_bytes, cause_fields, member_status, place_fields
-from launcher.store.record import History
+from launcher.model import Member, Outcome, Roster, Shape, member_folder
+from launcher.store import unjoined
+from launcher.store.events import EventLog, Timeline
+from launcher.store.json_fields import as_bytes, cause_fields, place_fields
+from launcher.store.record import ATTEMPTS, History
 
 log = logging.getLogger(__name__)
 
 
 class Journal:
-    """Write the member's files in threads: only `flush` waits for the volume.
+    """Write the files of this member and, on the hub, of the job. Threads write: only `flush` waits for the volume.
+
+    status.json and job.json have the facts of all events so far. Nothing is written before `open`: until then,
+    another gang may train into the folder.
 
     history: the history of the job on the hub; None on all other members
-    attempts_file: the path of attempts.json, or None if the job has no identity
+    record: the folder for attempts.json, or None if the job has no identity
+    events, job_events: the timelines of this launcher, over all its sessions
+    about: more fields for the event `gang`
     """
 
     def __init__(
@@ -34,58 +45,90 @@ class Journal:
         roster: Roster,
         me: Member,
         history: History | None,
-        attempts_file: str | None,
+        record: Folder | None,
         shape: Shape,
+        events: Timeline,
+        job_events: Timeline,
+        about: Mapping[str, object] | None = None,
     ) -> None:
         assert me.rank is not None
-        self.folder = os.path.join(output, member_folder(me.role, shape.number(me.rank)))
-        self._job = job
-        self._roster = roster
-        self._me = me
+        self.log_folder = Folder(output, member_folder(me.role, shape.number(me.rank)))
+        self.folder = self.log_folder.path
+        self._output = Folder(output)
         self._shape = shape
-        self._started = utc_now()
         self._history = history
-        self._status = LatestFile(os.path.join(self.folder, "status.json"))
-        self._summary = LatestFile(os.path.join(output, "job.json"))
-        self._attempts = LatestFile(attempts_file) if attempts_file else None
+        self._events = events
+        self._job_events = job_events
+        self._is_open = False
+        self._generation: Mapping[str, Any] | None = None  # the latest generation, as in the latest event
+        self._status = LatestFile(self.log_folder, "status.json")
+        self._newest_status: Mapping[str, Any] | None = None
+        self._summary = LatestFile(self._output, "job.json")
+        self._attempts = LatestFile(record, ATTEMPTS) if record else None
+        self._events.add("joined", job=job, **place_fields(me.rank, shape), pod=me.pod, uid=me.uid)
+        if history is not None:
+            job_events.content = {"generations": history.content()["generations"]}
+            members = [{**asdict(member), **place_fields(member.rank, shape)} for member in roster.members]
+            job_events.add("gang", job=job, members=members, **(about or {}))
 
-    def write_status(self, snapshot: Snapshot) -> None:
-        """Write status.json."""
-        self._status.put(member_status(self._job, self._me, snapshot, self._shape))
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    def open(self) -> None:
+        """Write all events until now, and all later ones."""
+        self._is_open = True
+        self._events.log.open(self.log_folder)
+        if self._history is not None:
+            self._job_events.log.open(self._output)
+            STATUS.put(partial(unjoined.clear, self._output.path))
+
+    def close(self) -> None:
+        """Write no more: another gang may use the folder from now on."""
+        self._is_open = False
+        self._events.log.hold()
+        self._job_events.log.hold()
+
+    def write_status(self) -> None:
+        """Write status.json, unless it has the newest content already."""
+        content = self._events.content
+        if self._is_open and content is not self._newest_status:
+            self._newest_status = content
+            self._status.put(content)
 
     def write_summary(self, outcome: Outcome | None) -> None:
         """On the hub, write job.json and attempts.json.
 
         The caller must call this when the history has changed or the job has ended.
         """
-        if self._history is None:
+        if self._history is None or not self._is_open:
             return
         history = self._history.content()
+        self._add_generation(history["generations"])
+        if outcome is not None:
+            cause = cause_fields(outcome.cause, self._shape)
+            self._job_events.add("ended", exit_code=outcome.job_code, first_cause=cause)
         if self._attempts:
             self._attempts.put(history)
-        self._summary.put(
-            {
-                "job": self._job,
-                "members": [
-                    {**dataclasses.asdict(member), **place_fields(member.rank, self._shape)}
-                    for member in self._roster.members
-                ],
-                "generations": history["generations"],
-                "started": self._started,
-                "ended": None if outcome is None else utc_now(),
-                "exit_code": None if outcome is None else outcome.job_code,
-                "first_cause": cause_fields(outcome.cause if outcome else None, self._shape),
-            }
-        )
+        self._summary.put(self._job_events.content)
+
+    def _add_generation(self, generations: Sequence[Mapping[str, Any]]) -> None:
+        """Add an event if the latest generation has changed."""
+        latest = generations[-1] if generations else None
+        if latest is not None and latest != self._generation:
+            self._generation = dict(latest)
+            self._job_events.content = {**self._job_events.content, "generations": generations}
+            name = "generation_begun" if latest["ended"] is None else "generation_ended"
+            self._job_events.add(name, generation=self._generation)
 
     def flush(self, within: float) -> bool:
         """Wait until the newest version of each file is written. Blocks: the event loop must not call it.
 
         Return False if a file is not written within `within` seconds.
         """
-        written = [self._status]
+        written: list[LatestFile | EventLog] = [self._events.log, self._status]
         if self._history is not None:
-            written += [self._summary, *([self._attempts] if self._attempts else [])]
+            written += [self._job_events.log, self._summary, *([self._attempts] if self._attempts else [])]
         return all(file.flush(within) for file in written)
 
 
@@ -96,8 +139,9 @@ class LatestFile:
     deleted while the launcher still runs.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder = folder
+        self._name = name
         self._changed = threading.Condition()
         self._newest: bytes | None = None
         self._writing = False
@@ -112,7 +156,7 @@ class LatestFile:
                 STATUS.put(self._write)
 
     def flush(self, within: float) -> bool:
-        """Wait until the newest version is written, for at most `within` seconds. Return whether it is. Blocks."""
+        """Wait at most `within` seconds until the newest version is written. Return whether it is written. Blocks."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._writing, within)
 
@@ -127,24 +171,18 @@ class LatestFile:
             try:
                 self._replace(data)
                 self._reported = False
-            except Failure as failure:
+            except Exception as error:  # the thread must still write the next version
                 if not self._reported:
-                    log.info(failure.message)
+                    log.info(describe_error(self._folder.path_of(self._name), error))
                 self._reported = True
 
     def _replace(self, data: bytes) -> None:
-        if self._written and self._content() not in (None, *self._written):
+        if self._written and self._folder.read(self._name) not in (None, *self._written):
+            path = self._folder.path_of(self._name)
             raise Failure(
                 Exit.CANNOT_WRITE,
-                f"this launcher stops writing {self._path}: another launcher has written it meanwhile",
+                f"this launcher stops writing {path}: another launcher has written it meanwhile",
             )
-        files.make_folder(os.path.dirname(self._path))
         self._written.add(data)
-        files.write_atomically(self._path, data)
+        self._folder.write(self._name, data)
         self._written = {data}
-
-    def _content(self) -> bytes | None:
-        try:
-            return files.read_if_exists(self._path)
-        except OSError as error:
-            raise files.cannot_read(self._path, error) from None

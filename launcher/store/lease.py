@@ -1,180 +1,26 @@
-"""The lease of an output folder: only one gang at a time, of any job, trains into the folder.
-
-    output/.launcher/.leases/<number>       a lease: the content is the holder, the file's time is the last renewal
-    output/.launcher/.leases/<number>.over  the lease is released; the content is how many seconds after the release the
-                                            gang's last process ends at the latest
-
-The lease with the highest number counts. A gang takes the next number by link(2), so only one gang gets that number.
-All times are times of the volume's clock, since the clocks of nodes differ.
-"""
+"""The hub's lease on its output folder: take it, renew it, and notice that it is lost. See `lease_files`."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import json
 import logging
-import os
+import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
 
-from launcher.base import files
 from launcher.base.aio import LEASE, wait_within
 from launcher.base.files import FromVolume
 from launcher.errors import Exit, Failure
 from launcher.model import Cause, CauseKind
+from launcher.store.lease_files import Lease, LeaseFiles, LeaseOwner
 
 log = logging.getLogger(__name__)
-
-_NO_TIMES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)  # the volume's server has answered
-_ENDS_WITHIN = 300.0  # seconds, for a lease that cannot be read
 
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
 _RENEW_EVERY_AT_MOST = 5.0
 _RENEWALS_MISSED = 2  # the least number before a silent holder counts as gone, even if the volume's clock is wrong
-
-
-@dataclass(frozen=True)
-class LeaseOwner:
-    """The gang that owns a lease, and its hub's pod. The fields have the same names in the file.
-
-    ends_within: the gang's last process ends at most this many seconds after the last renewal
-    """
-
-    gang: str
-    job: str
-    pod: str
-    uid: str
-    ends_within: float
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The latest lease of a folder, as read from the volume.
-
-    changed_at: when the lease was last renewed, or was released: nanoseconds by the volume's clock
-    age: seconds since `changed_at`
-    ends_within: the holder's last process ends at most this many seconds after `changed_at`
-    """
-
-    number: int
-    holder: LeaseOwner
-    is_released: bool
-    changed_at: int
-    age: float
-    ends_within: float
-
-
-class LeaseFiles:
-    """The leases of one output folder. All methods block while the volume blocks: the event loop must not call them."""
-
-    def __init__(self, output: str) -> None:
-        self._folder = os.path.join(output, ".launcher", ".leases")
-
-    def latest(self) -> Lease | None:
-        """Return the latest lease, or None if the folder has never had a lease."""
-        number = self._latest_number()
-        if number is None:
-            return None
-        path = self._path(number)
-        try:
-            text, changed_at = _read(path)
-            holder = _holder(text)
-            ends_within = holder.ends_within
-            if is_released := files.exists(f"{path}.over"):
-                text, changed_at = _read(f"{path}.over")
-                ends_within = _seconds(text, ends_within)
-            return Lease(number, holder, is_released, changed_at, (self._now() - changed_at) / 1e9, ends_within)
-        except OSError as error:
-            raise files.cannot_read(path, error) from None
-
-    def take(self, number: int, me: LeaseOwner) -> bool:
-        """Try to create the lease with this number. Return whether this gang got the lease: only one gang gets it."""
-        files.make_folder(self._folder)
-        mine = json.dumps(asdict(me)).encode()
-        return files.create_once(self._path(number), mine) == mine
-
-    def renew(self, number: int, me: LeaseOwner) -> bool:
-        """Renew a lease. Return False if the lease was released, or if another gang has taken a later lease."""
-        path = self._path(number)
-        try:
-            _touch(path)
-        except FileNotFoundError:  # a user has deleted the lease
-            self.take(number, me)
-        except OSError as error:
-            if error.errno not in _REFUSALS:
-                raise files.cannot_write(path, error) from None
-        return (self._latest_number() or number) <= number and not files.exists(f"{path}.over")
-
-    def release(self, gang: str, within: float) -> None:
-        """Release the lease if this gang holds it. `within`: the gang's last process ends within this many seconds."""
-        lease = self.latest()
-        if lease and lease.holder.gang == gang and not lease.is_released:
-            files.create_once(f"{self._path(lease.number)}.over", f"{within:.1f}\n".encode())
-
-    def _now(self) -> int:
-        """Return the time of the volume's clock in nanoseconds, or 0 if the volume cannot set times itself."""
-        try:
-            os.utime(self._folder)
-        except OSError:
-            return 0
-        return os.stat(self._folder).st_mtime_ns
-
-    def _latest_number(self) -> int | None:
-        try:
-            names = os.listdir(self._folder)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise files.cannot_read(self._folder, error) from None
-        number = max((int(name) for name in names if name.isdecimal()), default=None)
-        while number is not None and files.exists(self._path(number + 1)):  # a network volume may list an old state
-            number += 1
-        return number
-
-    def _path(self, number: int) -> str:
-        return os.path.join(self._folder, str(number))
-
-
-def _read(path: str) -> tuple[str, int]:
-    """Return content and modification time in nanoseconds. The open makes a network volume ask its server for both."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read(), os.fstat(file.fileno()).st_mtime_ns
-
-
-def _touch(path: str) -> None:
-    try:
-        os.utime(path)
-    except OSError as error:
-        if error.errno not in _NO_TIMES:
-            raise
-        with open(path, "r+b") as file:
-            content = file.read()
-            file.seek(0)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _holder(text: str) -> LeaseOwner:
-    """Return the holder. The holder is unknown if the lease is of another version or damaged by a power loss."""
-    try:
-        told = json.loads(text)
-        gang, job, pod, uid = (str(told[name]) for name in ("gang", "job", "pod", "uid"))
-        return LeaseOwner(gang, job, pod, uid, float(told["ends_within"]))
-    except (ValueError, TypeError, KeyError):
-        return LeaseOwner("", "unknown", "unknown", "", _ENDS_WITHIN)
-
-
-def _seconds(text: str, otherwise: float) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return otherwise
 
 
 class LeaseHolder:
@@ -205,6 +51,7 @@ class LeaseHolder:
         self._from_volume = from_volume
         self._lost = lost
         self._number = 0
+        self._renewed_at = -math.inf
         self._taking: asyncio.Future[bool] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -212,6 +59,11 @@ class LeaseHolder:
     def is_held(self) -> bool:
         """Whether this hub holds the lease, and renews it."""
         return self._renewing is not None and not self._renewing.done()
+
+    @property
+    def age(self) -> float:
+        """The seconds since the begin of the latest call that took or renewed the lease."""
+        return time.monotonic() - self._renewed_at
 
     async def acquire(self) -> bool:
         """Wait until no other gang trains into the folder, then take the lease. Return whether it was taken.
@@ -234,7 +86,8 @@ class LeaseHolder:
                 self._taking = asyncio.ensure_future(take)
                 if await asyncio.shield(self._taking):  # the lease may be taken even if the caller is cancelled
                     self._number = number
-                    self._renewing = asyncio.create_task(self._renew(asked_at))
+                    self._renewed_at = asked_at
+                    self._renewing = asyncio.create_task(self._renew())
                     return True
             elif asked_at >= until:
                 waited = f"waited {self._patience:g} s (LAUNCHER_PEER_TIMEOUT)"
@@ -264,24 +117,24 @@ class LeaseHolder:
             return False
         return max(lease.age, watched) >= lease.ends_within
 
-    async def _renew(self, answered_at: float) -> None:
-        """Renew the lease until it is lost. `answered_at`: when the latest call that the volume has answered began."""
+    async def _renew(self) -> None:
+        """Renew the lease until it is lost."""
         while True:
             await asyncio.sleep(self._renew_every)
             asked_at = time.monotonic()
             # If this process was stopped (SIGSTOP), try at least once more before the lease counts as lost.
-            left = max(answered_at + self._silence - asked_at, self._renew_every)
+            left = max(self._renewed_at + self._silence - asked_at, self._renew_every)
             why = ""
             try:
                 if not await wait_within(LEASE.run(self._leases.renew, self._number, self.me), left):
                     self._lost(self._cause(CauseKind.TAKEN_OVER, await self._why_it_was_taken()))
                     return
-                answered_at = asked_at
+                self._renewed_at = asked_at
             except asyncio.TimeoutError:
                 pass
             except Exception as error:  # after any error, the lease was not renewed
                 why = f": {error}"
-            if time.monotonic() - answered_at >= self._silence:
+            if time.monotonic() - self._renewed_at >= self._silence:
                 what = (
                     f"the volume has not answered for {self._silence:g} s (LAUNCHER_SILENCE){why}; another gang may "
                     "take over the folder, so this gang ends: is the volume's server running?"
@@ -299,6 +152,8 @@ class LeaseHolder:
                 "a member has lost the connection to this hub, and has released the lease of this gang: this gang "
                 "ends, since another gang may begin"
             )
+        if lease.fault:
+            return f"{lease.fault}; another gang may train into this folder: this gang ends"
         holder = lease.holder
         return (
             f"the gang of pod {holder.pod}, job {holder.job}, has taken over the folder, since this gang was silent "
@@ -309,8 +164,13 @@ class LeaseHolder:
         return Cause(kind, 0, self.me.pod, what, Exit.IO_FAILED)
 
     def _what_for(self, lease: Lease) -> str:
-        """Return what this gang waits for, and what the user can do about it."""
+        """Return for which gang this gang waits, and what the user can do."""
         holder = lease.holder
+        if lease.fault:
+            return (
+                f"for the end of an unknown gang: {lease.fault}: remove this file if no gang trains into this folder. "
+                f"Otherwise the lease expires {lease.ends_within:g} s after its last renewal"
+            )
         if lease.is_released:
             within = f"which takes up to {lease.ends_within:g} s"
             return f"for the last processes of pod {holder.pod}'s gang to end, {within}"

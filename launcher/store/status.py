@@ -6,132 +6,188 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from launcher.base.files import cannot_read
+from launcher.base import file_errors
+from launcher.base.files import Folder
 from launcher.base.passes import pass_folder
 from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Saves, member_folder, member_name, name_and_pod
-from launcher.store import checkpoints
-from launcher.store.lease import LeaseFiles
+from launcher.store import checkpoints, json_fields
+from launcher.store.lease_files import LeaseFiles
+
+Place = tuple[str, int]  # the name and the number of a member's folder
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")
 _SHOWN = 20  # of the latest generations
-_ACTIVE = ("starting", "training", "serving", "trained", "restarting", "finishing", "ending")  # phases of a gang
+ACTIVE = ("starting", "training", "serving", "trained", "restarting", "finishing", "ending")  # phases of a gang
 _QUIET = 30.0  # seconds. A hub renews its lease every 5 s, and a launcher that ends writes its status within 3 s
+MEMBER_FOLDER = re.compile(r"(node|pserver)_(0|[1-9][0-9]{0,8})")
+_STATUS_FIELDS = {
+    **dict.fromkeys(("role", "pod", "phase", "since"), str),
+    **dict.fromkeys(("rank", "last_pass", "exit_code"), int),
+    "first_cause": dict,
+}
+_GENERATION_FIELDS = {"number": int, "began": str, "ended": str, "after_pass": int, "first_cause": dict}
+_CAUSE_FIELDS = {"what": str, "role": str, "rank": int, "pod": str}
+_MEMBER_FIELDS = {"role": str, "rank": int, "pod": str}
 
 
 def describe(job_folder: str, *, as_json: bool) -> str:
-    """Return the state of the job in this folder, as a table with one row per member or as JSON."""
-    output = os.path.join(job_folder, "output")
-    job = _read(os.path.join(output, "job.json"))
-    members = _members(output, job)
-    saved = _newest_pass(output)
+    """Return the state of the job in this folder, as a table with one row per member or as JSON.
+
+    Files that cannot be used are named below the table, or in the field `unusable`.
+    """
+    output = Folder(os.path.join(job_folder, "output"))
+    unusable: list[str] = []
+    job = read_job(output, unusable)
+    members = _members(output, job, unusable)
+    saved = newest_pass(output)
     if as_json:
-        return json.dumps({"job": job, "members": members, "saved_pass": saved}, indent=1)
+        found = {"job": job, "members": members, "saved_pass": saved}
+        return json.dumps(found | ({"unusable": unusable} if unusable else {}), indent=1)
     if not members:
-        return f"{output}: no member has joined yet: `kubectl get pods` and the pods' logs show what the pods wait for"
+        hint = "`kubectl get pods` and the pods' logs show what the pods wait for"
+        return "\n".join([f"{output.path}: no member has joined yet: {hint}", *unusable])
     tables = [format_table([_COLUMNS, *(_row(member) for member in members)])]
-    generations = [one for one in job.get("generations") or [] if isinstance(one, dict)]
+    generations = job.get("generations") or []
     if len(generations) > 1:
         tables.append(format_table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
     if saved is not None:
-        tables.append(f"newest saved pass: {saved} ({pass_folder(output, saved)})")
+        tables.append(f"newest saved pass: {saved} ({pass_folder(output.path, saved)})")
     if any("silent_seconds" in member for member in members):
         tables.append(
             "not written: this launcher was killed, or could not write to the volume when it ended. Look at its pod "
             "(`kubectl describe pod`) and at the free space of the volume"
         )
-    return "\n\n".join(tables)
+    return "\n\n".join([*tables, *unusable])
 
 
-def _newest_pass(output: str) -> int | None:
+def newest_pass(output: Folder) -> int | None:
     try:
-        return checkpoints.newest(Saves(output))
+        return checkpoints.newest(Saves(output.path))
     except Failure:
         return None
 
 
-def _members(output: str, job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _members(output: Folder, job: Mapping[str, Any], unusable: list[str]) -> list[Mapping[str, Any]]:
     """Return the status of each member. If a member has written no status, return what the hub knows about it."""
+    found = {}
     try:
-        names = os.listdir(output)
+        names = os.listdir(output.path)
     except OSError as error:
         raise Failure(
-            Exit.NO_INPUT, f"{output}: {error.strerror}: expected a job's folder that a launcher has written to"
+            Exit.NO_INPUT, f"{output.path}: {error.strerror}: expected a job's folder that a launcher has written to"
         ) from None
-    found = {}
-    gang_is_over = _gang_is_over(output, job)
-    for name in names:
-        if match := re.fullmatch(r"(node|pserver)_([0-9]+)", name):
-            path = os.path.join(output, name, "status.json")
-            member = _read(path)
-            silent = _silence(path) if gang_is_over and member.get("phase") in _ACTIVE else 0.0
-            found[match.group(1), int(match.group(2))] = member | ({"silent_seconds": int(silent)} if silent else {})
-    pods = _pods(job)
-    members: list[Mapping[str, Any]] = []
+    is_over = gang_is_over(output, job)
+    for name in sorted(names):
+        if match := MEMBER_FOLDER.fullmatch(name):
+            folder = output.below(name)
+            member = read_member(folder, unusable)
+            silent = silence(folder) if is_over and member.get("phase") in ACTIVE else 0.0
+            found[match[1], int(match[2])] = member | ({"silent_seconds": int(silent)} if silent else {})
+    return list(members_of_run(job, found).values())
+
+
+def members_of_run(job: Mapping[str, Any], found: Mapping[Place, Mapping[str, Any]]) -> dict[Place, Mapping[str, Any]]:
+    """Return the status of each member, without members of an earlier run that had more members.
+
+    found: the content of each status.json. For a member that has none, the result has what the hub knows about it.
+    """
+    pods = places(job)
+    members: dict[Place, Mapping[str, Any]] = {}
     for place in sorted(set(found) | set(pods)):
         if pods and place not in pods and str(found[place].get("since")) < str(job.get("started")):
-            continue  # this member is of an earlier run, which had more members
+            continue
         role, pod = pods.get(place, (None, None))
         unwritten = {"role": role, "rank": place[1], "pod": pod, "phase": "no status"}
-        members.append(found.get(place) or unwritten)
+        members[place] = found.get(place) or unwritten
     return members
 
 
-def _gang_is_over(output: str, job: Mapping[str, Any]) -> bool:
+def gang_is_over(output: Folder, job: Mapping[str, Any]) -> bool:
     """Return whether no gang trains into the folder: its lease is released, or no hub renews it.
 
     A job without an identity has no lease. Its gang is over if the hub has written its end.
     """
     try:
-        lease = LeaseFiles(output).latest()
-    except (Failure, OSError, ValueError):
+        lease = LeaseFiles(output.path).latest()
+    except Failure:
         lease = None
     if lease is None:
         return job.get("ended") is not None
     return lease.is_released or time.time() - lease.changed_at / 1e9 > _QUIET
 
 
-def _silence(path: str) -> float:
-    """Return for how many seconds a file was not written, or 0 if it was written just now."""
+def silence(folder: Folder) -> float:
+    """Return for how many seconds a status was not written, or 0 if it was written just now."""
     try:
-        silent = time.time() - os.stat(path).st_mtime
-    except OSError:
+        found = folder.stat("status.json")
+    except Failure:
         return 0.0
+    silent = time.time() - found.st_mtime if found else 0.0
     return silent if silent > _QUIET else 0.0
 
 
-def _pods(job: Mapping[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:
+def places(job: Mapping[str, Any]) -> dict[Place, tuple[Any, Any]]:
     """Return role and pod of each member in job.json. The key is the name and the number of the member's folder."""
-    members = job.get("members")
-    found: dict[tuple[str, int], tuple[Any, Any]] = {}
-    for place, member in enumerate(members if isinstance(members, list) else []):
-        known = member if isinstance(member, dict) else {}
-        rank, role = known.get("rank", place), known.get("role")
+    found: dict[Place, tuple[Any, Any]] = {}
+    for place, member in enumerate(job.get("members") or []):
+        rank, role = member.get("rank"), member.get("role")
         name, _, _ = member_folder(str(role), "").rpartition("_")
-        found[name, rank if isinstance(rank, int) else place] = (role, known.get("pod"))
+        found[name, place if rank is None else rank] = (role, member.get("pod"))
     return found
 
 
-def _read(path: str) -> dict[str, Any]:
+def read_job(output: Folder, unusable: list[str]) -> dict[str, Any]:
+    """Return the content of job.json, or {} if it is missing. Add a sentence to `unusable` if it cannot be used."""
+    return _read(output, "job.json", _check_job, unusable)
+
+
+def read_member(folder: Folder, unusable: list[str]) -> dict[str, Any]:
+    """Return the content of status.json, or {} if it is missing. Add a sentence to `unusable` if it cannot be used."""
+    return _read(folder, "status.json", check_member, unusable)
+
+
+def _read(folder: Folder, name: str, check: Callable[[dict[str, Any]], None], unusable: list[str]) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except (FileNotFoundError, ValueError):
-        return {}
-    except OSError as error:
-        raise cannot_read(path, error) from None
-    return content if isinstance(content, dict) else {}
+        data = folder.read(name)
+        if data is None:
+            return {}
+        content = json_fields.read_object(data)
+        check(content)
+    except Failure as failure:
+        unusable.append(failure.message)
+    except ValueError as error:
+        advice = "remove this file; a launcher that runs writes it again when its state changes"
+        unusable.append(file_errors.unusable(folder.path_of(name), str(error), advice).message)
+    else:
+        return content
+    return {}
+
+
+def _check_job(content: dict[str, Any]) -> None:
+    json_fields.check(content, {"job": str, "started": str, "ended": str, "members": list, "generations": list})
+    for member in json_fields.objects(content, "members"):
+        json_fields.check(member, _MEMBER_FIELDS)
+    for generation in json_fields.objects(content, "generations"):
+        json_fields.check(generation, _GENERATION_FIELDS)
+        json_fields.check(generation.get("first_cause") or {}, _CAUSE_FIELDS)
+
+
+def check_member(content: Mapping[str, Any]) -> None:
+    """Raise ValueError if a field of status.json has a wrong type or is out of bounds."""
+    json_fields.check(content, _STATUS_FIELDS)
+    json_fields.check(content.get("first_cause") or {}, _CAUSE_FIELDS)
 
 
 def _generation(one: Mapping[str, Any]) -> tuple[object, ...]:
     after = one.get("after_pass")
     start = "the beginning" if after is None else f"after pass {after}"
-    return (one.get("number"), one.get("began"), one.get("ended"), start, _describe_cause(one.get("first_cause")))
+    return (one.get("number"), one.get("began"), one.get("ended"), start, describe_cause(one.get("first_cause")))
 
 
 def _row(member: Mapping[str, Any]) -> tuple[object, ...]:
@@ -140,7 +196,7 @@ def _row(member: Mapping[str, Any]) -> tuple[object, ...]:
     if "silent_seconds" in member:
         phase = f"{phase}? not written for {_duration(member['silent_seconds'])}"
     plain = (member.get(key) for key in ("since", "last_pass", "exit_code"))
-    return (rank, member.get("pod"), phase, *plain, _describe_cause(member.get("first_cause")))
+    return (rank, member.get("pod"), phase, *plain, describe_cause(member.get("first_cause")))
 
 
 def _duration(seconds: int) -> str:
@@ -150,7 +206,7 @@ def _duration(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def _describe_cause(cause: object) -> str | None:
+def describe_cause(cause: object) -> str | None:
     if not isinstance(cause, dict):
         return None
     member = "" if cause.get("rank") is None else name_and_pod(_name(cause), cause.get("pod"))

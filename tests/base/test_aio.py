@@ -125,6 +125,33 @@ async def test_work_that_gets_no_thread_in_time_fails_and_names_the_limit(
 
 
 @in_loop
+async def test_a_thread_that_dies_before_it_runs_does_not_block_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without memory, Python ends a new thread at its first allocation."""
+    monkeypatch.setattr(aio, "_STARTED_WITHIN", 0.1)
+    monkeypatch.setattr(aio, "_TAKEN_WITHIN", 0.1)
+    workers = Workers("test: dies", 0)
+    with monkeypatch.context() as memory:
+        memory.setattr(threading.Thread, "_bootstrap", lambda _: None)
+        with pytest.raises(Failure, match="no thread can be started"):
+            await asyncio.wait_for(workers.run(lambda: "done"), 8)
+        with pytest.raises(Failure, match="no thread can be started"):
+            run_in_own_thread(lambda: "done")
+    assert await asyncio.wait_for(workers.run(lambda: "done"), 8) == "done"
+
+
+@in_loop
+async def test_a_thread_that_dies_before_it_takes_its_work_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio, "_TAKEN_WITHIN", 0.1)
+    workers = Workers("test: is replaced", 0)
+    with monkeypatch.context() as memory:
+        memory.setattr(threading.Thread, "run", lambda _: None)
+        waiting = workers.run(lambda: "done")
+    assert await asyncio.wait_for(waiting, 8) == "done"
+
+
+@in_loop
 async def test_a_thread_that_can_be_started_again_does_the_work_that_waits(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,8 @@ def test_if_no_limit_of_the_pod_is_used_up_all_limits_are_named(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 200))
     said = shortage.of_processes(*groups(tmp_path, "0::/", pids_max="40", pids_current="7"))
-    assert said == f"a limit of this pod, its user or its node is used up (pids.max = 40, RLIMIT_NPROC = 100): {ADVICE}"
+    limits = "pids.max = 40, RLIMIT_NPROC = 100, RLIMIT_AS = 100"
+    assert said == f"a limit of this pod, its user or its node is used up ({limits}): {ADVICE}"
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     said = shortage.of_processes(str(tmp_path / "none"), str(tmp_path / "none"))
     assert "(pids.max = none, RLIMIT_NPROC = none)" in said

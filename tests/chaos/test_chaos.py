@@ -114,7 +114,7 @@ def test_a_frozen_machine_stands_still_while_another_machine_has_its_address(tmp
     ticks, freeze = tmp_path / "ticks", Fault(0, "freeze machine", (1,), TRAINING, 0.0, 40.0)
     with TwoSwitches(2) as network, ticks.open("ab") as out:
         here, there = ({"POD_IP": address} for address in network.addresses)
-        faults = LocalFaults(PLAN, network, cast(Disk, None), lambda rank, role: None)
+        faults = LocalFaults(PLAN, network, cast(Disk, None), None, lambda rank, role: None)
         frozen = psutil.Process(network.popen([sys.executable, "-c", TICK], stdout=out, env=there).pid)
         until(lambda: ticks.stat().st_size)
         faults.do(freeze)
@@ -245,6 +245,28 @@ def test_a_log_without_a_generation_violates_no_invariant(tmp_path: Path) -> Non
     assert invariants.violated(story) == []
 
 
+def hang(story: Story, *, restarted_after: float = 80.0, cause: object = None) -> None:
+    """Rank 1 hangs after two passes. The next generation begins later, and its cause is recorded."""
+    second = 10**9
+    words = [*run(100, 0, 10, 0, 2), *run(100, 1, 11, 0, 2)]
+    at = round((10 + restarted_after) * second)
+    words += [*run(at, 0, 20, 2, 1), *run(at, 1, 21, 2, 1)]
+    story.stamps.write_text("".join(f"{word}\n" for word in words))
+    story.done[:] = [Done(Fault(0, "hang trainer", (1,), TRAINING, 0.5, 150.0), "process", 10.0, 10 * second)]
+    history(output(story), (0, None, cause), (1, 1, None))
+    for file in output(story).glob("node_*/train.log"):
+        file.write_text(file.read_text().replace("after pass 0", "after pass 1"))
+
+
+STALLED = {"kind": "stalled", "rank": None, "what": "stalled"}
+
+
+def test_a_hang_that_is_named_in_time_violates_no_invariant(tmp_path: Path) -> None:
+    story = restarted(tmp_path)
+    hang(story, cause=STALLED)
+    assert invariants.violated(story) == []
+
+
 VIOLATIONS: dict[str, tuple[str, Callable[[Story], object]]] = {
     "the job does not end": ("no hang", lambda s: setattr(s, "hung", True)),
     "a pass is missing": ("exit 0 only", lambda s: (output(s) / "pass-00002" / "done").unlink()),
@@ -272,14 +294,23 @@ VIOLATIONS: dict[str, tuple[str, Callable[[Story], object]]] = {
         "a cause that fits",
         lambda s: history(output(s), (0, None, cause("trainer", 0)), (1, 0, None)),
     ),
+    "a hang without a stall": ("a hang is named", lambda s: hang(s)),
+    "a hang that is named late": ("a hang is named", lambda s: hang(s, restarted_after=140, cause=STALLED)),
     "no reason to fail": (
         "what can be survived",
         lambda s: failed(s, 137, "exit code 137: killed", at_end(137, "killed")),
     ),
+    "an end by a fault of NFS": ("the faults of NFS", lambda s: end_by_nfs(s)),
     "a process is left": ("nothing left", lambda s: s.left.append("process 1")),
     "a temporary file is left": ("nothing left", lambda s: (output(s) / ".job.json.0123.tmp").touch()),
     "a whole pass was moved": ("nothing left", lambda s: save_in_another_folder(s)),
 }
+
+
+def end_by_nfs(story: Story) -> None:
+    """A launcher ends, and is started again by Kubernetes: the job is complete."""
+    story.done[:] = [Done(Fault(0, "nfs lost answers", (), TRAINING, 0.5, 3.0), "begun", 1.0, 150)]
+    story.ends = [*story.ends, End(0, "pod-0-old", 74, "exit code 74: x failed", at_end(74, "x failed"))]
 
 
 def save_in_another_folder(story: Story) -> None:

@@ -237,6 +237,48 @@ def test_this_pod_is_checked_together_with_the_variables(tmp_path: Path) -> None
     assert any("lo" in line for line in caught.value.problems if line.startswith("CONF_PADDLE_NIC"))
 
 
+TIMES = (
+    "LAUNCHER_PEER_TIMEOUT",
+    "LAUNCHER_REJOIN_TIMEOUT",
+    "LAUNCHER_SILENCE",
+    "LAUNCHER_STALL_TIMEOUT",
+    "LAUNCHER_STOP_GRACE",
+    "LAUNCHER_VOLUME_TIMEOUT",
+)
+
+
+@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize("value", ["1000000000", "9" * 400])
+def test_a_time_that_is_too_long_for_messages_is_refused(name: str, value: str) -> None:
+    (problem,) = problems({**SEED_001, name: value})
+    assert re.match(rf"{name}: '{value}': expected (auto, or )?seconds", problem)
+    assert "at most 100000000" in problem
+    read({**SEED_001, name: "100000000"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LAUNCHER_JOB_ID", "j" * 300),
+        ("JOB_NAME", "j" * 300),
+        ("JOB_NAME", "\u00e9" * 200),
+        ("POD_NAME", "p" * 2000),
+        ("POD_NAME", "two\nlines"),
+        ("POD_UID", "\x1b[2J"),
+    ],
+)
+def test_a_name_that_no_file_or_message_can_have_is_refused(name: str, value: str) -> None:
+    (problem,) = problems({**SEED_001, name: value})
+    assert problem.startswith(f"{name}: ")
+
+
+def test_missing_certificates_are_named_with_their_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigProblems) as caught:
+        config.read({**SEED_001, "CONF_PADDLE_NIC": "lo", "LAUNCHER_TLS_DIR": str(tmp_path)}, {})
+    (problem,) = (line for line in caught.value.problems if line.startswith("LAUNCHER_TLS_DIR"))
+    assert problem == f"LAUNCHER_TLS_DIR: cannot read {tmp_path}/tls.crt: No such file or directory"
+
+
 def test_the_table_in_the_docs_lists_every_variable_with_its_default() -> None:
     table = (REPOSITORY / "docs" / "configuration.md").read_text()
     lines = [line for line in table.splitlines() if line.startswith("| `") and line.count("|") == 5]

@@ -139,6 +139,36 @@ def test_an_empty_or_missing_data_set_is_reported(tmp_path: Path, out: Path) -> 
         assert failed.value.code == Exit.NO_INPUT
 
 
+@pytest.mark.parametrize("name", ["0/.paddle-part-old-data", "0/.paddle-part-new-data", "0/data"])
+def test_a_link_that_another_user_has_put_there_is_removed_but_not_its_target(
+    data: Path, out: Path, tmp_path: Path, name: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".paddle-launcher-shard.json").write_text("{}")
+    (other / "file").write_text("kept")
+    (out / "0").mkdir(parents=True)
+    (out / name).symlink_to(other)
+    split(data, out, 2)
+    assert sorted(os.listdir(other)) == [".paddle-launcher-shard.json", "file"]
+    assert not (out / "0" / "data").is_symlink()
+    assert len(shares(out, 2)) == 2
+
+
+@pytest.mark.parametrize("kind", ["a link", "a FIFO"])
+def test_a_lock_that_is_no_file_is_named(data: Path, out: Path, tmp_path: Path, kind: str) -> None:
+    lock_file = out / command._LOCK
+    out.mkdir(parents=True)
+    if kind == "a FIFO":
+        os.mkfifo(lock_file)
+    else:
+        lock_file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Failure, match="remove it") as failed:
+        split(data, out, 2)
+    assert str(lock_file) in failed.value.message
+    assert not (tmp_path / "elsewhere").exists()
+
+
 # Running it again
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from launcher.data import files, progress, tree
+from launcher.data import files, inspection, progress, tree
 from launcher.data.pool import Pool
 from launcher.data.progress import Progress
 from launcher.data.staging import Copy
@@ -308,10 +308,86 @@ def test_files_of_the_image_are_kept_and_never_treated_as_copied_files(job: Path
     assert sorted(os.listdir(work(job) / "data")) == ["train.txt", "vocabulary"]
 
 
-def test_with_an_unreadable_record_all_files_are_copied_again(job: Path) -> None:
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"version": 1, "destin',
+        "[" * 200_000,
+        '{"version": 1, "destinations": [1]}',
+        '{"version": 1, "destinations": {"DATA": 5}}',
+        '{"version": 1, "destinations": {"DATA": {"complete": true, "names": 5}}}',
+        '{"version": 1, "destinations": {"DATA": {"complete": "yes", "names": []}}}',
+        '{"version": 1, "destinations": {"DATA": {"complete": true, "names": ["\\ud800"]}}}',
+        '{"version": 1, "destinations": {"DATA": {"complete": true, "names": ["../mine"]}}}',
+        '{"version": 1, "destinations": {"DATA": {"complete": true, "names": ["MINE"]}}}',
+        '{"version": 2, "destinations": {}}',
+    ],
+)
+def test_with_a_record_that_cannot_be_used_all_files_are_copied_again(job: Path, record: str) -> None:
+    """A path that leads out of the destination would let the launcher remove a file there."""
     stage(job, shard(job, 0))
-    (work(job) / ".paddle-launcher-staged.json").write_text('{"version": 1, "destin')
-    assert "copied" in stage(job, shard(job, 0))[0]
+    mine, data = work(job) / "mine", work(job) / "data"
+    mine.write_text("not copied")
+    spoiled = record.replace("DATA", str(data)).replace("MINE", str(mine))
+    (work(job) / ".paddle-launcher-staged.json").write_text(spoiled)
+    assert "1 file, 11 bytes copied" in stage(job, shard(job, 0))[-1]
+    assert mine.read_text() == "not copied"
+
+
+def test_a_record_that_is_a_fifo_is_named(job: Path) -> None:
+    stage(job, shard(job, 0))
+    record = work(job) / ".paddle-launcher-staged.json"
+    record.unlink()
+    os.mkfifo(record)
+    assert failing(job, shard(job, 0)).message.startswith(f"{record} is a FIFO, not a file: ")
+
+
+def test_a_file_with_a_stale_handle_is_copied_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the volume was replaced on the server: the handle that NFS has cached is stale."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(bytes(100_000))
+    (tmp_path / "b").mkdir()
+    real, calls = os.pread, []
+
+    def stale_once(*args: int) -> bytes:
+        calls.append(args)
+        if len(calls) == 1:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(*args)
+
+    monkeypatch.setattr(os, "pread", stale_once)
+    found = os.stat(tmp_path / "a" / "file")
+    file = (b"file", 0, found.st_size, found.st_size, found.st_mtime_ns, found.st_mode)
+    files.copy_files(os.fsencode(tmp_path / "a"), os.fsencode(tmp_path / "b"), [(0, file)], True, False)
+    assert (tmp_path / "b" / "file").read_bytes() == bytes(100_000)
+    assert len(calls) > 1
+
+
+@pytest.mark.parametrize(
+    ("call", "read"),
+    [
+        ("open", lambda folder: inspection.read_head(os.fsencode(folder / "train.list"), 4)),
+        ("read", lambda folder: inspection.read_head(os.fsencode(folder / "train.list"), 4)),
+        ("listdir", lambda folder: inspection.list_names(str(folder))),
+    ],
+)
+def test_a_stale_handle_of_a_shard_is_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, read: Callable[[Path], object]
+) -> None:
+    (tmp_path / "train.list").write_text("data")
+    real, calls = getattr(os, call), []
+
+    def stale_once(*args: object) -> object:
+        calls.append(args)
+        if len(calls) == 1:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(*args)
+
+    monkeypatch.setattr(os, call, stale_once)
+    assert read(tmp_path) in (b"data", ["train.list"])
+    assert len(calls) == 2
 
 
 def test_partial_copies_of_a_killed_start_are_removed(job: Path) -> None:

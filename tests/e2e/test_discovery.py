@@ -89,7 +89,7 @@ def test_without_the_rbac_permission_the_launcher_ends_with_77_and_the_role_to_a
 
 
 def test_a_pending_pod_is_named_at_the_deadline(cluster: Cluster) -> None:
-    template = cluster.template("stuck", TIMEOUT=8)
+    template = cluster.template("stuck", TIMEOUT=30)
     nowhere = cluster.template("stuck")
     nowhere["spec"]["nodeSelector"] = {"there-is": "no-such-node"}
     members = [cluster.bare(name, template) for name in ("stuck-a", "stuck-b")]

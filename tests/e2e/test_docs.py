@@ -14,7 +14,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ import yaml
 
 from tests.e2e.cluster import kubectl
 from tests.e2e.manifests import claimed
+from tests.support.pages import Block, blocks, shows
 from tests.support.paths import MAKE_DATA, REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "kubernetes.md"
@@ -33,44 +33,6 @@ DOCKER = """\
 echo "$@" >> "$DOCKER_CALLS"
 [ "$1" != build ] || [ -f "$3" ]
 """
-
-
-@dataclass(frozen=True)
-class Block:
-    """Commands of the page, and their output as shown there, or "" if the page shows no output."""
-
-    line: int
-    commands: str
-    shown: str
-
-
-def blocks(page: str) -> list[Block]:
-    """Return the fenced blocks in order: `sh` contains commands, `text` after it their output. No others exist."""
-    fences = list(re.finditer(r"^```(.*)\n((?:(?!```).*\n)*)```$", page, re.MULTILINE))
-    assert page.count("```") == 2 * len(fences), "a block without an end"
-    assert {fence[1] for fence in fences} == {"sh", "text"}
-    found = []
-    for fence, after in zip(fences, [*fences[1:], None], strict=True):
-        shown = after[2] if after and after[1] == "text" else ""
-        if fence[1] == "sh":
-            found.append(Block(page.count("\n", 0, fence.start()) + 1, fence[2], shown))
-    return found
-
-
-def same_for_all(text: str) -> str:
-    """Return the text without parts that differ between runs: widths of columns, names of a Job's pods, times."""
-    text = re.sub(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-POD", text)
-    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
-    return "".join(" ".join(line.split()) + "\n" for line in text.splitlines())
-
-
-def shows(shown: str, printed: str) -> bool:
-    """Return whether this was printed. `...` stands for any text in a line, and alone in a line for any lines."""
-    lines = []
-    for line in same_for_all(shown).splitlines():
-        words = ".*".join(map(re.escape, line.split("...")))
-        lines.append(r"(?:.*\n)*?" if line == "..." else words + r"\n")
-    return re.fullmatch("".join(lines), same_for_all(printed)) is not None
 
 
 class Reader:

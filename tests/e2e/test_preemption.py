@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -74,4 +75,8 @@ def test_a_preempted_pod_is_named_as_such_and_the_job_waits_until_it_fits_again(
     assert after[gone]["uid"] != before[gone]["uid"]
     what = f"rank {gone} ({preempted}): got SIGTERM"
     assert f"{what}; {REASON}" in training.told(others[0]), "it has asked for all"
+    timeline = training.output / (f"node_{others[0]}/events.jsonl" if gone == 0 else "events.jsonl")
+    (event,) = [each for each in map(json.loads, timeline.read_text().splitlines()) if each["event"] == "pod_ended"]
+    assert event["peer"]["pod"] == preempted
+    assert REASON.removeprefix("Kubernetes says: ") in event["why"]
     assert f"{what}; {REASON}" in describe(str(training.volume / training.name), as_json=False)

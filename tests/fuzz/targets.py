@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -23,18 +25,20 @@ from launcher import config, paddle
 from launcher.cli import run_arguments
 from launcher.data.stage_record import _parse as parse_stage_record
 from launcher.errors import Failure
-from launcher.gang import handshake, messages, protocol
+from launcher.gang import GangSettings, handshake, messages, protocol
 from launcher.gang.protocol import Malformed, Message
 from launcher.job import yaml_io
 from launcher.job.findings import Findings
 from launcher.job.from_yaml import API, KIND, RenderOptions, to_job_spec
 from launcher.job.manifests import objects
-from launcher.model import Cause, CauseKind, Saves, Shape
+from launcher.model import Cause, CauseKind, Numbers, Saves, Shape
+from launcher.paddle import NumberFinder
 from launcher.processes.output import PassFinder, Tail
+from launcher.report import page, reader
 from launcher.store import checkpoints, status
 from launcher.store.failure_marks import FailureMarks, mark_name
 from launcher.store.json_fields import as_bytes
-from launcher.store.lease import LeaseFiles
+from launcher.store.lease_files import LeaseFiles
 from launcher.store.record import Record
 
 SHAPE = Shape(2, 1)
@@ -146,6 +150,12 @@ def _read_stage_record(job: str) -> None:
         parse_stage_record(file.read())
 
 
+def _read_report(job: str) -> None:
+    content = page.render(reader.read(os.path.join(job, "output"), now=1_795_000_900.0))
+    assert content.count(b"<script") == 0
+    assert not re.search(rb'="[^"<>]*\b(?:nan|inf)%?"', content), "a drawing has a number that is none"
+
+
 _FILES: Mapping[bytes, tuple[str, Callable[[str], None]]] = {
     b"lease": (".launcher/.leases/1", _read_lease),
     b"released": (".launcher/.leases/1.over", _read_released_lease),
@@ -155,6 +165,9 @@ _FILES: Mapping[bytes, tuple[str, Callable[[str], None]]] = {
     b"mark": (".launcher/failed/servers/pserver-0", _read_mark),
     b"job": ("job.json", _read_status),
     b"member": ("node_0/status.json", _read_status),
+    b"timeline": ("events.jsonl", _read_report),
+    b"member-timeline": ("node_0/events.jsonl", _read_report),
+    b"summary": ("job.json", _read_report),
     b"done": ("pass-00007/done", _read_pass),
     b"parameter": ("pass-00007/parameter", _read_pass),
     b"stage": ("stage", _read_stage_record),
@@ -225,6 +238,33 @@ def log_output(data: bytes) -> None:
         protocol.decode(protocol.encode(messages.failed(0, Cause(CauseKind.TRAINER, 0, "p", "w", 1, lines), 0.0)))
 
 
+def log_numbers(data: bytes) -> None:
+    """Find numbers in output that arrives in parts, whose size the first byte selects. The parts make no difference."""
+    size = data[0] + 1 if data else 1
+    output = bytearray(data[1:])
+    whole, parts = (_numbers_in(output, step) for step in (len(output) + 1, size))
+    if len(output) <= _ALL_READ and len(output.splitlines()) <= 16:
+        assert _same(whole, parts)
+
+
+def _numbers_in(output: bytearray, size: int) -> Numbers:
+    finder, passes, newest = NumberFinder(itertools.count().__next__), PassFinder(b"Pass="), Numbers()
+    for begin in range(0, len(output), size):
+        end = min(begin + size, len(output))
+        number = passes.last_in(output, begin, end)
+        newest = finder.newest_in(output, begin, end, None if number is None else passes.at) or newest
+    newest = finder.rest(is_end=True) or newest
+    for name, value in vars(newest).items():
+        if isinstance(value, int):
+            assert 0 <= value < 10**18, name
+        elif value is not None and name not in ("loss", "test_loss"):
+            assert math.isfinite(value), name
+    return newest
+
+
+_ALL_READ = 4096  # bytes of output, in which the finder skips nothing
+
+
 # ---- the environment and the command line of a pod
 
 
@@ -242,7 +282,9 @@ def configuration(data: bytes) -> None:
         config.role_member(environment, request.own)
         settings = config.read(environment, request.own, check_here=False)
         _check_finite(settings)
-        train = protocol.decode(protocol.encode(messages.train(0, settings.gang.stall_timeout)))
+        train = protocol.decode(
+            protocol.encode(messages.train(0, GangSettings(1, 0, stall=settings.gang.stall_timeout).reported_stall))
+        )
         messages.read_train(train)
         paddle.plan(settings, request.flags, request.command, None, None)
         paddle.saves(settings, request.flags, request.command)
@@ -265,5 +307,6 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "state": state_files,
     "yaml": yaml_files,
     "log": log_output,
+    "numbers": log_numbers,
     "config": configuration,
 }

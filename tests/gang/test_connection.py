@@ -11,15 +11,11 @@ from dataclasses import replace
 import pytest
 
 from launcher.errors import Exit
-from launcher.gang import Finish, HubLost, JoinFailed, Lead, Stop, Train, handshake, messages, protocol
+from launcher.gang import Finish, HubLost, JoinFailed, Lead, Stop, Train, messages
 from launcher.gang.connection import Connection, Heartbeat
-from launcher.gang.events import Credentials
-from launcher.gang.protocol import ALIVE, encode
-from launcher.model import Shape
+from launcher.gang.protocol import ALIVE, Message
 from tests.support.members import (
     BEGUN,
-    SECRET,
-    Node,
     Scene,
     cut_gang,
     died,
@@ -28,6 +24,7 @@ from tests.support.members import (
     stopped_once_by,
     until,
 )
+from tests.support.wire import Wire
 
 
 @in_loop
@@ -246,37 +243,35 @@ async def test_joining_a_hub_that_is_silent_before_the_welcome_fails() -> None:
 async def test_a_cancelled_join_reports_its_cause_since_the_welcome_may_be_on_its_way() -> None:
     async with Scene() as scene:
         member = await scene.node(1, settings(2))
-        said: list[bytes] = []
+        said: list[Message] = []
 
         async def hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(encode(handshake.challenge("nonce")))
-            while line := await reader.readline():
-                said.append(line)
-            writer.close()
+            wire = Wire(reader, writer)
+            await wire.accept()
+            said.append(await wire.receive())
+            said.append(await wire.receive())
+            wire.close()
 
         server = await asyncio.start_server(hub, "127.0.0.1", 0)
         joining = asyncio.ensure_future(member.join(server.sockets[0].getsockname()))
-        await until(lambda: said, "a hello")
+        await until(lambda: said, "a join")
         member.gang.report_failed(replace(died("stopped", 1, 143), rank=None), time.monotonic())
         joining.cancel()
-        await until(lambda: any(b'"failed"' in line for line in said), "the cause")
+        await until(lambda: [message["word"] for message in said] == ["join", "failed"], "the cause")
         server.close()
 
 
 @in_loop
 async def test_a_member_that_left_before_its_welcome_arrived_is_not_reported_as_lost() -> None:
     async with Scene() as scene:
-        hub, config = await scene.node(0, settings(2)), settings(2)
+        hub = await scene.node(0, settings(2))
         joining = asyncio.ensure_future(hub.join(None))
-        reader, writer = await asyncio.open_connection(*hub.place)
-        hub_nonce = handshake.read_challenge(protocol.decode(await reader.readline()))
-        credentials = Credentials(Node(1, config).me, "incarnation", "job", SECRET)
-        writer.write(encode(handshake.hello(credentials, Shape(2), None, hub_nonce, "mine")))
-        writer.write(encode(messages.failed(0, replace(died("stopped", 1, 143), rank=None), 0.0)))
-        writer.write_eof()
+        wire = await Wire.connect(hub.place)
+        await wire.join(1, 2)
+        wire.send(messages.failed(0, replace(died("stopped", 1, 143), rank=None), 0.0))
+        wire.writer.write_eof()
         await joining
-        await reader.read()
-        writer.close()
+        await wire.until_dropped()
         cause = await hub.told_to_stop()
         assert (cause.kind, cause.rank) == ("stopped", 1)
         await hub.hears(Finish())
@@ -301,3 +296,31 @@ async def test_a_failure_while_a_slow_mark_is_written_does_not_undo_completion()
 
 async def wait_for_event(event: asyncio.Event) -> None:
     await event.wait()
+
+
+class StillReading(asyncio.Transport):
+    """A transport of TLS before Python 3.11: after `close`, it does not say that it is closing."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@in_loop
+async def test_a_connection_that_this_side_has_closed_reads_no_further_line() -> None:
+    got: list[Message] = []
+
+    def refuse(connection: Connection, message: Message) -> None:
+        got.append(message)
+        connection.close()
+
+    connection = Connection(refuse, lambda _: None)
+    connection.connection_made(StillReading())
+    for _ in range(2):
+        connection.data_received(b'{"word":"hello"}\n' * 2)
+    assert got == [{"word": "hello"}]

@@ -15,7 +15,7 @@ import pytest
 from launcher.errors import Exit, Failure
 from launcher.gang import Begin, Finish, HubLost, NotComplete, Restart, Stop, Train, Verdict
 from launcher.gang.connection import Connection, close_gracefully
-from launcher.gang.protocol import KNOWN_PEER_LIMIT, encode
+from launcher.gang.protocol import encode
 from launcher.model import FIRST, Cause, CauseKind
 from tests.support.members import (
     Scene,
@@ -349,7 +349,8 @@ async def test_everything_sent_arrives_before_a_connection_is_closed_gracefully(
         )[1]
         for end in socket.socketpair()
     ]
-    pair[1].line_limit = KNOWN_PEER_LIMIT
+    pair[0].seal_outgoing(b"a key")
+    pair[1].seal_incoming(b"a key")
     message = {"word": "long", "text": "x" * 4_000_000}
     pair[0].send(encode(message))
     await close_gracefully(pair[:1], 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 
@@ -208,6 +209,43 @@ async def test_a_fault_of_the_launcher_in_a_restart_ends_the_gang() -> None:
             assert (cause.kind, cause.rank, cause.code) == ("launcher", 0, Exit.MASKED)
             assert "a fault of the launcher itself" in cause.what
             assert "ZeroDivisionError('of the test')" in cause.what
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("start", [Start(1 << 31, None), Start(4, 20261119094500)])
+@in_loop
+async def test_a_start_that_no_member_would_accept_ends_the_gang(first: bool, start: Start) -> None:
+    async with Scene() as scene:
+        config = settings(2)
+        hub = await add_hub(scene, config)
+        hub.starts[0 if first else 1] = start
+        nodes = [hub, await scene.node(1, config)]
+        await scene.joined(nodes)
+        if not first:
+            await fails(nodes)
+            for node in nodes:
+                node.ended()
+        for node in nodes:
+            cause = await node.told_to_stop()
+            assert (cause.kind, cause.rank, cause.code) == ("launcher", 0, Exit.MASKED)
+            assert "cannot send begin: its field " in cause.what
+            assert times(node, Begin) == (0 if first else 1)
+
+
+@in_loop
+async def test_a_message_that_cannot_be_made_is_an_error_of_the_loop() -> None:
+    """The launcher ends with each error of its loop. Until then, the member only reconnects."""
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context["exception"]))
+    async with Scene() as scene:
+        config = settings(2, stall=1e9)
+        hub, member = await add_hub(scene, config), await scene.node(1, config)
+        await scene.joined([hub, member])
+        hub.ready()
+        member.ready()
+        await until(lambda: errors, "an error")
+        assert "cannot send train: its field stall" in str(errors[0])
+        assert not member.has(Stop)
 
 
 @in_loop

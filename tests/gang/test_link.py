@@ -23,13 +23,13 @@ from tests.support.hubs import (
 )
 from tests.support.members import BEGUN, Node, Relay, Scene, died, in_loop, settings, until
 
-HELLO = b'"word":"hello"'
-BEATS = 20
+JOIN = b'"word":"join"'
+BEATS = 6
 
 
 async def gang_of_two(scene: Scene, **changes: Any) -> tuple[Node, Node, Relay]:
     """Return two nodes that have joined, and the relay between them. Training has not started."""
-    config = settings(2, **{"heartbeat_every": 0.1, "silence": 60, **changes})
+    config = settings(2, **{"heartbeat_every": 0.2, "silence": 60, **changes})
     hub, member = await scene.node(0, config), await scene.node(1, config)
     relay = await scene.relay(hub.place)
     await scene.joined([hub, member], hub=relay.place)
@@ -100,19 +100,19 @@ async def test_the_first_connection_stays_if_it_works_again() -> None:
         second.set()
         await until(lambda: relay.ended, "the second connection is ended")
         await train_to_the_end(hub, member)
-        assert relay.passed.count(HELLO) == 1
+        assert relay.passed.count(JOIN) == 1
         assert relay.connections == 2
         assert hub.gang.refusals.counts == {}
 
 
 @in_loop
-async def test_after_its_hello_the_member_waits_for_the_second_connection() -> None:
+async def test_after_its_join_the_member_waits_for_the_second_connection() -> None:
     """The hub may have replaced the first connection, and its end does not arrive because of the cut."""
     async with Scene() as scene:
         hub, member, relay = await gang_of_two(scene)
         await hold_both(relay)
         _, second = relay.gates
-        relay.hold_after = HELLO
+        relay.hold_after = JOIN
         second.set()
         await until(lambda: relay.ended == 1, "the hub has ended the first one")
         await several_heartbeats(relay)
@@ -124,7 +124,7 @@ async def test_after_its_hello_the_member_waits_for_the_second_connection() -> N
 @in_loop
 async def test_a_hub_that_is_only_stopped_gets_one_more_connection_and_continues() -> None:
     async with Scene() as scene:
-        timing: dict[str, Any] = {"heartbeat_every": 0.05, "silence": 60}
+        timing: dict[str, Any] = {"heartbeat_every": 0.2, "silence": 60}
         hub = scene.process(0, 2, None, until="Finish", trained=True, **timing)
         relay = await scene.relay(("127.0.0.1", await hub.line()))
         member = await scene.node(1, settings(2, **timing))
@@ -190,7 +190,7 @@ async def test_the_hub_is_lost_by_silence_if_both_connections_are_silent() -> No
         assert "nothing was heard for 1 s" in cause.what
         relay.gates[1].set()
         await until(lambda: not returning(), "the second connection is given up")
-        assert relay.passed.count(HELLO) == 1
+        assert relay.passed.count(JOIN) == 1
 
 
 @in_loop
@@ -221,16 +221,18 @@ async def test_a_member_that_closes_while_it_opens_a_connection_still_reports_it
 @in_loop
 async def test_a_member_that_has_left_does_not_connect_again() -> None:
     async with Scene() as scene:
-        timing: dict[str, Any] = {"heartbeat_every": 0.05, "silence": 60}
+        timing: dict[str, Any] = {"heartbeat_every": 0.2, "silence": 60}
         hub = scene.process(0, 2, None, **timing)
         relay = await scene.relay(("127.0.0.1", await hub.line()))
         member = await scene.node(1, settings(2, **timing))
         await member.join(relay.place)
         member.failed(died("trainer", 1, 3))
         await member.told_to_stop()
+        await until(lambda: not returning())  # on a busy machine a heartbeat may have been late
+        before = relay.connections
         hub.send(signal.SIGSTOP)
         await several_heartbeats(relay)
-        assert relay.connections == 1
+        assert relay.connections == before
 
 
 def returning() -> list[str]:

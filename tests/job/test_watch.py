@@ -24,14 +24,14 @@ def test_waiting_returns_0_once_all_jobs_are_complete(cluster: FakeCluster, caps
     submit_and_run(cluster)
     cluster.logs = {"words-trainer-0-a": ["first", "Pass=3 Batch=7 loss=0.2"]}
     waiting = in_background(JOB.wait)
-    until(lambda: "Pass=3 Batch=7" in capsys.readouterr().err)
+    until(lambda: "pass 3, loss 0.2000" in capsys.readouterr().err)
     cluster.end("words-trainer", "Complete")
     for role, rank in MEMBERS:
         put_pod(cluster, role, rank, **ended(0, "exit code 0: the job is complete"))
     cluster.end("words-pserver", "Complete")
     assert waiting.result(20) == 0
     shown = capsys.readouterr().err
-    assert "trainer 1" in shown
+    assert "trainer 0-1: complete: exit code 0: the job is complete\n" in shown
     assert shown.endswith("words: the job is complete\n")
 
 

@@ -68,6 +68,9 @@ def test_a_file_that_is_nested_too_deeply_is_refused(name: str) -> None:
         ("!mine x", "!mine: expected a type that Kubernetes knows"),
         ("9" * 5000, "a number of 5000 digits: expected at most 100"),
         ("{b: 1, b: 2}", "b: duplicate key"),
+        ('"\\U00110000"', "expected the number of a Unicode character"),
+        ('"\\UFFFFFFFF"', "expected the number of a Unicode character"),
+        ('"\\uD800"', "a half of a character"),
     ],
 )
 def test_what_has_no_meaning_in_kubernetes_is_refused_with_its_place(value: str, problem: str) -> None:
@@ -94,3 +97,8 @@ def test_items_that_are_no_list_are_refused() -> None:
 def test_a_job_whose_roles_share_their_template_is_rendered() -> None:
     ended = render(text=paddle_job(f"&s {{{WORKER}}}"))
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_message_that_quotes_the_file_has_no_escape_sequence() -> None:
+    message = refused('kind: "\\e[31mred"\n')
+    assert r"found \x1b[31mred of no apiVersion" in message

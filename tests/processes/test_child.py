@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.model import Process
+from launcher.processes import child as child_module
 from launcher.processes.child import Child, StartFailed
 from tests.support.supervising import (
     alive,
@@ -260,3 +261,20 @@ def test_programs_that_cannot_be_run_are_named_with_the_code_of_a_shell(tmp_path
         assert message == f"the trainer cannot start: its work directory {gone}: No such file or directory"
 
     run(test())
+
+
+def test_a_child_for_which_there_was_no_memory_has_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(child_module, "spawn", fail)
+
+    async def driver() -> bool:
+        started = Started(shell("true"))
+        with pytest.raises(MemoryError):
+            await started.child.start(started.output)
+        ended = await started.child.end(0)
+        started.close()
+        return ended
+
+    assert run(driver())

@@ -94,7 +94,7 @@ def test_a_trainer_that_waits_for_the_signal_in_a_thread_gets_it(tmp_path: Path)
     [
         (
             signal.SIGQUIT,
-            "SIGQUIT is not sent to any process: no trainer handles this signal, and it would end them",
+            "SIGQUIT is not sent to any process: no trainer handles SIGQUIT, so SIGQUIT would end the trainers",
         ),
         (signal.SIGWINCH, None),  # a terminal sends it at each change of its size
     ],

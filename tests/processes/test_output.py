@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
+from launcher.model import Numbers
+from launcher.paddle.numbers import PERIOD, NumberFinder
 from launcher.processes.output import RECENT_BYTES, TAIL_BYTES, TAIL_LINES, PassFinder, Tail
-from tests.support.outputs import MEBIBYTE, Case, Writer, body, numbered, reading_end
+from tests.support.outputs import MEBIBYTE, SHORT_LIMITS, Case, Writer, body, numbered, reading_end
 from tests.support.supervising import run, until
 
 
@@ -58,7 +62,10 @@ def test_logs_are_appended_and_each_attempt_begins_on_a_new_line(tmp_path: Path)
     run(test())
 
 
-def test_another_user_can_write_the_same_files_next_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "made", "written"), [(0o777, 0o2777, 0o666), (0o750, 0o750, 0o640)])
+def test_folders_and_logs_have_the_permissions_of_the_folder_above_them(
+    tmp_path: Path, folder: int, made: int, written: int
+) -> None:
     async def test() -> None:
         mask = os.umask(0o077)
         try:
@@ -67,9 +74,51 @@ def test_another_user_can_write_the_same_files_next_time(tmp_path: Path) -> None
             await case.finish()
         finally:
             os.umask(mask)
-        assert stat.S_IMODE(log.stat().st_mode) == 0o666
-        assert stat.S_IMODE(log.parent.stat().st_mode) == 0o777
-        assert stat.S_IMODE(log.parent.parent.stat().st_mode) == 0o777
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (log, log.parent, log.parent.parent)]
+        assert modes == [written, made, made]
+
+    tmp_path.chmod(folder)
+    run(test())
+
+
+def test_a_link_in_place_of_a_log_is_not_followed_and_no_output_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another user has replaced the log by a link to a program of the launcher's user."""
+    program = tmp_path / "train.sh"
+    program.write_text("echo")
+    program.chmod(0o700)
+    (tmp_path / "node_0").mkdir()
+    (tmp_path / "node_0" / "train.log").symlink_to(program)
+
+    async def test() -> None:
+        case = Case()
+        log = case.set_folder(tmp_path / "node_0")
+        case.writer.write(b"line\n")
+        assert await case.finish() == 0
+        assert body(log) == b"line\n"
+
+    run(test())
+    assert (program.read_text(), stat.S_IMODE(program.stat().st_mode)) == ("echo", 0o700)
+    assert "train.log is a symbolic link, not a file: renamed to" in caplog.messages[0]
+
+
+def test_a_link_in_place_of_the_folder_is_not_followed_and_the_output_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "node_0").symlink_to("elsewhere")
+
+    async def test() -> None:
+        case = Case(SHORT_LIMITS)
+        log = case.set_folder(tmp_path / "node_0")
+        case.writer.write(b"line\n")
+        await until(lambda: caplog.messages)
+        assert f"{tmp_path}/node_0 is a symbolic link, not a folder" in caplog.messages[0]
+        assert not list((tmp_path / "elsewhere").iterdir())
+        (tmp_path / "node_0").unlink()
+        assert await case.finish() == 0
+        assert body(log) == b"line\n"
 
     run(test())
 
@@ -128,12 +177,54 @@ def test_a_pass_number_is_found_wherever_reads_are_cut(cut: int) -> None:
     passes = PassFinder(b"Pass=")
     found = [passes.last_in(line, 0, cut), passes.last_in(line, cut, len(line))]
     assert [number for number in found if number is not None] == [1234567]
+    assert passes.at == 11, "where the mark is"
 
 
 @pytest.mark.parametrize("text", [b"Pass=", b"Pass=x ", b"Pass= 3 ", b"Pass=" + b"9" * 5000 + b" ", b"Pas=3 "])
 def test_similar_text_is_no_pass(text: bytes) -> None:
     passes = PassFinder(b"Pass=")
     assert passes.last_in(bytearray(text), 0, len(text)) is None
+
+
+def test_the_newest_numbers_are_reported_a_few_times_per_second_and_at_the_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        case = Case()
+        case.set_folder(tmp_path)
+        begun = time.monotonic()
+        for step in range(300):
+            case.writer.write(b"global_step: %d, loss: 0.5\n" % step)
+            await asyncio.sleep(0.001)
+        took = time.monotonic() - begun
+        await until(lambda: case.numbers[-1:] == [Numbers(step=299, loss=0.5)])
+        assert len(case.numbers) <= 2 + took / PERIOD
+        case.writer.write(b"loss: 0.25")
+        await case.output.read_rest(5)
+        await until(lambda: case.numbers[-1].loss == 0.25)
+        await case.finish()
+
+    run(test())
+
+
+def test_the_numbers_of_a_pass_are_reported_before_much_other_output(tmp_path: Path) -> None:
+    async def test() -> None:
+        case = Case()
+        case.set_folder(tmp_path)
+        case.writer.write(b"loss: 0.5\n")
+        await until(lambda: case.numbers)
+        case.writer.write_in_thread(b"Pass=3 Batch=60 loss=0.125\n" + numbered(4 * MEBIBYTE) + b"the end\n")
+        await until(lambda: case.output.tail()[-1:] == ("the end",))
+        await until(lambda: case.passes == [3])
+        assert case.numbers[-1] == Numbers(pass_number=3, step=60, loss=0.125)
+        await case.finish()
+
+    run(test())
+
+
+def test_an_output_without_numbers_does_not_wake_up_while_it_is_silent(tmp_path: Path) -> None:
+    finder = NumberFinder()
+    data = bytearray(b"a line\nthe beginning of a line")
+    finder.newest_in(data, 0, len(data))
+    assert finder.due_in() is None
 
 
 def tail_of(*pieces: bytes) -> tuple[str, ...]:
@@ -177,3 +268,40 @@ def test_recent_lines_are_more_than_the_tail() -> None:
 def test_the_tail_has_whole_lines() -> None:
     lines = tail_of(*(b"a line of some length, number %d\n" % number for number in range(1000)))
     assert all(line.startswith("a line of some length, number 9") for line in lines)
+
+
+# ---- lines for another reader ----------------------------------------------------------------------------------------
+
+
+def test_each_line_on_standard_output_is_formatted_and_the_log_stays_as_it_is(tmp_path: Path) -> None:
+    data = numbered(2_000_000) + b"\xff no end of line"
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(stdout=stdout, format_line=lambda line: b"> " + line + b"\n")
+            log = case.set_folder(tmp_path)
+            case.writer.write_in_thread(data)
+            expected = b"".join(b"> " + line + b"\n" for line in data.split(b"\n"))
+            await until(lambda: bool(read()) and case.writer.written == len(data))
+            finished = asyncio.ensure_future(case.finish())
+            await until(lambda: len(read()) == len(expected))
+            assert await finished == 0
+            assert read() == expected
+            assert body(log) == data
+
+    run(test())
+
+
+def test_a_line_without_an_end_is_shown_in_parts(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(stdout=stdout, format_line=lambda line: b"> " + line + b"\n")
+            case.set_folder(tmp_path)
+            case.writer.write_in_thread(b"x" * 500_000)
+            await until(lambda: bool(read()) and case.writer.written == 500_000)
+            finished = asyncio.ensure_future(case.finish())
+            await until(lambda: read().count(b"x") == 500_000)
+            assert await finished == 0
+            assert max(map(len, read().split(b"\n"))) < 100_000
+
+    run(test())

@@ -117,6 +117,7 @@ def test_a_full_volume_is_named_once_and_no_output_is_lost_or_repeated_after_it_
             ballast.unlink()
             await until(lambda: log.stat().st_size > half)
             grow(volume, "8m")
+            await until(lambda: case.writer.written == len(data))
             assert await case.finish() == 0
             assert body(log) == data
             assert f"writes to {log} succeed again, after an error" in caplog.messages

@@ -12,9 +12,11 @@ import psutil
 import pytest
 
 from launcher.base.spawn import spawn, wait_for_exit
+from launcher.model import Numbers
+from launcher.paddle.numbers import NumberFinder
 from launcher.processes.ports import is_listening
 from launcher.processes.sinks import Limits
-from launcher.processes.supervisor import PassDone, Supervisor
+from launcher.processes.supervisor import NumbersSeen, PassDone, Supervisor
 from tests.support.supervised import Watched, pids, watch
 from tests.support.supervising import free_port, freezing_volume, needs_root, program, python, run, shell, until
 
@@ -188,6 +190,22 @@ def test_passes_are_reported(tmp_path: Path) -> None:
     passes = [event.number for event in watch(tmp_path, test).events if isinstance(event, PassDone)]
     assert passes[-1] == 2
     assert passes == sorted(set(passes))
+
+
+def test_numbers_of_trainers_are_reported(tmp_path: Path) -> None:
+    async def test(w: Watched) -> None:
+        supervisor = Supervisor(w.events.append, w.tag, find_numbers=NumberFinder)
+        supervisor.set_log_folder(None, "")
+        supervisor.start(shell("echo loss: 0.5", role="trainer"))
+        supervisor.start(shell("echo loss: 0.25", role="pserver"))
+        await until(lambda: len(w.deaths()) == 2)
+        await supervisor.close(5)
+
+    watched = watch(tmp_path, test)
+    seen = [event.numbers for event in watched.events if isinstance(event, NumbersSeen)]
+    assert seen == [Numbers(loss=0.5)]
+    of_trainer = next(death for death in watched.deaths() if death.process.role == "trainer")
+    assert watched.events.index(NumbersSeen(seen[0])) < watched.events.index(of_trainer)
 
 
 def test_output_before_the_folder_is_known_is_logged(tmp_path: Path) -> None:

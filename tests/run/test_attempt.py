@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from launcher.errors import Exit
-from launcher.gang import Begin, Gang, GangSettings
-from launcher.model import FIRST, Cause, CauseKind
+from launcher.gang import Begin, Collect, Gang, GangSettings
+from launcher.model import FIRST, Cause, CauseKind, Numbers
 from launcher.processes.supervisor import Supervisor
 from launcher.run.attempt import Attempt
 from launcher.run.factories import Factories
@@ -307,6 +307,16 @@ async def test_any_other_end_of_a_server_fails_at_once(
 
 
 @in_loop
+async def test_the_member_knows_the_newest_numbers(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    await member.train()
+    member.supervisor.numbers_seen(Numbers(step=1, loss=0.5))
+    member.supervisor.numbers_seen(Numbers(step=2, loss=0.25))
+    await settle()
+    assert member.node.numbers == Numbers(step=2, loss=0.25)
+
+
+@in_loop
 async def test_all_events_after_close_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     member = Member(tmp_path)
     passes: list[int] = []
@@ -333,20 +343,19 @@ async def test_after_close_nothing_starts(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_evidence_is_collected_only_once_a_generation_has_begun(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_evidence_is_written_only_once_a_generation_has_begun(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.run()
     member.join()
-    member.attempt.collect_evidence()
-    await settle()
-    assert "collecting evidence" not in caplog.text
+    written = tmp_path / "job" / "output" / "node_1" / "stalled-0.txt"
+    member.attempt.answer(Collect(0, to_file=True))
+    await until(lambda: member.gang.reported("collected") == [0])
+    assert not written.exists()
     member.attempt.begun.set_result(Begin(0, FIRST))
     await settle()
-    member.attempt.collect_evidence()
-    await until(lambda: member.gang.reported("collected") == [0])
-    assert (tmp_path / "job" / "output" / "node_1" / "stalled-0.txt").exists()
+    member.attempt.answer(Collect(1, to_file=True))
+    await until(lambda: member.gang.reported("collected") == [0, 1])
+    assert written.exists()
 
 
 # ---- logs and the end ------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -177,6 +179,27 @@ async def test_a_volume_that_is_not_mounted_fails_the_join(tmp_path: Path) -> No
 
 
 @in_loop
+async def test_a_volume_that_does_not_answer_correctly_is_no_missing_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new start of the pod may help, but the code for a missing mount would end the job for good."""
+    really_stat = os.stat
+    answers = [errno.EIO, errno.ESTALE]
+
+    def stat(path: Any, **more: Any) -> os.stat_result:
+        if path == str(tmp_path) and answers:
+            raise OSError(answers.pop(0), "a fault of the volume")
+        return really_stat(path, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(Failure) as failed:
+        await Parts(job_config(tmp_path)).joining.join()
+    assert failed.value.code == Exit.IO_FAILED
+    assert "Input/output error: check the volume" in failed.value.message
+    assert await Parts(job_config(tmp_path)).joining.join(), "a stale file handle is looked up again"
+
+
+@in_loop
 async def test_the_search_for_peers_goes_on_until_it_is_ended(tmp_path: Path) -> None:
     parts = Parts(job_config(tmp_path))
     await parts.joining.join()
@@ -222,7 +245,7 @@ async def test_a_member_with_a_known_rank_copies_its_shard_while_it_looks_for_pe
 
     monkeypatch.setattr(parts.finders[0], "find", find)
     joining = asyncio.ensure_future(parts.joining.join())
-    await asyncio.wait_for(parts.joining.stage(), 8)
+    await asyncio.wait_for(parts.joining.stage(lambda: None), 8)
     assert not joining.done()
     assert [copy.what for copy in parts.copies[0]] == ["shard of rank 1"]
     joining.cancel()
@@ -250,7 +273,7 @@ async def test_a_member_without_a_number_copies_its_shard_after_the_hub_has_name
 
     monkeypatch.setattr(parts.gang, "join", spy)
     joining = asyncio.ensure_future(parts.joining.join())
-    staging = asyncio.ensure_future(parts.joining.stage())
+    staging = asyncio.ensure_future(parts.joining.stage(lambda: None))
     await asyncio.wait_for(asked.wait(), 8)
     await settle()
     assert parts.copies == []

@@ -15,26 +15,17 @@ import pytest
 
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.gang import GangSettings, NotComplete
+from launcher.gang import NotComplete
 from launcher.model import FIRST, Cause, CauseKind, Outcome, Start
 from launcher.processes.supervisor import Supervisor
 from launcher.run import node as node_module
 from launcher.run.node import Node
-from launcher.store.lease import LeaseFiles, LeaseOwner
+from launcher.store.lease_files import LeaseFiles, LeaseOwner
 from launcher.store.record import Record
 from tests.support.members import in_loop, until
-from tests.support.sessions import IDENTITY, KILLED, FakeSupervisor, job_config, joined
+from tests.support.sessions import IDENTITY, KILLED, SETTINGS, FakeSupervisor, job_config, joined, node_of
 
-SETTINGS = GangSettings(2, 0)
 OTHER_GANG = LeaseOwner("gang-2", "job-2", "pod-x", "uid-x", 30.0)
-
-
-def node_of(folder: Path, rank: int, **variables: Any) -> Node:
-    """Return the node of a member that has joined."""
-    job = job_config(folder, rank=rank, **variables)
-    node = Node(job, (), ())
-    node.join(joined(job, rank), SETTINGS, lambda cause: None)
-    return node
 
 
 def mark(node: Node, start: Start) -> tuple[str | None, str]:
@@ -171,7 +162,7 @@ async def test_a_snapshot_shows_phase_generation_size_restarts_pass_output_peers
     assert (now.phase, now.generation, now.restarts, now.last_pass, now.peers) == ("training", 4, 1, 8, 1)
     assert now.output_age is not None
     assert now.output_age >= 5
-    assert not now.holds_lease
+    assert now.lease_age is None
     result = Outcome(Exit.COMPLETE, None, "the job is complete")
     node.end(result)
     assert (node.snapshot().phase, node.snapshot().outcome) == ("complete", result)
@@ -180,11 +171,11 @@ async def test_a_snapshot_shows_phase_generation_size_restarts_pass_output_peers
 @in_loop
 async def test_a_hub_that_has_acquired_the_lease_shows_it_in_its_snapshot(tmp_path: Path) -> None:
     hub = node_of(tmp_path, 0)
-    assert not hub.snapshot().holds_lease
+    assert hub.snapshot().lease_age is None
     assert hub.generations is not None
     assert hub.roster is not None
     await hub.generations.prepare(None, hub.roster)
-    assert hub.snapshot().holds_lease
+    assert hub.snapshot().lease_age is not None
 
 
 @in_loop

@@ -310,6 +310,19 @@ def test_the_count_is_reset_as_soon_as_a_finished_pass_is_saved(tmp_path: Path, 
     assert clock.asked[:3] == [1, 2, 4]
 
 
+def test_after_the_end_of_the_job_its_files_are_not_written_again(world: World) -> None:
+    """Another gang may have the lease."""
+    world.begin()
+    written: list[int] = []
+
+    def completes() -> None:
+        world.complete()
+        written.append(len(world.written))
+
+    world.passed(looks=1, between=completes)
+    assert len(world.written) == written[-1]
+
+
 def test_a_finished_pass_that_is_never_saved_is_no_progress(world: World) -> None:
     """A trainer that dies whenever it saves its first pass has a bug."""
     world.begin()
@@ -696,3 +709,13 @@ def test_the_history_continues_what_another_gang_has_written_meanwhile(tmp_path:
     assert world.begin().generation == 2
     assert world.history.without_progress == 4
     assert [one["number"] for one in world.history.content()["generations"]] == [0, 1, 2]
+
+
+def test_a_saved_pass_counts_although_the_lease_has_expired_meanwhile(tmp_path: Path, clock: Clock) -> None:
+    """The history on the volume is older than what the hub knows, if no other gang has written it."""
+    world = World(tmp_path, lease=FakeLease(True, True))
+    world.begin()
+    Path(world.record.attempts_file).write_text(json.dumps(world.history.content()))
+    world.save(0)
+    world.fails(FAILED)
+    assert world.without_progress() == 1

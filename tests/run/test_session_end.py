@@ -54,12 +54,15 @@ async def test_the_member_that_stands_for_the_lost_one_says_what_kubernetes_know
     pod = pod_of(monkeypatch, tmp_path, **REJOINS)
     await pod.joins()
     pod.finders[0].answer = "OOMKilled"
+    recorded: list[tuple[object, ...]] = []
+    monkeypatch.setattr(pod.node, "record_peer", lambda *of: recorded.append(of))
     running = pod.tasks[0]
     pod.gang.finished.set()
     pod.gang.tell(Stop(LOST, rejoin=True))
     explained = replace(LOST, what="its connection ended; Kubernetes says: OOMKilled")
     assert await asyncio.wait_for(running, 8) == Rejoin(explained)
     assert pod.node.last_cause == explained
+    assert recorded == [("pod_ended", LOST.rank, LOST.pod, "OOMKilled")]
 
 
 @in_loop

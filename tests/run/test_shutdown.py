@@ -16,7 +16,7 @@ from launcher.gang import Finish, Stop
 from launcher.model import Cause, CauseKind, Outcome
 from launcher.run import outcome, shutdown
 from launcher.run.session import FAILURE_GRACE, Session
-from launcher.store.lease import LeaseFiles
+from launcher.store.lease_files import LeaseFiles
 from tests.support.hubs import fire, hold_timers
 from tests.support.members import in_loop, until
 from tests.support.sessions import KILLED, LOST, Pod, pod_of, settle

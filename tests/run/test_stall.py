@@ -18,11 +18,21 @@ from typing import Any
 import pytest
 
 from launcher import config
-from launcher.errors import ConfigProblems, Exit
-from launcher.gang import CollectEvidence, Finish, GangSettings, Restart, Stop, Train, Verdict, messages
-from launcher.gang import stall as clock
-from launcher.gang.protocol import Message
-from launcher.model import Cause
+from launcher.errors import ConfigProblems, Exit, Failure
+from launcher.gang import (
+    ALL_PASSES,
+    NO_PASS,
+    SOME_PASSES,
+    Collect,
+    Finish,
+    Progress,
+    Restart,
+    Stop,
+    Train,
+    Verdict,
+    messages,
+)
+from launcher.model import Cause, MemberReport
 from launcher.processes import evidence, stacks
 from launcher.processes.proc import program as program_of
 from launcher.run.stall import Watchdog
@@ -195,7 +205,10 @@ def slow_to_read(job: Job, how: str) -> None:
 
 def test_a_trainer_of_v0_that_reads_its_data_without_a_line_is_not_stalled(watched: Job) -> None:
     """Paddle reads a whole shard before the first batch."""
-    slow_to_read(watched, "    import time\n    end = time.time() + 9\n    while time.time() < end: pass")
+    slow_to_read(
+        watched,
+        "    import time\n    end = time.time() + 9\n    while time.time() < end: sum(range(99_999)); time.sleep(0.01)",
+    )
     job = watched.start()
     assert job.codes(90) == [0, 0, 0], job.stderr()
     assert not list(job.output.glob("*/stalled-*"))
@@ -211,23 +224,24 @@ def test_a_trainer_of_v0_that_waits_without_a_line_is_stalled(watched: Job) -> N
 def test_a_time_too_short_for_a_healthy_job_is_refused(timeout: str) -> None:
     with pytest.raises(ConfigProblems) as caught:
         config.read({"LAUNCHER_STALL_TIMEOUT": timeout}, {}, check_here=False)
-    assert caught.value.problems == [f"LAUNCHER_STALL_TIMEOUT: {timeout!r}: expected seconds, 5 or more, or 0"]
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"LAUNCHER_STALL_TIMEOUT: {timeout!r}: expected auto, or seconds, 5 or more, ")
 
 
-@pytest.mark.parametrize("timeout", ["", "0"])
-def test_by_default_the_environment_and_signal_handlers_of_children_are_not_changed(job: Job, timeout: str) -> None:
+def test_children_get_one_more_folder_in_pythonpath_and_two_more_signal_handlers(job: Job) -> None:
     tells = """
 import os, sys
 caught = next(line for line in open("/proc/self/status") if line.startswith("SigCgt")).split()[1]
 print("told", sorted(os.environ.get("PYTHONPATH", "").split(":")), hex(int(caught, 16) >> 33), sys.path[0], flush=True)
 """
-    job.start(flags=program(job, tells), LAUNCHER_STALL_TIMEOUT=timeout, PYTHONPATH="/mine")
+    job.start(flags=program(job, tells), PYTHONPATH="/mine")
     assert job.codes() == [0, 0, 0], job.stderr()
     log = (job.output / "node_0" / "train.log").read_text()
-    assert f"told ['/mine'] 0x0 {job.folder}" in log
+    two = hex(0b11 << 49 >> 33)  # signals 50 and 51; bit 0 is signal 1
+    assert f"told {sorted(['/mine', stacks._FOLDER])} {two} {job.folder}" in log
 
 
-def test_with_stall_detection_the_users_pythonpath_and_sitecustomize_still_work(watched: Job) -> None:
+def test_the_users_pythonpath_and_sitecustomize_still_work(watched: Job) -> None:
     own = watched.folder / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import sys; sys.own = __file__")
@@ -269,6 +283,9 @@ def test_a_volume_that_does_not_answer_does_not_delay_the_verdict(watched: Job) 
 # ---- the gang --------------------------------------------------------------------------------------------------------
 
 
+COLLECT = Collect(0, to_file=True)
+
+
 async def trains(
     scene: Scene, size: int, judge: Callable[[Cause], tuple[Cause, Verdict]], **changes: Any
 ) -> list[Node]:
@@ -276,7 +293,7 @@ async def trains(
     for node in nodes:
         node.ready()
     for node in nodes:
-        await node.hears(Train(nodes[0].gang._settings.stall))
+        await node.hears(Train(nodes[0].gang._settings.reported_stall))
     return nodes
 
 
@@ -284,12 +301,12 @@ async def collects(scene: Scene, size: int = 3, **changes: Any) -> list[Node]:
     """Return a gang whose members have received the collect message."""
     nodes = await trains(scene, size, lambda cause: (cause, Verdict.STOP), **changes)
     for node in nodes:
-        await node.hears(CollectEvidence())
+        await node.hears(COLLECT)
     return nodes
 
 
-def collected(node: Node, processes: int = 2, written: bool = True) -> None:
-    node.gang.report_collected(node.rank and 0, processes, written)
+def collected(node: Node, processes: int = 2, written: bool = True, survey: int = 0) -> None:
+    node.gang.report_collected(survey, MemberReport("training", processes, (), written))
 
 
 @in_loop
@@ -346,10 +363,10 @@ async def test_a_member_that_reconnects_while_all_others_collect_evidence_collec
         await member.hears(Train(0.1))
         relay.refusing = True
         relay.cut()
-        await hub.hears(CollectEvidence())
-        assert not member.has(CollectEvidence)
+        await hub.hears(COLLECT)
+        assert not member.has(Collect)
         relay.refusing = False
-        await member.hears(CollectEvidence())
+        await member.hears(COLLECT)
 
 
 @in_loop
@@ -357,7 +374,7 @@ async def test_after_a_restart_the_stall_clock_starts_again() -> None:
     async with Scene() as scene:
         nodes = await trains(scene, 2, lambda cause: (cause, Verdict.RESTART), evidence_within=60)
         for node in nodes:
-            await node.hears(CollectEvidence())
+            await node.hears(COLLECT)
             collected(node)
         for node in nodes:
             await soon(lambda node=node: node.has(Restart))  # type: ignore[misc]
@@ -365,7 +382,7 @@ async def test_after_a_restart_the_stall_clock_starts_again() -> None:
         for node in nodes:
             node.serving()
         for node in nodes:
-            await soon(lambda node=node: node.events.count(CollectEvidence()) == 2)  # type: ignore[misc]
+            await soon(lambda node=node: Collect(1, to_file=True) in node.events)  # type: ignore[misc]
 
 
 @in_loop
@@ -374,21 +391,12 @@ async def test_progress_of_another_attempt_is_ignored_and_not_malformed() -> Non
         nodes = await trains(scene, 2, lambda cause: (cause, Verdict.STOP), stall=3600)
         link = nodes[1].gang._link
         assert link
-        link.send(messages.progress(7, 0, "a line"))
+        link.send(messages.progress(7, 0, Progress("a line", 0.0, 0.0, NO_PASS)))
         for node in nodes:
             node.trained()
         for node in nodes:
             await node.hears(Finish())
             assert not node.has(Stop)
-
-
-def test_a_trainer_of_an_earlier_attempt_does_not_reset_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = Clock(monkeypatch)
-    hub.stall.watch(1)
-    hub.passes(74)
-    hub.hears(0, attempt=0)
-    hub.passes(2)
-    assert hub.said
 
 
 @in_loop
@@ -401,114 +409,25 @@ async def test_no_clock_runs_between_two_attempts() -> None:
             await node.hears(Restart(1, cause))
         await asyncio.sleep(1)
         assert nodes[0].judged == [cause]
-        assert not nodes[0].has(CollectEvidence)
+        assert not nodes[0].has(Collect)
 
 
-# ---- the clock -------------------------------------------------------------------------------------------------------
-
-
-class Clock:
-    """The hub's clock of progress in simulated time: 60 s without a line are a stall."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, stall: float = 60.0) -> None:
-        self.now = 1000.0
-        self.said: list[Message] = []
-        self.causes: list[Cause] = []
-        self._due: list[tuple[float, Callable[[], None]]] = []
-        monkeypatch.setattr(clock, "time", self)
-        monkeypatch.setattr(
-            clock.StallDetector, "_later", lambda _, seconds, call: self._due.append((self.now + seconds, call))
-        )
-        self.stall = clock.StallDetector(GangSettings(2, 0, stall=stall), self.said.append, self.causes.append)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def passes(self, seconds: float) -> None:
-        """Advance the time, and call all timers in time."""
-        end = self.now + seconds
-        while due := sorted([each for each in self._due if each[0] <= end], key=lambda each: each[0]):
-            self._due.remove(due[0])
-            self.now = max(self.now, due[0][0])
-            due[0][1]()
-        self.now = max(self.now, end)
-
-    def hears(self, rank: int, age: float = 0.0, attempt: int = 0) -> None:
-        self.stall.on_progress(rank, messages.progress(attempt, age, "a line"))
-
-
-def test_a_line_of_any_trainer_resets_the_clock_and_no_line_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = Clock(monkeypatch)
-    hub.stall.watch(0)
-    for _ in range(20):
-        hub.passes(59)
-        hub.hears(1)
-    hub.passes(74)
-    assert not hub.said
-    hub.passes(2)
-    assert hub.said == [messages.of_attempt("collect", 0)]
-    hub.passes(12)
-    assert [cause.kind for cause in hub.causes] == ["stalled"]
-    assert "for 75 s" in hub.causes[0].what
-    assert "the last line was of rank 1: 'a line'" in hub.causes[0].what
-
-
-def test_a_line_in_time_that_is_reported_late_is_no_stall_and_counts_from_its_own_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hub = Clock(monkeypatch)
-    hub.stall.watch(0)
-    hub.passes(74)
-    hub.hears(0, age=15)
-    hub.passes(59)
-    assert not hub.said
-    hub.passes(2)
-    assert hub.said
-
-
-def test_a_hub_that_was_stopped_first_reads_the_messages_that_arrived_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hub = Clock(monkeypatch)
-    hub.stall.watch(0)
-    hub.now += 3600
-    hub.passes(0)
-    hub.hears(1, age=5)
-    hub.passes(16)
-    assert not hub.said
-
-
-def test_evidence_of_an_earlier_attempt_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = Clock(monkeypatch)
-    hub.stall.watch(1)
-    hub.passes(76)
-    for attempt in (0, 1):
-        assert not hub.causes
-        for rank in range(2):
-            hub.stall.on_collected(rank, messages.collected(attempt, 1, True))
-    assert hub.causes
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_no_clock_runs_if_it_is_off_or_all_members_have_trained(monkeypatch: pytest.MonkeyPatch, on: bool) -> None:
-    hub = Clock(monkeypatch, stall=60.0 if on else 0.0)
-    hub.stall.watch(0)
-    if on:
-        hub.stall.stop()
-        hub._due.clear()  # cancelled
-    hub.passes(10_000)
-    assert not hub.said
-    assert not hub._due
+# ---- progress --------------------------------------------------------------------------------------------------------
 
 
 class FakeGang:
     """A replacement for the gang, which records the reported progress."""
 
     def __init__(self) -> None:
-        self.reported: list[tuple[int, float, str]] = []
+        self.reported: list[tuple[int, float, Progress]] = []
 
-    def report_progress(self, attempt: int, printed_at: float, line: str) -> None:
-        self.reported.append((attempt, printed_at, line))
+        self.collected: list[tuple[int, MemberReport]] = []
+
+    def report_progress(self, attempt: int, printed_at: float, report: Progress) -> None:
+        self.reported.append((attempt, printed_at, report))
+
+    def report_collected(self, survey: int, report: MemberReport) -> None:
+        self.collected.append((survey, report))
 
 
 def watchdog_of(gang: FakeGang) -> Watchdog:
@@ -523,7 +442,7 @@ async def test_progress_is_reported_at_once_and_then_at_most_four_times_per_time
     watchdog.train(4 * 3600)
     for _ in range(1000):
         await asyncio.to_thread(watchdog.printed)
-    assert [(attempt, line) for attempt, _, line in gang.reported] == [(3, "a line")]
+    assert [(attempt, report.line) for attempt, _, report in gang.reported] == [(3, "a line")]
 
 
 BUSY, IDLE = "while True: pass", "import time; time.sleep(3600)"
@@ -566,6 +485,59 @@ async def test_the_last_printed_line_is_reported_with_its_own_time() -> None:
         await asyncio.sleep(0.02)
     last = watchdog._printed_at
     await soon(lambda: gang.reported and gang.reported[-1][1] == last)
+
+
+@in_loop
+async def test_passes_count_once_and_a_change_is_reported_although_nothing_is_printed_any_more() -> None:
+    gang = FakeGang()
+    watchdog = watchdog_of(gang)
+    watchdog.train(4 * 0.05)
+    watchdog.printed()
+    for number, is_last, passes in [
+        (0, False, NO_PASS),
+        (0, False, NO_PASS),
+        (1, False, SOME_PASSES),
+        (2, True, ALL_PASSES),
+    ]:
+        watchdog.passed(number, is_last=is_last)
+        await soon(lambda passes=passes: gang.reported and gang.reported[-1][2].passes == passes)  # type: ignore[misc]
+
+
+@in_loop
+async def test_a_line_before_the_training_is_no_late_first_line() -> None:
+    """The leading trainer of a collective job starts before the others."""
+    gang = FakeGang()
+    watchdog = watchdog_of(gang)
+    watchdog.printed()
+    watchdog.train(4 * 0.05)
+    watchdog.printed()
+    await soon(lambda: gang.reported)
+    assert gang.reported[-1][2].first_line_after == 0
+    assert gang.reported[-1][2].longest_pause < 60
+
+
+@in_loop
+async def test_without_threads_silent_work_is_looked_at_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def no_thread(*_: object) -> asyncio.Future[object]:
+        asked.append(1)
+        raise Failure(Exit.IO_FAILED, "no thread is left")
+
+    monkeypatch.setattr("launcher.run.stall.run_in_thread", no_thread)
+    watchdog = Watchdog(3, FakeGang(), lambda: "a line", lambda: [1])  # type: ignore[arg-type]
+    watchdog.train(4 * 0.01)
+    await soon(lambda: len(asked) > 2)
+    watchdog.close()
+
+
+@in_loop
+async def test_an_attempt_that_ends_answers_the_surveys_that_wait(tmp_path: Path) -> None:
+    gang = FakeGang()
+    watchdog = watchdog_of(gang)
+    watchdog.answer(5, "training", [], {}, None)
+    watchdog.close()
+    assert gang.collected == [(5, MemberReport("ending", 0, ()))]
 
 
 # ---- the evidence ----------------------------------------------------------------------------------------------------
@@ -639,10 +611,42 @@ def test_a_process_that_has_not_registered_gets_no_signal(argv: tuple[str, ...])
 
 
 def test_a_program_that_has_reset_the_signal_gets_no_signal() -> None:
-    gives_back = "import faulthandler, time; faulthandler.unregister(50); print('begins', flush=True); time.sleep(3600)"
+    gives_back = (
+        "import signal, time; [signal.signal(each, signal.SIG_DFL) for each in (50, 51)]; "
+        "print('begins', flush=True); time.sleep(3600)"
+    )
     with started(sys.executable, "-c", gives_back) as child:
-        assert "none: this process has not registered for stack dumps" in stacks.dump(child.pid)
+        for all_threads in (False, True):
+            dump = stacks.dump(child.pid, all_threads=all_threads)
+            assert "none: this process has not registered for stack dumps" in dump
         assert child.poll() is None
+
+
+def test_a_process_that_blocks_signals_gets_no_signal() -> None:
+    """A child of subprocess blocks all signals before it starts its program: the signal would kill that program."""
+    blocks = (
+        "import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); "
+        "print('begins', flush=True); time.sleep(3600)"
+    )
+    with started(sys.executable, "-c", blocks) as child:
+        assert "none: this process blocks signals" in stacks.dump(child.pid)
+        assert int(Path(f"/proc/{child.pid}/status").read_text().partition("SigPnd:")[2].split()[0], 16) == 0
+
+
+def test_a_python_that_ends_is_not_killed_by_a_late_signal() -> None:
+    ends = "import os, threading; print('begins', flush=True); threading.main_thread(); input()"
+    command = [sys.executable, "-c", ends + "; os.kill(os.getpid(), 0)"]
+    late = (
+        "import atexit, faulthandler, os, signal, sys; print('begins', flush=True)\n"
+        "class Last:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid()):\n"
+        "        [kill(pid, number) for number in (50, 51)]\n"
+        "sys.modules['last'] = Last()\n"
+    )
+    child = subprocess.run(
+        [*command[:2], late], env=stacks.environment(os.environ), capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 0, child.stderr
 
 
 @needs_root
@@ -652,7 +656,7 @@ def test_a_process_that_is_blocked_in_the_kernel_is_reported_in_time(tmp_path: P
         with started(sys.executable, "-c", reads) as child:
             eventually(lambda: "fuse" in Path(f"/proc/{child.pid}/wchan").read_text() or read_state(child.pid) == "D")
             text = evidence_about(evidence.Subject("trainer", "train.log", child.pid, ("a line",))).text
-            assert "Python stacks: none: no answer within 1 s: this process may be blocked in the kernel" in text
+            assert "Python stacks: none: this process is blocked in the kernel" in text
             assert "    a line" in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import time
@@ -17,6 +18,8 @@ from tests.support.jobs import Job, make_volume, until
 from tests.support.passes import MARK, PASSES, PSERVER, SIX, TRAINER, history, log, saved, until_saved
 from tests.support.supervising import needs_root
 from tests.support.switches import TwoSwitches
+from tests.support.timeline import check_replay
+from tests.support.verdicts import first_sentence
 
 pytestmark = [needs_root, pytest.mark.slow]
 
@@ -87,6 +90,27 @@ def test_both_halves_of_a_cut_network_stop_and_the_job_completes_after_the_cut(
     assert claims(job) == ["generation-0", "generation-1"]
     for rank in NEAR + FAR:
         assert [number for number, _ in MARK.findall(log(job, rank))] == ["0", "1"]
+    check_replay(job.output)
+    assert job.nothing_left()
+
+
+def test_members_that_cannot_reach_each_other_are_named_in_the_log_and_in_a_later_failure(
+    split_job: Job, network: TwoSwitches
+) -> None:
+    split_job.environment["LAUNCHER_MAX_RESTARTS"] = "0"
+    job = split_job.start_in_a_pass()
+    network.lose((1, 2), (2, 1))
+    named = f"rank 1 cannot reach rank 2 at {network.addresses[2]}:7168"
+    until(lambda: named in job.stderr(0), 4 * SILENCE, job.stderr())
+    assert job.stderr().count("cannot reach") == 1
+    assert all(children(job, [rank]) for rank in NEAR + FAR)
+    job.kill(3, TRAINER)
+    assert job.codes() == [69, 69, 69, 137, 69], job.stderr()
+    for rank in NEAR + FAR:
+        assert "rank 3 (pod-3): trainer" in job.termination(rank).splitlines()[0]
+        assert f"{named} (no answer in time): check network policies" in job.termination(rank)
+    assert first_sentence(job.output).startswith("The job failed: rank 3 (pod pod-3): trainer")
+    assert named in first_sentence(job.output)
     assert job.nothing_left()
 
 
@@ -149,5 +173,7 @@ def test_a_survivor_that_aborts_is_not_named_as_the_cause_while_a_peer_is_silent
         assert job.code(rank) == (76 if rank == stands_for_it else 69), job.stderr()
         assert f"rank {gone} (pod-{gone}): " in job.termination(rank)
         assert "nothing was heard for" in job.termination(rank)
+    named = rf"The job failed: .*rank {gone} \(pod pod-{gone}\).*nothing was heard for"
+    assert re.match(named, first_sentence(job.output)), first_sentence(job.output)
     job.launchers[gone].kill()
     until(job.nothing_left)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.base import files
+from launcher.base.files import Folder
 from tests.support.jobs import JOB, Job, until
 from tests.support.nodes import Nodes
 from tests.support.passes import SIX, TRAINER, until_saved
@@ -174,13 +174,11 @@ def _generation(record: Path) -> int:
     return number
 
 
-@pytest.mark.parametrize("write", [files.write_atomically, files.create_once])
+@pytest.mark.parametrize("write", [Folder.write, Folder.create, Folder.mark])
 def test_a_written_file_survives_a_power_loss_after_the_call_has_returned(
-    disk: Disk, write: Callable[[str, bytes], object]
+    disk: Disk, write: Callable[[Folder, str, bytes], object]
 ) -> None:
-    folder = disk.volume / "of" / "a-job"
-    files.make_folder(str(folder))
-    write(str(folder / "word"), b"kept")
+    write(Folder(str(disk.volume), "of", "a-job"), "word", b"kept")
     with disk.after_power_loss() as found:
         assert (found / "of" / "a-job" / "word").read_bytes() == b"kept"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher.run.signals import STOPS
 from tests.support.jobs import until
 from tests.support.paths import REPOSITORY
 from tests.support.supervising import needs_root
@@ -68,6 +70,13 @@ def test_signals_for_the_trainer_reach_it_and_end_nothing(alone: Alone) -> None:
         assert alone.prints(f"got {number.name}")
     alone.send(signal.SIGINT)
     assert alone.started.wait(30) == 143, "SIGINT is like SIGTERM"
+
+
+def test_the_image_is_stopped_by_a_signal_that_stops_the_launcher() -> None:
+    """The base image may have another one, such as SIGQUIT, which is passed on to the trainers."""
+    of_image = (REPOSITORY / "docker" / "Dockerfile").read_text().rpartition("\nFROM ")[2]
+    (name,) = re.findall(r"^STOPSIGNAL (\w+)$", of_image, re.MULTILINE)
+    assert signal.Signals[name] in STOPS
 
 
 def test_a_trainer_without_a_handler_outlives_a_signal(tmp_path: Path) -> None:

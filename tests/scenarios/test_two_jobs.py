@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,24 @@ def test_another_job_of_the_same_name_waits_until_the_earlier_job_has_ended(firs
     assert list(first.output.glob("earlier-*/pass-00000"))
     assert [one["after_pass"] for one in history(second)] == [None]
     assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+
+
+def test_a_gang_whose_output_was_deleted_ends_when_another_job_begins_there(first: Job, second: Job) -> None:
+    """Like a user who starts anew with an empty folder, but forgets the job that still trains into it."""
+    second.environment["LAUNCHER_JOB_ID"] = "job-2"
+    first.start(flags=SIX)
+    until_waiting(first, second)
+    holder = "job-1"
+    while holder == "job-1":  # the first gang takes its lease again if the second one has not looked meanwhile
+        shutil.rmtree(first.output, ignore_errors=True)
+        lease = first.output / ".launcher" / ".leases" / "0"
+        until(lease.exists, what=second.stderr())
+        holder = json.loads(lease.read_text())["job"]
+    assert sorted(first.codes()) == [69, 69, 74], first.stderr()
+    assert "job job-2, has taken over the folder" in first.stderr(0)
+    assert second.codes(60) == [0, 0, 0], second.stderr()
+    assert second.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
+    assert (second.output / ".launcher" / "job-2" / "complete").exists()
 
 
 def attempts(job: Job) -> list[dict[str, Any]]:

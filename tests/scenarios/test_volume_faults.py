@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 from tests.support.jobs import IN_A_PASS, Job, until
 from tests.support.nodes import Nodes
 from tests.support.supervising import needs_root
+from tests.support.verdicts import first_sentence
 
 pytestmark = needs_root
 
@@ -52,6 +55,18 @@ def disk_job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Iterator[
         subprocess.run(["fsfreeze", "--unfreeze", volume], check=False, capture_output=True)
         three_nodes.end()
         run("umount", "-l", volume)
+
+
+def use_up_files(volume: Path) -> None:
+    """Use up all inodes of a volume in memory."""
+    system = os.statvfs(volume)
+    run("mount", "-o", f"remount,nr_inodes={system.f_files - system.f_ffree + 20}", volume)
+    try:
+        for number in range(100):
+            (volume / f"filler-{number}").touch()
+    except OSError:
+        return
+    raise AssertionError("the volume takes any number of files")
 
 
 def fill(volume: Path) -> Path:
@@ -107,6 +122,7 @@ def test_a_job_whose_last_pass_was_cut_by_a_full_volume_is_not_complete(tiny_job
     what = f"{half.parent} is not whole: its file {lost.name} is empty: is the volume full?"
     for rank in range(3):
         assert what in job.termination(rank)
+    assert first_sentence(job.output).startswith(f"The job failed: rank 0 (pod pod-0): {what}")
     assert not (job.output / ".launcher" / "job-1" / "complete").exists()
     filler.unlink()
     # The hub's container starts again, so the hub need not wait until its own lease has expired.
@@ -117,20 +133,40 @@ def test_a_job_whose_last_pass_was_cut_by_a_full_volume_is_not_complete(tiny_job
     assert (moved / "done").exists()
 
 
-def test_a_job_whose_mark_does_not_fit_on_the_volume_is_not_complete(tiny_job: Job) -> None:
-    """The next start would not know that it is, and would train again."""
-    job = tiny_job
-    assert job.volume
+def in_the_last_pass(job: Job) -> Job:
+    """Start a job that saves its models elsewhere, and hold it in its last pass."""
     flags = ("--config=trainer_config.lr.py", "--num_passes=2", f"--save_dir={job.folder / 'models'}")
     job.hold("pass-1").start(flags=flags)
     until(lambda: (job.folder / "models" / "pass-00000" / "done").exists(), 30, job.stderr())
-    fill(job.volume)
+    return job
+
+
+def test_a_job_is_complete_although_its_volume_is_full_and_the_next_job_does_not_wait(tiny_job: Job) -> None:
+    """The mark and the release of the lease need no free block."""
+    job = in_the_last_pass(tiny_job)
+    assert job.volume
+    filler = fill(job.volume)
+    assert job.release().codes() == [0, 0, 0], job.stderr()
+    assert (job.output / ".launcher" / "job-1" / "complete").exists()
+    assert "released" in json.loads((job.output / ".launcher" / ".leases" / "0").read_text())
+    filler.unlink()
+    assert job.start(LAUNCHER_JOB_ID="job-2").codes() == [0, 0, 0], job.stderr()
+    assert "for the end of another gang" not in job.stderr()
+    assert "for the last processes" not in job.stderr()
+
+
+def test_a_job_whose_mark_does_not_fit_on_the_volume_is_not_complete(tiny_job: Job) -> None:
+    """The volume can have no more files. The next start would not know that the job is complete, and would train."""
+    job = in_the_last_pass(tiny_job)
+    assert job.volume
+    use_up_files(job.volume)
     job.release()
     assert job.codes() == [73, 69, 69], job.stderr()
     mark = job.output / ".launcher" / "job-1" / "complete"
     what = f"all members have trained, but the mark of completion is missing: cannot write {mark}: No space left"
     for rank in range(3):
         assert what in job.termination(rank)
+    assert first_sentence(job.output).startswith(f"The job failed: rank 0 (pod pod-0): {what}")
     assert not mark.exists()
 
 

@@ -57,7 +57,8 @@ class FakeSupervisor:
         guardian: object,
         *,
         on_output: Callable[[], None],
-        with_stacks: bool,
+        find_numbers: object,
+        format_line: object,
     ) -> None:
         self._pod = pod
         self._events = events

@@ -164,31 +164,35 @@ class _Os:
             b"\x80" if size == 1 else here().world.random.randbytes(size)
         )  # a single byte is used only to vary a pause
 
-    def utime(self, path: Any, times: Any = None, *, ns: Any = None) -> None:
-        os.utime(path, ns=ns or (_now_ns(), _now_ns()))
+    def utime(self, path: Any, times: Any = None, *, ns: Any = None, **more: Any) -> None:
+        os.utime(path, ns=ns or (_now_ns(), _now_ns()), **more)
 
     def fsync(self, descriptor: int) -> None:
         self.utime(descriptor)
 
-    def listdir(self, path: str) -> list[str]:
+    def listdir(self, path: str | int) -> list[str]:
         return sorted(os.listdir(path))
 
-    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_CREAT and here().world.volume.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return os.open(path, flags, mode)
+        return os.open(path, flags, mode, dir_fd=dir_fd)
 
-    def replace(self, source: str, path: str) -> None:
-        os.replace(source, path)
-        here().world.volume.changed(here(), path)
+    def replace(self, source: str, path: str, **folders: int | None) -> None:
+        os.replace(source, path, **folders)
+        self._note(path, **folders)
 
-    def rename(self, source: str, path: str) -> None:
-        os.rename(source, path)
-        here().world.volume.changed(here(), path)
+    def rename(self, source: str, path: str, **folders: int | None) -> None:
+        os.rename(source, path, **folders)
+        self._note(path, **folders)
 
-    def link(self, source: str, path: str) -> None:
-        os.link(source, path)
-        here().world.volume.changed(here(), path)
+    def link(self, source: str, path: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+        os.link(source, path, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        self._note(path, dst_dir_fd=dst_dir_fd)
+
+    def _note(self, path: str, *, dst_dir_fd: int | None = None, **_: int | None) -> None:
+        folder = "" if dst_dir_fd is None else os.readlink(f"/proc/self/fd/{dst_dir_fd}")
+        here().world.volume.changed(here(), os.path.join(folder, path))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

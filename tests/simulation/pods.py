@@ -299,6 +299,7 @@ class Pod:
             "LAUNCHER_RANK": str(job.shape.number(self.rank)),
             "LAUNCHER_WORKDIR": disk,
             "LAUNCHER_TERMINATION_LOG": str(self.termination),
+            "LAUNCHER_STALL_TIMEOUT": "0",
             **({"LAUNCHER_JOB_ID": job.identity} if job.identity else {}),
             **(roles if job.shape.pservers else {}),
             **job.environment,
@@ -308,6 +309,7 @@ class Pod:
 
     async def _run(self) -> None:
         factories = Factories(
+            page=None,
             supervisor=cast(Any, partial(FakeSupervisor, self)),
             finder=lambda settings: FakeFinder(self, settings),
             staging=cast(Any, partial(FakeStaging, self)),
@@ -368,7 +370,7 @@ class FakeStaging:
         self._what = ", ".join(copy.what for copy in copies) or "nothing"
         self._runs = False
 
-    async def run(self) -> None:
+    async def run(self) -> int:
         self._runs = True
         self._pod.note("runs", f"copy {self._what}")
         await asyncio.sleep(self._pod.stages)
@@ -376,6 +378,7 @@ class FakeStaging:
         if self._pod.staging_fails:
             raise Failure(Exit.NO_INPUT, self._pod.staging_fails)
         self._pod.note("child", "all is copied", staged=True)
+        return 0
 
     async def close(self) -> None:
         if self._runs:

@@ -19,8 +19,8 @@ from tests.simulation.pods import Entry, Pod, Scene
 INSTANT = 0.02  # seconds; less than a message takes to another pod
 _PAUSE = 0.2  # seconds; shorter pauses are not shown
 _KINDS = ("fault", "child", "in", "said", "runs", "out", "file", "end")
-_UNTOLD = ("alive", "challenge")
-_TRIES = ("hello ", "again ", "waiting ")
+_UNTOLD = ("alive", "challenge", "hello", "proof")  # also sent to check a neighbour
+_TRIES = ("join ", "again ", "waiting ")
 _ID = re.compile(r"\b[0-9a-f]{16,64}\b")
 _MADE = re.compile(r"probe\.|earlier-")
 _PRETTY = {"in": "<-", "out": "->"}
@@ -156,17 +156,18 @@ _FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "welcome": lambda said: f"rank {said['rank']} turn {said['turn']}, {len(json.loads(said['roster']))} members",
     "begin": lambda said: f"turn {said['turn']} generation {said['generation']} after pass {said['resume']}",
     "train": lambda said: f"turn {said['turn']} stall {said['stall']:g}",
-    "collect": _turn,
+    "collect": lambda said: f"survey {said['survey']} file {said['file']}",
     "restart": lambda said: f"turn {said['turn']} {_cause(said['cause'])}",
     "stop": lambda said: f"{_cause(said['cause'])}{' again' if said['again'] else ''}",
     "finish": lambda said: f"in {said['after']:.0f} s" if said["after"] else "",
-    "hello": lambda said: f"{said['pod']} rank {said['rank']}{'' if said['gang'] is None else ' returns'}",
+    "join": lambda said: f"{said['pod']} rank {said['rank']}{'' if said['gang'] is None else ' returns'}",
     "serving": _turn,
     "trained": _turn,
     "progress": lambda said: f"turn {said['turn']} {said['line']!r}",
-    "collected": lambda said: f"turn {said['turn']} processes {said['processes']} written {said['written']}",
+    "collected": lambda said: f"survey {said['survey']} processes {said['processes']} written {said['written']}",
     "ended": _turn,
     "failed": lambda said: f"turn {said['turn']} {_cause(said['cause'])}",
+    "unreached": lambda said: f"rank {said['rank']} for {said['age']:.0f} s: {said['reason']}",
 }
 
 
@@ -178,6 +179,8 @@ def _file(path: str, content: bytes) -> str:
     name = path.rpartition("/")[2]
     if _MADE.match(name):
         return "" if name.startswith("probe") else "earlier-TIME"
+    if name == "events.jsonl":
+        return ""  # the files below are what its events say
     shown = re.sub(r"earlier-\d+T\d+Z", "earlier-TIME", path.removeprefix("job/output/"))
     reader = _READERS.get(name)
     if reader is not None:

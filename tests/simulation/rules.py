@@ -11,6 +11,10 @@ from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Restart, S
 from launcher.gang.first_cause import survivor_penalty
 from launcher.model import Cause, CauseKind, Start
 from launcher.run.restarts import MAX_ATTEMPTS
+from tests.simulation.apart_rules import (
+    members_that_cannot_reach_each_other_are_named,
+    only_members_that_cannot_reach_each_other_are_named,
+)
 from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.simulation.story import (
     END_WITHIN,
@@ -251,7 +255,8 @@ def the_first_cause_is_the_earliest_that_was_reported_in_time(story: Story) -> N
     for entry in story.of(Failed, Reached, Judged):
         match entry.what:
             case Failed(cause) if "is not whole" in cause.what:  # reports while the mark is written do not count
-                reports = [Report(entry.at, entry.at, cause)]
+                kept = [report.cause for report in reports if ends_any_attempt(report.cause)]
+                reports = [Report(entry.at, entry.at, each) for each in (cause, *kept)]
             case Failed(cause, of_attempt, age) if entry.rank == 0 and of_attempt in (None, attempt):
                 reports.append(Report(entry.at, entry.at - age, cause))
             case Reached(cause, of_attempt, died_at) if of_attempt == attempt:
@@ -268,10 +273,12 @@ def the_first_cause_is_the_earliest_that_was_reported_in_time(story: Story) -> N
                 assert not earlier, f"{entry}, but earlier: {earlier}"
                 attempt += then is Verdict.RESTART
                 reports = [  # the hub's member repeats failures that end any attempt
-                    replace(report, arrived=entry.at)
-                    for report in reports
-                    if report.cause.rank == 0 and not report.cause.kind.restartable
+                    replace(report, arrived=entry.at) for report in reports if ends_any_attempt(report.cause)
                 ]
+
+
+def ends_any_attempt(cause: Cause) -> bool:
+    return cause.rank == 0 and not cause.kind.restartable
 
 
 def no_generation_is_begun_twice(story: Story) -> None:
@@ -378,6 +385,8 @@ RULES = (
     a_member_that_reconnects_in_time_is_not_lost,
     a_silence_shorter_than_the_timeout_loses_no_member,
     the_first_cause_is_the_earliest_that_was_reported_in_time,
+    members_that_cannot_reach_each_other_are_named,
+    only_members_that_cannot_reach_each_other_are_named,
     no_generation_is_begun_twice,
     no_more_restarts_than_allowed,
     a_start_resumes_after_the_last_pass,

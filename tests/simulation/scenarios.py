@@ -606,7 +606,7 @@ def frozen_hub_finds_another_gang(scene: Scene) -> None:
 def lease_taken_by_a_cancelled_start(scene: Scene) -> None:
     """A pserver dies while the hub takes the lease on a slow volume. The next start takes the lease again."""
     job = Job(scene, environment={"LAUNCHER_MAX_RESTARTS": "3"})
-    scene.volume.delay = 0.4
+    scene.volume.delay = 0.35
     job.start()
     scene.when(job.pods[0], "out", '"word":"welcome"', job.pods[1].dies, "pserver", 139)
 

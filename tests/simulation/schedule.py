@@ -69,6 +69,18 @@ class Silence(Fault):
 
 
 @dataclass(frozen=True)
+class Apart(Fault):
+    """A member and the next one cannot reach each other, but both reach the hub. Neither of them is the hub."""
+
+    seconds: float
+
+    def pair(self, size: int) -> tuple[int, int] | None:
+        """Return the ranks of both members in a gang of this size, or None if the gang is too small."""
+        first = 1 + self.rank % (size - 2) if size > 2 else 0
+        return (first, first + 1) if first else None
+
+
+@dataclass(frozen=True)
 class Freeze(Fault):
     """The launcher is stopped for a while, and its node is not."""
 
@@ -124,11 +136,12 @@ PACES = st.builds(
     stages=WHILE,
     serves=WHILE,
     early=st.booleans(),
-    trains=st.sampled_from((0.0, 0.1, 0.5, 2.0, 2.0, 6.0, 6.0)),
+    trains=st.sampled_from((0.0, 0.1, 0.5, 2.0, 2.0, 6.0, 6.0, 60.0)),
     ends=st.sampled_from((0.0, 0.05, 0.05, 0.3, 0.3, 1.0, 1.0, 4.0, 21.0)),
 )
 CODES = st.sampled_from((1, 134, 137, 139, 141))
 LONG = st.sampled_from((0.3, 1.0, 3.0, 20.0, 60.0))
+NEARLY_LOST = 28.0  # seconds; a little less than the silence after which a member is lost
 
 
 def some_fault() -> st.SearchStrategy[Fault]:
@@ -146,9 +159,10 @@ def some_fault() -> st.SearchStrategy[Fault]:
     ]
     cuts = [st.builds(Cut, AFTER, RANKS, SHORT, st.sampled_from((0.0, 0.1, 0.4, 0.9, 1.1, 3.0))) for _ in range(4)]
     silence = st.builds(Silence, AFTER, RANKS, st.booleans(), st.booleans(), LONG)
-    freeze = st.builds(Freeze, AFTER, RANKS, LONG)
+    apart = st.builds(Apart, AFTER, RANKS, st.sampled_from((3.0, 20.0, 45.0, 100.0)))
+    freeze = st.builds(Freeze, AFTER, RANKS, st.one_of(LONG, st.just(NEARLY_LOST)))
     ends = [st.builds(kind, LATER, RANKS) for kind in (Told, Broken, Killed, Off, Rival)]
-    return st.one_of(*deaths, *cuts, silence, freeze, *ends)
+    return st.one_of(*deaths, *cuts, silence, apart, freeze, *ends)
 
 
 SCHEDULED = st.builds(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from launcher.base.log import TextHandler, shown_by
 from launcher.errors import Exit
 from launcher.gang import (
     Begin,
@@ -31,6 +33,7 @@ from launcher.model import Cause, CauseKind, Member, Start
 from tests.simulation.generations import HubsGenerations
 from tests.simulation.schedule import (
     DISTURBING,
+    Apart,
     Broken,
     Cut,
     Death,
@@ -54,6 +57,8 @@ MARK_SEEN_WITHIN = 3.0  # seconds for which a member that has lost its hub looks
 FINISH_WITHIN = 1.5  # seconds for which a member waits for finish after a stop
 GRACE = 25.0  # seconds; longer than the slowest children take to end
 TOO_LATE = Start(999, None)  # what a preparation returns although it was cancelled
+PAIRS = "; rank "  # the beginning of what the hub adds to a cause about members that cannot reach each other
+_NAMED = re.compile(r"warning: rank (\d+) cannot reach rank (\d+) at ")
 END_WITHIN = 240.0  # seconds after the last fault, to notice all silences, and for four attempts of slow members
 
 
@@ -142,6 +147,21 @@ class Runs:
 @dataclass(frozen=True)
 class Disturbed:
     """From now on, this member may lose other members, and other members may lose this member."""
+
+
+@dataclass(frozen=True)
+class Parted:
+    """From now on until this time, two members cannot reach each other. The entry is of the first one."""
+
+    other: int
+    until: float
+
+
+@dataclass(frozen=True)
+class Named:
+    """The hub has warned that the member does not reach another one."""
+
+    other: int
 
 
 @dataclass(frozen=True)
@@ -409,7 +429,8 @@ class Job:
         self._until = at + max((getattr(fault, "seconds", 0.0) for fault in schedule.faults), default=0.0) + END_WITHIN
 
     def run(self) -> Story:
-        self.world.run(lambda: not self._living(), self._until)
+        with shown_by(TextHandler(self._said)):
+            self.world.run(lambda: not self._living(), self._until)
         self.story.waiting = self._living()
         self.world.close()
         self._generations.close()
@@ -421,6 +442,10 @@ class Job:
     def note(self, rank: int, what: object) -> None:
         if not self.world.over:
             self.story.entries.append(Entry(self.world.now, rank, what))
+
+    def _said(self, text: str) -> None:
+        if pair := _NAMED.match(text):
+            self.note(int(pair[1]), Named(int(pair[2])))
 
     # ---- called by the hub -------------------------------------------------------------------------------------------
 
@@ -438,7 +463,7 @@ class Job:
 
     def judge(self, cause: Cause) -> tuple[Cause, Verdict]:
         sent, then = self._generations.judge(cause)
-        self.note(0, Judged(cause, then, sent))
+        self.note(0, Judged(replace(cause, what=cause.what.partition(PAIRS)[0]), then, sent))
         return sent, then
 
     async def prepare(self, cause: Cause | None) -> Start:
@@ -476,6 +501,11 @@ class Job:
                         self.world.silence(other.computer, hub.computer, seconds)
                     if down:
                         self.world.silence(hub.computer, other.computer, seconds)
+            case Apart(_, _, seconds):
+                if pair := fault.pair(self.schedule.size):
+                    one, other = (self._launchers[rank] for rank in pair)
+                    self.world.part(one.computer, other.computer, seconds)
+                    self.note(pair[0], Parted(pair[1], self.world.now + seconds))
             case Freeze(_, _, seconds):
                 node.computer.freeze(seconds)
             case Killed():

@@ -22,9 +22,22 @@ from launcher.gang import (
 from launcher.model import Cause, Start
 from tests.simulation import world
 from tests.simulation.rules import RULES
-from tests.simulation.schedule import SCHEDULED, SLOW_MARK, Cut, Death, Freeze, Pace, Schedule, Silence, Told
+from tests.simulation.schedule import (
+    NEARLY_LOST,
+    SCHEDULED,
+    SLOW_MARK,
+    Apart,
+    Cut,
+    Death,
+    Freeze,
+    Off,
+    Pace,
+    Schedule,
+    Silence,
+    Told,
+)
 from tests.simulation.search import SEED, schedules, searching
-from tests.simulation.story import Failed, Job, Judged, LastWord, Prepared, Story, Welcomed
+from tests.simulation.story import Failed, Job, Judged, LastWord, Named, Prepared, Story, Welcomed
 
 ALWAYS = 2000
 SCHEDULES = schedules(ALWAYS)
@@ -73,6 +86,8 @@ def count(story: Story) -> None:
             for rank, end in story.ends().items()
         ),
         "hub lost": any(isinstance(end, HubLost) for end in ends),
+        "members that cannot reach each other": bool(story.of(Named)),
+        "a cause that names them": any("cannot reach" in entry.what.sent.what for entry in judged),
         "several causes, undisturbed": story.undisturbed() and judged and len(failed) > 1,
     }
     seen.update({name: bool(so) for name, so in happened.items()})
@@ -144,6 +159,64 @@ CUT_FROM_A_HUB_THAT_ENDS = Schedule(
 )
 
 
+# Two members cannot reach each other for longer than the silence, and the job completes.
+APART = Schedule(paces=(Pace(trains=100.0),), faults=(Apart(5.0, 0, 80.0),))
+# The same in a larger gang, and the job fails meanwhile: it restarts, and fails again.
+APART_AND_FAILS = Schedule(
+    size=5,
+    delays=(0.2,),
+    paces=(Pace(trains=100.0),),
+    faults=(Apart(2.0, 2, 120.0), Death(55.0, 4, "trainer", 1, 0.0), Death(20.0, 4, "trainer", 137, 0.0)),
+    restarts=1,
+)
+# Two members cannot reach each other for less than the silence, long after the begin: nobody may be named.
+APART_FOR_A_WHILE = Schedule(paces=(Pace(trains=100.0),), faults=(Apart(45.0, 0, 20.0),))
+# One of the two members is away from the hub meanwhile, so that the hub must not name them.
+APART_AND_CUT_OFF = Schedule(
+    paces=(Pace(trains=100.0),),
+    faults=(Apart(5.0, 0, 45.0), Silence(15.0, 1, up=True, down=True, seconds=20.0)),
+)
+# All are told to gather again while the connections are cut. The processes of one of them end after it has reconnected.
+GATHERS_DURING_A_CUT = Schedule(
+    size=4,
+    paces=(Pace(), Pace(), Pace(), Pace(ends=1.0)),
+    faults=(Death(0.0, 0, "pserver", 1, 0.0), Told(0.05, 3), Death(0.0, 0, "pserver", 1, 0.0), Cut(0.5, 0, 0.0, 0.1)),
+    restarts=3,
+    rejoins=True,
+)
+# The same, but the member has got SIGTERM, and all connections are cut while its processes still end.
+STOPS_DURING_A_CUT = Schedule(
+    size=4,
+    paces=(Pace(), Pace(), Pace(), Pace(ends=21.0)),
+    faults=(Death(0.0, 0, "pserver", 1, 0.0), Told(0.05, 3), Death(0.0, 0, "pserver", 1, 0.0), Cut(7.0, 0, 0.0, 0.0)),
+    restarts=3,
+    rejoins=True,
+)
+# The hub gets SIGTERM while it writes the mark, and the last pass is not whole.
+TOLD_DURING_THE_MARK = Schedule(
+    faults=(
+        Death(0.0, 0, "pserver", 1, 0.0),
+        Death(0.0, 0, "pserver", 1, 0.05),
+        Death(0.0, 0, "pserver", 1, 0.0),
+        Told(2.0, 0),
+    ),
+    restarts=3,
+    marks=3.0,
+    flawed=1,
+)
+# The hub is frozen while a member's node is powered off: when it continues, it does not know that the member is gone.
+FROZEN_WHILE_A_NODE_GOES_OFF = Schedule(
+    paces=(Pace(serves=3.0),), faults=(Cut(1.2, 0, 0.0, 0.0), Freeze(1.0, 0, 28.0), Off(1.0, 1)), restarts=3
+)
+FROZEN_HUB_OF_FOUR = Schedule(
+    size=4,
+    paces=(Pace(), Pace(starts=0.05, serves=1.0), Pace(), Pace(trains=6.0), Pace()),
+    faults=(Cut(7.0, 1, 0.0, 0.0), Freeze(0.0, 0, 28.0), Told(0.05, 0), Off(0.05, 3)),
+    restarts=3,
+    marks=3.0,
+)
+
+
 @seed(SEED)
 @searching(SCHEDULES)
 @example(HEARD_TOO_LATE)
@@ -156,6 +229,15 @@ CUT_FROM_A_HUB_THAT_ENDS = Schedule(
 @example(SLOW_VERDICT)
 @example(SLOW_VERDICT_AFTER_A_RECONNECT)
 @example(CUT_FROM_A_HUB_THAT_ENDS)
+@example(APART)
+@example(APART_AND_FAILS)
+@example(APART_FOR_A_WHILE)
+@example(APART_AND_CUT_OFF)
+@example(FROZEN_WHILE_A_NODE_GOES_OFF)
+@example(FROZEN_HUB_OF_FOUR)
+@example(GATHERS_DURING_A_CUT)
+@example(TOLD_DURING_THE_MARK)
+@example(STOPS_DURING_A_CUT)
 @given(SCHEDULED)
 def the_gang_keeps_its_rules(schedule: Schedule) -> None:
     story = Job(schedule).run()
@@ -164,10 +246,20 @@ def the_gang_keeps_its_rules(schedule: Schedule) -> None:
         rule(story)
 
 
-@pytest.mark.timeout(300 if SCHEDULES == ALWAYS else 0)
+@pytest.mark.timeout(1200 if SCHEDULES == ALWAYS else 0)
 @pytest.mark.slow
 def test_the_gang_keeps_its_rules_in_every_schedule() -> None:
     seen.clear()
     the_gang_keeps_its_rules()
     missed = [what for what, times in seen.items() if not times]
     assert not missed or SCHEDULES < ALWAYS, f"no schedule had: {missed}"
+
+
+@pytest.mark.parametrize("tenths", range(0, 100, 4))
+def test_a_member_that_is_frozen_while_it_checks_its_neighbour_is_not_named(tenths: int) -> None:
+    """When it continues, its check has failed, and the last check that was successful is long ago."""
+    freeze = Freeze(5 + tenths / 10, 1, NEARLY_LOST)
+    story = Job(Schedule(delays=(0.2,), paces=(Pace(trains=100.0),), faults=(freeze,))).run()
+    for rule in RULES:
+        rule(story)
+    assert not story.of(Named)

@@ -15,7 +15,7 @@ from hypothesis import example, given, seed
 
 from launcher.errors import Exit
 from tests.simulation import machines
-from tests.simulation.schedule import Broken, Death, Pace, Told
+from tests.simulation.schedule import Apart, Broken, Death, Killed, Pace, Told
 from tests.simulation.search import SEED, schedules, searching
 from tests.simulation.whole_job_rules import RULES
 from tests.simulation.whole_jobs import JOB_SCHEDULES, JobSchedule, Play, SigtermTwice, Stalls, Tale
@@ -48,6 +48,7 @@ def count(tale: Tale) -> None:
         "a failure before the join": any("for the gang, to report this failure" in text for text in texts),
         "processes killed after a second signal": "kill" in texts,
         "waited for another gang": any("for the end of another gang" in text for text in texts),
+        "members that cannot reach each other": any("cannot reach rank" in text for text in texts),
         "a second lease": any(text.endswith(".leases/1") for text in texts),
     }
     seen.update({name: bool(so) for name, so in happened.items()})
@@ -85,6 +86,14 @@ LEASE_OF_A_CANCELLED_START = JobSchedule(
 SAME_JOB_TWICE = JobSchedule(
     paces=(Pace(trains=6.0),), faults=(Death(3.0, 1, "trainer", 1, 0.0),), restarts=3, second_start=0.5
 )
+# A launcher is killed. All others wait for the pod that replaces it, and the job completes.
+REPLACED = JobSchedule(
+    paces=(Pace(trains=20.0),), faults=(Killed(8.0, 1),), restarts=3, rejoins=True, saves=True, replaces=5.0
+)
+# Two members cannot reach each other, and a trainer dies.
+APART_AND_FAILS = JobSchedule(
+    paces=(Pace(trains=100.0),), faults=(Apart(5.0, 0, 100.0), Death(60.0, 0, "trainer", 1, 0.0)), restarts=3
+)
 
 
 @seed(SEED)
@@ -97,13 +106,15 @@ SAME_JOB_TWICE = JobSchedule(
 @example(VOLUME_IS_AWAY)
 @example(LEASE_OF_A_CANCELLED_START)
 @example(SAME_JOB_TWICE)
+@example(REPLACED)
+@example(APART_AND_FAILS)
 @given(JOB_SCHEDULES)
 def the_launchers_keep_their_rules(schedule: JobSchedule) -> None:
     check(schedule)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300 if SCHEDULES == ALWAYS else 0)
+@pytest.mark.timeout(1200 if SCHEDULES == ALWAYS else 0)
 def test_the_launchers_of_a_job_keep_their_rules_in_every_schedule() -> None:
     seen.clear()
     the_launchers_keep_their_rules()

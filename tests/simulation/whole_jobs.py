@@ -19,6 +19,7 @@ from tests.simulation.schedule import (
     PACES,
     RANKS,
     SHORT,
+    Apart,
     Broken,
     Cut,
     Death,
@@ -172,6 +173,7 @@ class Play:
             "LAUNCHER_PEER_TIMEOUT": f"{PEER_TIMEOUT:g}",
             "LAUNCHER_SILENCE": f"{SILENCE:g}",
             "LAUNCHER_STOP_GRACE": f"{GRACE:g}",
+            "LAUNCHER_STALL_TIMEOUT": "auto",
             **({} if mode == "v0" else {"LAUNCHER_MODE": mode}),
         }
         job = Job(
@@ -210,6 +212,10 @@ class Play:
                         world.silence(other.machine, hub.machine, seconds)
                     if down:
                         world.silence(hub.machine, other.machine, seconds)
+            case Apart(_, _, seconds):
+                if pair := fault.pair(job.shape.size):
+                    one, other = (job.pods[rank] for rank in pair)
+                    world.part(one.machine, other.machine, seconds)
             case Freeze(_, _, seconds):
                 pod.note("fault", f"is frozen for {seconds:g} s")
                 pod.machine.freeze(seconds)

@@ -22,6 +22,7 @@ from typing import Any, cast
 import pytest
 
 from launcher.run import resume
+from tests.support.wire import opened
 
 Address = tuple[str, int]
 SOON = -math.inf
@@ -32,7 +33,7 @@ _RESET = "the connection is gone"
 class World:
     """All events that are due, the computers, and the network.
 
-    `sent` is called with each line that is sent, `tap` with each that arrives.
+    `sent` is called with each line that is sent, `tap` with each that arrives, both without its seal.
     """
 
     def __init__(self, delays: Sequence[float]) -> None:
@@ -101,6 +102,11 @@ class World:
         for end in sender.ends:
             if end.peer.computer is receiver:
                 end.arrives_at = max(end.arrives_at, self.now + 2 * seconds)
+
+    def part(self, one: Computer, other: Computer, seconds: float) -> None:
+        """Let nothing arrive in both directions for a while."""
+        self.silence(one, other, seconds)
+        self.silence(other, one, seconds)
 
     def cut(self, one: Computer, other: Computer, later: float, away: float) -> None:
         """End the connections of two computers and drop data in transit. `other` notices this `later` seconds after.
@@ -372,7 +378,7 @@ class Transport(asyncio.Transport):
         while end.arrived and not self._closing and end.computer.runs:
             what = end.arrived.popleft()
             if isinstance(what, bytes):
-                end.computer.world.tap(end.peer.computer, end.computer, what)
+                end.computer.world.tap(end.peer.computer, end.computer, opened(what))
                 self._protocol.data_received(what)
             elif what is _FIN:
                 if not self._protocol.eof_received():
@@ -389,8 +395,11 @@ class Transport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if not self._closing and not self._said_all:
             here = self._end.computer
-            here.world.sent(here, self._end.peer.computer, bytes(data))
+            here.world.sent(here, self._end.peer.computer, opened(bytes(data)))
             self._end.send(bytes(data))
+
+    def can_write_eof(self) -> bool:
+        return True
 
     def write_eof(self) -> None:
         if not self._said_all:

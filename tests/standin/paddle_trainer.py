@@ -71,7 +71,7 @@ class RemoteUpdater:
         fate = random.random()  # one random number for the whole job: trainer 0 sends it to all pservers
         self._send_all([wire.encode(wire.HELLO, self._trainer, fate)] * number)
         both = all(reply.value == 1 for reply in self._receive_all()) and flags.on("small_messages")
-        self._delay = 0.0 if both else DELAY_WITHOUT_SMALL_MESSAGES
+        self._delay = 0.0 if both else knobs.seconds("WITHOUT_SMALL_MESSAGES", DELAY_WITHOUT_SMALL_MESSAGES)
 
     def begin(self, parameters: Parameters, rate: float) -> None:
         """Send the first parameters to the pservers (trainer 0), or receive them (all other trainers)."""

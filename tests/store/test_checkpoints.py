@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.base import files
 from launcher.base.passes import named_paths, pass_folder
 from launcher.errors import Exit, Failure
 from launcher.model import Saves
@@ -236,7 +238,7 @@ def test_no_folder_is_created_if_there_is_no_pass_to_move(tmp_path: Path) -> Non
 
 
 def test_a_move_that_fails_is_reported_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_only(source: str, target: str) -> None:
+    def read_only(source: str, target: str, **_: object) -> None:
         raise OSError(30, "Read-only file system")
 
     made = save(tmp_path, 1)
@@ -301,3 +303,60 @@ def write_pass(folder: Path, files: dict[str, bytes]) -> None:
     place.mkdir()
     for name, content in {**files, "done": b""}.items():
         (place / name).write_bytes(content)
+
+
+# ---- requests that NFS repeats, and stale handles --------------------------------------------------------------------
+
+
+def stale_once(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call whose first answer is ESTALE, as by an NFS server on which the folder was replaced."""
+    stale = iter([True])
+
+    def asked(*args: Any, **more: Any) -> Any:
+        if next(stale, False):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return call(*args, **more)
+
+    return asked
+
+
+@pytest.mark.parametrize("name", ["listdir", "scandir", "stat", "rename", "fsync"])
+def test_a_stale_handle_of_a_pass_ends_no_start(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (0, 1):
+        save(tmp_path, number)
+    save(tmp_path, 2, done=False)
+    saves = Saves(str(tmp_path))
+    looks: list[Callable[[], object]] = [
+        lambda: checkpoints.survey(saves),
+        lambda: checkpoints.all_passes(saves),
+        lambda: checkpoints.set_aside(str(tmp_path), [2], str(tmp_path / "aside")),
+    ]
+    for look in looks:
+        with monkeypatch.context() as server:
+            server.setattr(os, name, stale_once(getattr(os, name)))
+            look()
+    assert checkpoints.survey(saves) == (1, {})
+    assert (tmp_path / "aside" / "pass-00002" / "w").exists()
+
+
+def test_a_pass_whose_move_was_repeated_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer was lost. The repeated request finds nothing, but the move is made durable as all others."""
+    rename = os.rename
+    synced: list[str] = []
+    monkeypatch.setattr(os, "rename", lambda *args, **more: (rename(*args, **more), rename(*args, **more)))
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    save(tmp_path, 1)
+    checkpoints.set_aside(str(tmp_path), [1], str(tmp_path / "aside"))
+    assert (tmp_path / "aside" / "pass-00001" / "done").exists()
+    assert synced == [str(tmp_path / "aside"), str(tmp_path)]
+
+
+def test_the_moves_of_many_passes_are_made_durable_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk needs milliseconds for each, and a job may have 40,000 passes."""
+    synced: list[str] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    for number in range(50):
+        save(tmp_path, number)
+    checkpoints.set_aside(str(tmp_path), range(50), str(tmp_path / "aside"))
+    assert len(list((tmp_path / "aside").glob("pass-*/done"))) == 50
+    assert synced == [str(tmp_path / "aside"), str(tmp_path)]

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from launcher.base.aio import run_in_thread
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
-from launcher.store.lease import LeaseFiles, LeaseHolder, LeaseOwner
+from launcher.store.lease import LeaseHolder
+from launcher.store.lease_files import LeaseFiles, LeaseOwner
 from tests.support.logs import logged
 from tests.support.members import in_loop, until
+from tests.support.supervising import needs_root, small_volume
 
 T = TypeVar("T")
 
@@ -310,12 +313,95 @@ def test_a_lease_that_a_network_volume_does_not_list_yet_counts(
     assert not leases.renew(0, ONE)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"gang": 1}', b"\0\0\0", b"\xff\xfe"])
-def test_a_lease_that_cannot_be_read_has_an_unknown_holder(leases: LeaseFiles, tmp_path: Path, content: bytes) -> None:
-    assert leases.take(0, ONE)
-    (tmp_path / ".launcher/.leases/0").write_bytes(content)
+@in_loop
+async def test_a_gang_whose_folder_was_deleted_ends_when_another_gang_has_begun(
+    leases: LeaseFiles, tmp_path: Path
+) -> None:
+    """A user has deleted the output folder while a gang trains. Its number belongs to another gang now."""
+    first = Hub(leases, ONE)
+    assert await first.acquire()
+    shutil.rmtree(tmp_path / ".launcher")  # the first renewal is due in 0.1 s
+    assert leases.take(0, OTHER)
+    await until(lambda: first.lost, "that the first gang ends")
+    assert "pod-2" in first.lost[0].what
+    await first.lease.stop_renewing()
+    leases.release(ONE.gang, 0)
     lease = leases.latest()
     assert lease is not None
-    assert not lease.is_released
-    assert lease.holder.ends_within > 0
-    leases.release("", 0)
+    assert (lease.holder.gang, lease.is_released) == (OTHER.gang, False)
+    assert leases.renew(0, OTHER)
+
+
+def test_a_gang_with_a_higher_number_does_not_take_a_deleted_folder_from_its_new_gang(
+    leases: LeaseFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for a moment: the new gang would take that for a later lease, and end."""
+    for number, owner in enumerate([OTHER, OTHER, ONE]):
+        assert leases.take(number, owner)
+    shutil.rmtree(tmp_path / ".launcher")
+    assert leases.take(0, OTHER)
+    monkeypatch.setattr(LeaseFiles, "take", lambda *_: pytest.fail("it takes a lease"))
+    assert not leases.renew(2, ONE)
+    assert leases.renew(0, OTHER)
+
+
+def test_of_two_gangs_that_take_a_deleted_folder_at_the_same_time_the_new_one_keeps_it(
+    leases: LeaseFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new gang has begun after the old gang has seen that there is no lease."""
+    for number in range(3):
+        assert leases.take(number, ONE)
+    shutil.rmtree(tmp_path / ".launcher")
+    take = LeaseFiles.take
+
+    def late(self: LeaseFiles, number: int, me: LeaseOwner) -> bool:
+        monkeypatch.undo()
+        assert take(self, 0, OTHER)
+        return take(self, number, me)
+
+    monkeypatch.setattr(LeaseFiles, "take", late)
+    assert not leases.renew(2, ONE)
+    assert leases.renew(0, OTHER)
+
+
+def test_the_folder_is_opened_anew_for_each_renewal(leases: LeaseFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a folder is opened, NFS asks its server. Otherwise a list of names may be a minute old."""
+    opened: list[str] = []
+    real = os.open
+    assert leases.take(0, ONE)
+
+    def open_and_note(path: str, *args: Any, **more: Any) -> int:
+        opened.append(path)
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", open_and_note)
+    for _ in range(2):
+        opened.clear()
+        assert leases.renew(0, ONE)
+        assert opened[:4] == [leases._folder.path.rsplit("/", 2)[0], ".launcher", ".leases", "0"]
+
+
+@needs_root
+def test_a_lease_is_released_on_a_full_volume(tmp_path: Path) -> None:
+    with small_volume(tmp_path / "volume", "1m") as volume:
+        leases = LeaseFiles(str(volume))
+        assert leases.take(0, replace(ONE, ends_within=155))
+        with suppress(OSError), (volume / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        leases.release(ONE.gang, 2.5)
+        lease = leases.latest()
+        assert lease is not None
+        assert (lease.is_released, lease.ends_within, lease.holder.gang) == (True, 2.5, ONE.gang)
+        assert not leases.renew(0, ONE)
+
+
+@in_loop
+async def test_a_hub_waits_for_a_lease_that_cannot_be_used_and_names_it(leases: LeaseFiles, tmp_path: Path) -> None:
+    assert leases.take(0, ONE)
+    path = tmp_path / ".launcher/.leases/0"
+    path.write_bytes(b"")
+    with pytest.raises(Failure, match="remove this file if no gang trains") as failure:
+        await Hub(leases, OTHER, patience=0.3).acquire()
+    assert str(path) in failure.value.message
+    assert failure.value.code == Exit.TIMED_OUT

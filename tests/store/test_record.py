@@ -7,24 +7,32 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.base import files
 from launcher.errors import Failure
 from launcher.model import Cause, CauseKind, Shape
 from launcher.store.record import Record
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"failed": 3}', '{"without_progress": null}', "\udcff", None])
-def test_an_unreadable_attempts_file_counts_as_no_attempts(tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("content", [None, "{}", '{"failed": 3}'])
+def test_without_attempts_the_history_is_empty(tmp_path: Path, content: str | None) -> None:
     record = Record(str(tmp_path), "job-1")
     record.open()
-    if content is None:
-        Path(record.attempts_file).mkdir()
-    else:
-        Path(record.attempts_file).write_bytes(content.encode(errors="surrogateescape"))
-    assert record.history(Shape(1)).without_progress == 0
+    if content is not None:
+        Path(record.attempts_file).write_text(content)
+    history = record.history(Shape(1))
+    assert (history.without_progress, history.generation) == (0, None)
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, 2**31, 10**400, -1])
+def test_an_attempts_file_that_leaves_no_room_for_a_generation_is_named(tmp_path: Path, number: int) -> None:
+    record = Record(str(tmp_path), "job-1")
+    record.open()
+    Path(record.attempts_file).write_text(json.dumps({"without_progress": 0, "generations": [{"number": number}]}))
+    with pytest.raises(Failure, match=f"{record.attempts_file} cannot be used: .*remove this file"):
+        record.history(Shape(1))
 
 
 def test_the_mark_of_another_job_of_the_same_name_does_not_complete_this_job(tmp_path: Path) -> None:
@@ -86,10 +94,14 @@ def test_if_the_volume_fails_a_job_does_not_count_as_new_and_keeps_its_passes(
     record.mark_begun()
     record.mark_complete()
 
-    def fails(path: str) -> os.stat_result:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    real = os.open
 
-    monkeypatch.setattr("launcher.base.files.os.stat", fails)
+    def fails(path: str, *args: Any, **more: Any) -> int:
+        if path in ("begun", "complete"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, *args, **more)
+
+    monkeypatch.setattr("launcher.base.entries.os.open", fails)
     for asked in (record.has_begun, record.is_complete, Record(str(tmp_path), "job-2").completed_before):
         with pytest.raises(Failure, match="cannot read"):
             asked()
@@ -101,7 +113,7 @@ def test_a_member_that_knows_the_cause_of_an_end_records_it_for_the_next_hub(tmp
     history = record.history(Shape(3))
     history.begin(0, None)
     history.begin(1, None)
-    files.write_atomically(record.attempts_file, json.dumps(history.content()).encode())
+    record.folder.write("attempts.json", json.dumps(history.content()).encode())
     lost = Cause(CauseKind.LOST, 0, "pod-0", "was lost without a message", 76)
 
     def causes() -> list[str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.store.lease import LeaseFiles, LeaseOwner
+from launcher.store.lease_files import LeaseFiles, LeaseOwner
 from launcher.store.status import describe
 
 HOLDER = LeaseOwner("gang-1", "job-1", "pod-0", "", 155.0)

@@ -9,7 +9,8 @@ _HEAD = """\
 # Commands
 
 What `paddle-launcher --help` and `paddle-launcher COMMAND --help` print. Tab completion for bash, zsh and fish:
-[completion](#completion).
+[completion](#completion). [Watch a job](watch.md) shows `status --watch` and `list`,
+[See where a job hangs](why.md) shows `why`.
 """
 
 

@@ -22,7 +22,7 @@ class FakeCluster:
     """A cluster with `objects` by plural and name. It writes a kubeconfig for itself.
 
     refused: the status and message with which requests fail, by verb and plural
-    logs: the log lines of pods
+    logs: the log lines of pods, by name
     after: called with verb and plural after each answer
     """
 
@@ -33,6 +33,8 @@ class FakeCluster:
         self.refused: dict[tuple[str, str], tuple[int, str]] = {}
         self.logs: dict[str, list[str]] = {}
         self.after: Callable[[str, str], None] = lambda verb, plural: None
+        self.expired = 0  # how many of the next requests for a further page come too late
+        self.asked: list[tuple[str, str]] = []  # verb and plural of each request
         self.lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -75,7 +77,9 @@ class FakeCluster:
         if verb == "GET" and not name:
             wanted = [each.split("=", 1) for each in query.get("labelSelector", "").split(",") if each]
             listed = [each for (kind, _), each in list(self.objects.items()) if kind == plural]
-            return 200, {"items": [each for each in listed if _has_labels(each, wanted)]}
+            if namespace := query.get("namespace"):
+                listed = [each for each in listed if each["metadata"].get("namespace", namespace) == namespace]
+            return self._page([each for each in listed if _has_labels(each, wanted)], query)
         if (plural, name) not in self.objects:
             return 404, {"message": f"{plural} {name!r} not found"}
         if verb == "DELETE":
@@ -84,6 +88,16 @@ class FakeCluster:
         if verb == "PATCH":
             _merge(self.objects[plural, name], body or {})
         return 200, self.objects[plural, name]
+
+    def _page(self, found: list[Json], query: dict[str, str]) -> tuple[int, Any]:
+        """Answer with at most `limit` objects, from the one that `continue` names."""
+        first, limit = int(query.get("continue", 0)), int(query.get("limit", 0)) or len(found)
+        if first and self.expired:
+            self.expired -= 1
+            return 410, {"message": "the provided continue parameter is too old"}
+        following = first + limit
+        metadata = {"continue": str(following)} if following < len(found) else {}
+        return 200, {"items": found[first:following], "metadata": metadata}
 
     def _create(self, plural: str, wanted: Json) -> tuple[int, Any]:
         name = wanted["metadata"]["name"]
@@ -153,7 +167,10 @@ class _Handler(BaseHTTPRequestHandler):
         if below == "log":
             self._send_log(cluster.logs.get(name, []), query)
             return
+        if "/namespaces/" in url.path:
+            query["namespace"] = url.path.split("/namespaces/")[1].split("/")[0]
         with cluster.lock:
+            cluster.asked.append((verb, plural))
             status, answer = cluster.answer(verb, plural, name, query, body)
         payload = json.dumps(answer).encode()
         self.send_response(status)

@@ -62,9 +62,11 @@ def group(name: str, pid: int) -> Path:
 
 
 def remove_groups() -> None:
-    """Remove all control groups that have no process any more."""
+    """Remove all control groups that have no process any more. Keep those of programs that are just starting."""
     for name in _FILES:
         for folder in parent.glob("floor-*") if (parent := _parent(name)) else ():
+            if Path("/proc", folder.name.partition("-")[2]).exists():
+                continue  # another worker has made it, and its program may not be in it yet
             try:
                 folder.rmdir()
             except OSError:
@@ -85,7 +87,7 @@ def _parent(name: str) -> Path | None:
 
 def _limit_group(name: str, value: int) -> None:
     folder = group(name, os.getpid())
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)  # an earlier process may have had the same pid
     _, old = _FILES[name]
     new, _ = _FILES[name]
     (folder / (old if (folder / old).exists() else new)).write_text(str(value))

@@ -16,13 +16,11 @@ from launcher.gang import (
     Restart,
     Train,
     Verdict,
-    handshake,
-    protocol,
 )
-from launcher.gang.events import Credentials
-from launcher.gang.protocol import Message, encode
-from launcher.model import FIRST, Cause, Shape, Start
-from tests.support.members import SECRET, Node, Relay, Scene, died, settings, until
+from launcher.gang.protocol import Message
+from launcher.model import FIRST, Cause, Start
+from tests.support.members import Node, Relay, Scene, died, settings, until
+from tests.support.wire import Wire
 
 KILLED = died("trainer", 1, 137, "killed")
 SECOND = Begin(1, Start(4, 2))
@@ -93,31 +91,27 @@ class RawMember:
     """A member that sends any message, even one that no launcher would send."""
 
     def __init__(self, rank: int, size: int) -> None:
-        self.me = Node(rank, settings(size)).me
-        self.size = size
-        self._writer: asyncio.StreamWriter | None = None
+        self._rank = rank
+        self._size = size
+        self._wire: Wire | None = None
 
     async def join(self, place: tuple[str, int]) -> None:
-        self._reader, self._writer = await asyncio.open_connection(*place)
-        hub_nonce = handshake.read_challenge(protocol.decode(await self._reader.readline()))
-        self.sends(
-            handshake.hello(Credentials(self.me, "raw", "job", SECRET), Shape(self.size), None, hub_nonce, "mine")
-        )
+        self._wire = await Wire.connect(place)
+        await self._wire.join(self._rank, self._size)
 
     def sends(self, *sent: Message) -> None:
-        assert self._writer is not None
-        for message in sent:
-            self._writer.write(encode(message))
+        assert self._wire is not None
+        self._wire.send(*sent)
 
     async def is_lost_by_a_malformed_message(self) -> None:
         """Send a malformed message, so that the hub closes the connection and does not wait for a reconnect."""
+        assert self._wire is not None
         self.sends({"word": "nonsense"})
-        while await self._reader.read(65536):
-            pass
+        await self._wire.until_dropped()
 
     def close(self) -> None:
-        assert self._writer is not None
-        self._writer.close()
+        assert self._wire is not None
+        self._wire.close()
 
 
 async def add_hub(scene: Scene, config: GangSettings, **more: Any) -> HubNode:

@@ -65,6 +65,7 @@ class Job:
         self.folder = folder
         self.environment = environment
         self.program: tuple[str, ...] = (*floor.from_environment(), "-m", "launcher")
+        self.prefix: tuple[str, ...] = ()  # a command that runs another command, such as setpriv
         self.launchers: dict[int, subprocess.Popen[bytes]] = {}
         self.output = volume / JOB / "output" if volume else folder
         self.gates = folder / "gates"
@@ -85,6 +86,7 @@ class Job:
             "LAUNCHER_JOB_ID": "job-1",
             "LAUNCHER_WORKDIR": str(workdir),
             "LAUNCHER_TERMINATION_LOG": str(self.folder / f"termination-{rank}"),
+            "LAUNCHER_HTML_REPORT": "0",
             "STANDIN_ON_PEER_DEATH": "hang",
             "STANDIN_GATES": str(self.gates),
             **(
@@ -101,7 +103,7 @@ class Job:
             out, errors = (self.folder / f"{name}-{rank}" for name in ("stdout", "stderr"))
             with out.open("ab") as stdout, errors.open("ab") as stderr:
                 self.launchers[rank] = self.nodes.popen(
-                    [sys.executable, *self.program, "run", *flags],
+                    [*self.prefix, sys.executable, *self.program, "run", *flags],
                     env=self.variables(rank) | more,
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,

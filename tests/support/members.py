@@ -238,6 +238,11 @@ class Relay:
             writer.transport.abort()
         del self._writers[:ends]
 
+    def insert(self, line: bytes, *, to_target: bool) -> None:
+        """Send a line to one side of the newest connection, as if the other side had sent it."""
+        accepted, target = self._writers[-2:]
+        (target if to_target else accepted).write(line)
+
     def close(self) -> None:
         self.cut()
         for task in self._tasks:

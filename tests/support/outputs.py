@@ -9,7 +9,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from launcher.model import Process
+from launcher.model import Numbers, Process
+from launcher.paddle.numbers import NumberFinder
 from launcher.processes.output import Output
 from launcher.processes.sinks import Limits
 from tests.support.supervising import program
@@ -40,12 +41,27 @@ class Writer:
 
 
 class Case:
-    """An output, its writer, and the passes that the output has found."""
+    """An output, its writer, and the passes and numbers that the output has found."""
 
-    def __init__(self, limits: Limits | None = None, stdout: int = 1, process: Process | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        stdout: int = 1,
+        process: Process | None = None,
+        format_line: Callable[[bytes], bytes] | None = None,
+    ) -> None:
         self.passes: list[int] = []
+        self.numbers: list[Numbers] = []
         process = process or program("true", echo=stdout != 1, pass_mark=b"Pass=")
-        self.output = Output(process, on_pass=self.passes.append, stdout=stdout, limits=limits)
+        self.output = Output(
+            process,
+            on_pass=self.passes.append,
+            on_numbers=self.numbers.append,
+            numbers=NumberFinder(),
+            stdout=stdout,
+            format_line=format_line,
+            limits=limits,
+        )
         self.writer = Writer(self.output)
 
     def set_folder(self, folder: Path) -> Path:

@@ -16,8 +16,8 @@ from launcher import config
 from launcher.discovery.finder import Finder, FinderSettings, SingleFinder
 from launcher.errors import Exit
 from launcher.gang import Begin, Event, GangSettings, Train, Verdict
-from launcher.model import Cause, CauseKind, Member, Peers, Process, Roster, Start
-from launcher.processes.supervisor import Died, PassDone, Serving
+from launcher.model import Cause, CauseKind, Member, MemberReport, Numbers, Peers, Process, Roster, Start
+from launcher.processes.supervisor import Died, NumbersSeen, PassDone, Serving
 from launcher.run import session as session_module
 from launcher.run.factories import Factories
 from launcher.run.join import Joined
@@ -31,6 +31,7 @@ IDENTITY = "job-1"
 PS = ("python", "train.py")  # the command of a job whose servers need the roster
 
 LOST = Cause(CauseKind.LOST, 0, "pod-0", "its connection ended", Exit.PEER_LOST)
+SETTINGS = GangSettings(2, 0)
 KILLED = Cause(CauseKind.TRAINER, 0, "pod-0", "trainer was killed", 137)
 
 
@@ -64,6 +65,9 @@ class FakeSupervisor:
 
     def pass_done(self, number: int) -> None:
         self._events(PassDone(number))
+
+    def numbers_seen(self, numbers: Numbers) -> None:
+        self._events(NumbersSeen(numbers))
 
     def die(self, role: str, code: int, *tail: str) -> None:
         self._events(Died(self._of(role), code, time.monotonic(), tail))
@@ -111,6 +115,7 @@ class FakeGang:
         complete: Callable[[], Awaitable[None]] | None = None,
         judge: Callable[[Cause], tuple[Cause, Verdict]] | None = None,
         prepare: Callable[[Cause | None], Awaitable[Start]] | None = None,
+        seen: Callable[[str, int, str, str], None] | None = None,
     ) -> None:
         self.size = settings.size
         self.tell = on_event
@@ -174,8 +179,8 @@ class FakeGang:
     def report_ended(self, attempt: int) -> None:
         self.reports.append(("ended", attempt))
 
-    def report_collected(self, attempt: int, processes: int, written: bool) -> None:
-        self.reports.append(("collected", attempt))
+    def report_collected(self, survey: int, report: MemberReport) -> None:
+        self.reports.append(("collected", survey))
 
     def report_stopped(self) -> None:
         self.reports.append(("stopped", None))
@@ -227,11 +232,12 @@ class FakeStaging:
         self.runs = 0
         self.closed = False
 
-    async def run(self) -> None:
+    async def run(self) -> int:
         self.runs += 1
         await self.may_end.wait()
         if self.error:
             raise self.error
+        return 1024
 
     async def close(self) -> None:
         self.closed = True
@@ -300,7 +306,10 @@ class Pod:
         self.node = SpyNode(self.config, self.flags, self.command)
         self.signals = Signals()
         self.factories = Factories(
-            supervisor=cast(Any, self._supervisor), finder=self._finder, staging=cast(Any, lambda *_: self.staging)
+            page=None,
+            supervisor=cast(Any, self._supervisor),
+            finder=self._finder,
+            staging=cast(Any, lambda *_: self.staging),
         )
 
     @property
@@ -371,3 +380,11 @@ def pod_of(
     pod = Pod(job_config(folder, rank=rank, size=size, **variables), command, flags)
     monkeypatch.setattr(session_module, "Gang", pod.fake_gang)
     return pod
+
+
+def node_of(folder: Path, rank: int, **variables: Any) -> Node:
+    """Return the node of a member that has joined."""
+    job = job_config(folder, rank=rank, **variables)
+    node = Node(job, (), ())
+    node.join(joined(job, rank), SETTINGS, lambda cause: None)
+    return node

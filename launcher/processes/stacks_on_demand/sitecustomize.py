@@ -1,22 +1,24 @@
-"""Make this Python process write its stacks when it gets a signal.
+"""Make this Python process write its stacks when it gets a signal: 50 for all threads, 51 for the main thread only.
 
-If LAUNCHER_STALL_TIMEOUT is set, each Python process that a launcher has started imports this module. The handler is
-written in C and does not need the GIL, so it works while the program hangs in C code. The handler writes to a memory
-file. The launcher reads this file among the open files of the process. The file's name contains the signal's number.
-This module must run without an error in Python 2, too, which Paddle v0 embeds. In Python 2 the module does nothing.
+Stacks of threads that run at this time may crash Python, so signal 50 is only for a job that hangs.
+
+Each Python process that a launcher has started imports this module. The handler is written in C and does not need the
+GIL, so it works while the program hangs in C code. The handler writes to a memory file. The launcher reads this file
+among the open files of the process. The file's name contains the signal's number. This module must run without an error
+in Python 2, too, which Paddle v0 embeds. In Python 2 the module does nothing.
 """
 
 import os
 import sys
 
-SIGNAL = 50  # a real-time signal that neither Python, Paddle nor glog uses
+ALL, MAIN = 50, 51  # real-time signals that neither Python, Paddle nor glog uses
 
 try:
     import faulthandler
     import signal
 
-    if signal.getsignal(SIGNAL) == signal.SIG_DFL:
-        name = "launcher-stacks-%d" % SIGNAL  # noqa: UP031
+    if signal.getsignal(ALL) == signal.getsignal(MAIN) == signal.SIG_DFL:
+        name = "launcher-stacks-%d" % ALL  # noqa: UP031
         if hasattr(os, "memfd_create"):
             memory = os.memfd_create(name)
         else:  # this Python was built with an older libc, like conda's Python
@@ -24,7 +26,9 @@ try:
 
             memory = ctypes.CDLL(None).memfd_create(name.encode(), 1)
         if memory >= 0:
-            faulthandler.register(SIGNAL, memory, all_threads=True)
+            for number in (ALL, MAIN):
+                signal.signal(number, signal.SIG_IGN)  # when Python ends, faulthandler restores this
+                faulthandler.register(number, memory, all_threads=number == ALL)
 except Exception:  # an error must not disturb the program: the evidence then says that there are no stacks
     pass
 

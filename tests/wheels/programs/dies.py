@@ -24,8 +24,8 @@ def die() -> None:
 class Progress(passes.Progress):  # type: ignore[misc]
     """Kill this trainer before the tenth batch."""
 
-    def __init__(self, of_pass: int, period: int) -> None:
-        super().__init__(of_pass, period)
+    def __init__(self, of_pass: int, passes: int, batches: int, period: int) -> None:
+        super().__init__(of_pass, passes, batches, period)
         self._batches_left = 10 if of_pass == number else None
 
     def batch(self, loss: float, examples: int) -> None:

@@ -1,0 +1,30 @@
+"""How a field of the configuration is declared together with its variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable. `expected` describes the valid texts. For other texts `parse` raises ValueError."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    expected: str
+    meaning: str
+
+
+def variable(name: str, parse: Callable[[str], Any], default: Any, expected: str, meaning: str) -> Any:
+    """Declare a field of the configuration with its variable."""
+    return field(metadata={"variable": Variable(name, parse, default, expected, meaning)})
+
+
+def declared(section: type[Any]) -> Iterator[tuple[str, Variable]]:
+    """Yield the name and the variable of each field of a section. Skip fields that have no variable."""
+    for each in fields(section):
+        if "variable" in each.metadata:
+            yield each.name, each.metadata["variable"]

@@ -1,0 +1,106 @@
+"""The Chinese pages (docs/zh): each has the code, the tables and the facts of its English page, in the same order."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+PAGES = sorted((DOCS / "zh").glob("*.md"))
+_BLOCK = re.compile(r"^```(?:.*\n)+?```$|^(?: {4}.*\n)+", re.MULTILINE)
+_HEADING = re.compile(r"^(#+) .*$", re.MULTILINE)
+_ROWS = re.compile(r"^(?:\|.*\n)+", re.MULTILINE)
+_LINK_TARGET = re.compile(r"\]\([^)]*\)")
+_FACT = re.compile(r"`[^`]+`|\d+(?:\.\d+)*")
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def english(page: Path) -> str:
+    return (DOCS / page.name).read_text()
+
+
+def without_code(text: str) -> str:
+    return _BLOCK.sub("", text)
+
+
+def levels(text: str) -> list[str]:
+    """Return `#`, `##` or `###` for each heading."""
+    return _HEADING.findall(without_code(text))
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Return the cells of each row of each table."""
+    return [[row.split("|")[1:-1] for row in table.splitlines()] for table in _ROWS.findall(without_code(text))]
+
+
+def columns(text: str) -> list[list[int]]:
+    """Return for each table how many columns each row has."""
+    return [[len(row) for row in table] for table in tables(text)]
+
+
+def cells(text: str) -> list[str]:
+    return [cell for table in tables(text) for row in table for cell in row]
+
+
+def sections(text: str) -> list[str]:
+    """Return the sentences of each section, without its tables and code blocks."""
+    return _HEADING.sub("\f", _ROWS.sub("", without_code(text))).split("\f")
+
+
+def facts(text: str) -> Counter[str]:
+    """Count what is the same in each language: the code spans and the numbers."""
+    return Counter(re.sub(r"\s+", " ", fact) for fact in _FACT.findall(_LINK_TARGET.sub("]", text)))
+
+
+def missing(originals: list[str], translations: list[str]) -> list[tuple[str, str]]:
+    """Return each original whose translation does not have all of its facts, after these facts."""
+    pairs = zip(originals, translations, strict=True)
+    return [(", ".join(lost), text) for text, other in pairs if (lost := facts(text) - facts(other))]
+
+
+def test_there_are_chinese_pages() -> None:
+    assert PAGES
+
+
+@each_page
+def test_a_chinese_page_has_the_code_blocks_of_its_english_page(page: Path) -> None:
+    assert _BLOCK.findall(page.read_text()) == _BLOCK.findall(english(page))
+
+
+@each_page
+def test_a_chinese_page_has_a_heading_for_each_english_heading(page: Path) -> None:
+    assert levels(page.read_text()) == levels(english(page))
+
+
+@each_page
+def test_a_chinese_table_has_as_many_rows_and_columns_as_the_english_table(page: Path) -> None:
+    assert columns(page.read_text()) == columns(english(page))
+
+
+@each_page
+def test_a_chinese_cell_has_the_names_and_numbers_of_the_english_cell(page: Path) -> None:
+    assert missing(cells(english(page)), cells(page.read_text())) == []
+
+
+@each_page
+def test_a_chinese_section_has_the_names_and_numbers_of_the_english_section(page: Path) -> None:
+    assert missing(sections(english(page)), sections(page.read_text())) == []
+
+
+@each_page
+def test_a_chinese_page_and_its_english_page_link_to_each_other_below_the_title(page: Path) -> None:
+    assert page.read_text().splitlines()[1:4] == ["", f"[English](../{page.name})", ""]
+    assert english(page).splitlines()[1:4] == ["", f"[中文](zh/{page.name})", ""]
+
+
+@each_page
+def test_a_chinese_page_links_to_other_chinese_pages_where_there_are_any(page: Path) -> None:
+    text = page.read_text().replace(f"[English](../{page.name})", "")
+    linked = set(re.findall(r"\]\(\.\./([\w-]+\.md)", text))
+    assert linked & {other.name for other in PAGES} == set()
