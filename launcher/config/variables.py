@@ -279,6 +279,14 @@ class JobConfig:
         "a number from 1 to 64, or gpus",
         "with a command after --: how many trainers each node runs; gpus: one per visible GPU",
     )
+    allow_unused_shards: bool = variable(
+        "LAUNCHER_ALLOW_UNUSED_SHARDS",
+        switch,
+        False,
+        "1 or 0",
+        "1: train even if the job's folder has more shards than the job has trainers; no trainer reads the other"
+        " shards",
+    )
     pod_name: str | None = variable(
         "POD_NAME", text, None, "the pod's name", "set by fieldRef metadata.name; default: the host name"
     )

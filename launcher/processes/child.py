@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from launcher.base import shortage
 from launcher.base.aio import run_in_thread
 from launcher.base.spawn import spawn, wait_for_exit
-from launcher.errors import Failure
+from launcher.errors import CANNOT_RUN, NOT_FOUND, Failure
 from launcher.model import Process
 from launcher.processes.proc import group_is_alive
 
 KILL_WAIT = 1.0  # seconds to wait after SIGKILL; a process that is blocked on a stalled volume may never end
 
-CANNOT_RUN = 126  # the exit codes of a shell
-_NOT_FOUND = 127
 _POLL = 0.01
 _GROUP_POLL = 0.2  # seconds between searches for live processes of a group: it may consist of zombies only
 
@@ -194,5 +192,5 @@ class Child:
         if isinstance(error, FileNotFoundError):
             where = "" if "/" in program else f" on the PATH {self._env.get('PATH', os.defpath)}"
             hint = " (or the interpreter in its first line)" if "/" in program else ""
-            return StartFailed(_NOT_FOUND, f"the {role} cannot start: {program}{hint} was not found{where}")
+            return StartFailed(NOT_FOUND, f"the {role} cannot start: {program}{hint} was not found{where}")
         return StartFailed(CANNOT_RUN, f"the {role} cannot start: {program}: {reason}")

@@ -17,10 +17,10 @@ from typing import Any
 from launcher.base import shortage
 from launcher.base.aio import run_in_own_thread, run_in_thread, wait_within
 from launcher.base.spawn import is_own_child, reap_orphans
-from launcher.errors import Failure
+from launcher.errors import CANNOT_RUN, Failure
 from launcher.model import Numbers, Process
 from launcher.processes import forwarding, oom, stacks
-from launcher.processes.child import CANNOT_RUN, KILL_WAIT, Child, Death, StartFailed
+from launcher.processes.child import KILL_WAIT, Child, Death, StartFailed
 from launcher.processes.evidence import Subject
 from launcher.processes.guardian import Guardian
 from launcher.processes.output import NumbersReader, Output

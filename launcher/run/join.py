@@ -294,7 +294,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
         trainer = rank * each + number if isinstance(rank, int) else rank
         source = os.path.join(job, str(trainer), "data")
         what = f"shard of {member_name(config.role, rank)}" if each == 1 else f"shard of trainer {trainer}"
-        needed.append(Copy(source, config.data_folder(number), what, job, config.trainers))
+        needed.append(Copy(source, config.data_folder(number), what, job, config.trainers, config.allow_unused_shards))
     return needed
 
 
