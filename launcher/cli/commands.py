@@ -271,8 +271,8 @@ COMMANDS: tuple[Command, ...] = (
         (
             "Show the members of a job, one per line. For a folder on the volume, the output includes the last pass "
             "and the number of starts. This needs no cluster.",
-            "Without FOLDER or JOB, the job of this pod or of the current directory is shown. Elsewhere, all jobs of the "
-            "namespace are listed, as `list` does.",
+            "Without FOLDER or JOB, the job of this pod or of the current directory is shown. Elsewhere, all jobs of "
+            "the namespace are listed, as `list` does.",
             "With --watch, the output follows the job until it ends: docs/watch.md.",
         ),
         (
