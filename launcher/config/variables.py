@@ -202,16 +202,16 @@ class MonitoringConfig:
         matching("text|json|json-all"),
         "text",
         "text, json or json-all",
-        "json: one JSON object per line of the launcher on standard error; json-all: also per line of the trainers on "
-        "standard output",
+        "json: one JSON object per line of the launcher on standard error; json-all: also per line of the trainers, on "
+        "standard output and standard error",
     )
     log_prefix: str = variable(
         "LAUNCHER_LOG_PREFIX",
         text,
         "",
         "a text, with {job}, {role}, {rank}, {pod} and {generation}",
-        "what stands before each line of the trainers on standard output, such as '[rank {rank}] '; not in the log "
-        "files",
+        "what stands before each line of the trainers on standard output and standard error, such as '[rank {rank}] '; "
+        "not in the log files",
     )
 
 
