@@ -61,9 +61,10 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
         return None
     name = _name(metadata, findings)
     _note_unknown(spec, _SPEC | {"cleanPolicy", "tasks"})
-    roles = _roles(spec, name or "", findings, options)
+    valid_name = name if name and not name_problems(name, ()) else "job"  # so that all else can be checked
+    roles = _roles(spec, valid_name, findings, options)
     job_spec = JobSpec(
-        name=name or "job",
+        name=valid_name,
         namespace=metadata.text("namespace") if metadata else None,
         mode=mode(roles),
         roles=tuple(roles),

@@ -15,7 +15,7 @@ class Pipes:
 
     Bytes of one pipe keep their order. Lines of both pipes are returned in the order in which they arrive here. If both
     pipes have bytes, their order is not known. Then whole lines of one pipe are returned before lines of the other one,
-    so that no line of up to 64 KiB is cut by a line of the other pipe.
+    so that no line is cut by a line of the other pipe, if the process has written it at once (at most PIPE_BUF).
 
     woken: a pipe that ends `wait` when it has bytes
     """

@@ -49,8 +49,9 @@ def test_no_line_is_cut_or_lost_while_both_streams_are_written_as_fast_as_possib
     errors = [b"e" + line for line in numbered(2 * MEBIBYTE).splitlines(keepends=True)]
 
     def write(pipe: int, data: bytes) -> None:
-        for begin in range(0, len(data), 30_000):  # a pipe takes parts of lines, too
-            os.write(pipe, data[begin : begin + 30_000])
+        size = 250 * len(lines[0])  # whole lines that a pipe takes at once, below PIPE_BUF
+        for begin in range(0, len(data), size):
+            os.write(pipe, data[begin : begin + size])
 
     async def test() -> None:
         async with reading_end() as (stdout, read), reading_end() as (stderr, read_errors):
