@@ -21,7 +21,7 @@ def test_a_normal_run_ends_with_0_and_leaves_logs_and_models_but_no_process(job:
     for rank in range(3):
         assert b"Pass=1" in (job.output / f"node_{rank}" / "train.log").read_bytes()
         assert b"pserver started" in (job.output / f"node_{rank}" / "server.log").read_bytes()
-        assert b"Pass=1" in (job.folder / f"stdout-{rank}").read_bytes()
+        assert b"Pass=1" in (job.folder / f"stderr-{rank}").read_bytes()  # v0 logs there
         status = job.status(rank)
         assert (status["phase"], status["exit_code"], status["last_pass"]) == ("complete", 0, 1)
         assert "exit code 0: the job is complete" in job.termination(rank)
