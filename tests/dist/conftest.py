@@ -1,0 +1,68 @@
+"""Packages that `make dist` builds from copies of this folder.
+
+`make test-dist` makes the environment that DIST_TOOLS names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+Tree = Callable[[str, int], Path]
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """Return the folder of build, twine, uv, pipx, zizmor and actionlint."""
+    given = os.environ.get("DIST_TOOLS")
+    if not given:
+        pytest.fail("DIST_TOOLS must name the folder of `uvx`, `pipx` and `zizmor`: `make test-dist` makes one", False)
+    return Path(given)
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """Return a function that copies the files of this repository into a new folder. All files get this time stamp."""
+
+    def copied(name: str, changed: int) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+        listed = subprocess.run(command, cwd=REPOSITORY, text=True, capture_output=True, check=True).stdout
+        for each in filter(None, listed.split("\0")):
+            if (REPOSITORY / each).exists():
+                (folder / each).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(REPOSITORY / each, folder / each)
+                os.utime(folder / each, (changed, changed))
+        return folder
+
+    return copied
+
+
+@pytest.fixture(scope="session")
+def build(tools: Path, tree: Tree) -> Callable[[str, int, int], Path]:
+    """Return a function that runs `make dist` in a new copy, and returns its `dist` folder."""
+
+    def built(name: str, changed: int, umask: int) -> Path:
+        folder = tree(name, changed)
+        if umask & 0o077:
+            subprocess.run(["chmod", "-R", "go-rwx", folder], check=True)
+        venv = str(tools.parent).removesuffix("-dist")
+        done = subprocess.run(
+            ["make", "dist", f"VENV={venv}"], cwd=folder, umask=umask, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return folder / "dist"
+
+    return built
+
+
+@pytest.fixture(scope="session")
+def dist(build: Callable[[str, int, int], Path]) -> Path:
+    return build("first", 1_000_000_000, 0o022)
