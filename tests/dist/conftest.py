@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,3 +67,15 @@ def build(tools: Path, tree: Tree) -> Callable[[str, int, int], Path]:
 @pytest.fixture(scope="session")
 def dist(build: Callable[[str, int, int], Path]) -> Path:
     return build("first", 1_000_000_000, 0o022)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a user whose home folder and caches are empty."""
+    names = ("HOME", "PIPX_HOME", "UV_CACHE_DIR", "UV_TOOL_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+    folders = {name: str(tmp_path / "user" / name) for name in names}
+    for folder in folders.values():
+        Path(folder).mkdir(parents=True)
+    python = {"UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never", "PIPX_DEFAULT_PYTHON": sys.executable}
+    network = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "http", "HTTP"))}
+    return {"PATH": "/usr/bin:/bin"} | folders | python | network

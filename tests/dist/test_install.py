@@ -1,12 +1,11 @@
-"""Each way of docs/install.md to install the command, in a folder and an environment that have nothing of the tests."""
+"""Each way to install the command, in a folder and an environment that have nothing of the tests."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,88 +13,74 @@ import yaml
 
 from launcher import __version__
 from tests.dist.conftest import Tree
-from tests.support.paths import PADDLEJOBS
+from tests.support.pages import blocks, shows
+from tests.support.paths import PADDLEJOBS, REPOSITORY
 
 PADDLEJOB = PADDLEJOBS / "wide-and-deep.yaml"
+PAGE = REPOSITORY / "docs" / "install.md"
+
+pytestmark = pytest.mark.timeout(300)
 
 
 class Installed:
-    """The command as a user starts it, in a folder of the user, with nothing of the tests in its environment."""
+    """The command as a user starts it, in a folder of the user."""
 
-    def __init__(self, start: Sequence[str | Path], folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], *start: str | Path) -> None:
         self._start = start
         self._folder = folder
-        self._environment = {"PATH": "/usr/bin:/bin", **environment}
-        self._environment |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
+        self._environment = environment
 
     def prints(self, *arguments: str) -> str:
         command = [*self._start, *arguments]
-        done = subprocess.run(
-            command, cwd=self._folder, env=self._environment, text=True, capture_output=True, timeout=200
-        )
+        done = subprocess.run(command, cwd=self._folder, env=self._environment, text=True, capture_output=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-
-def works(command: Installed) -> None:
-    """Check help, plan and render of an installed command."""
-    assert f"paddle-launcher {__version__}: " in command.prints("--help")
-    assert re.search("^trainer +paddle train .*--config=a.py", command.prints("plan", "--config=a.py"), re.MULTILINE)
-    rendered = command.prints("render", "--entrypoint", "python3 train.py", str(PADDLEJOB))
-    assert {each["kind"] for each in yaml.safe_load_all(rendered)} >= {"Job", "Service"}
+    def works(self) -> None:
+        """Check help, plan and render."""
+        assert f"paddle-launcher {__version__}: " in self.prints("--help")
+        assert re.search("^trainer +paddle train .*--config=a.py", self.prints("plan", "--config=a.py"), re.MULTILINE)
+        rendered = self.prints("render", "--entrypoint", "python3 train.py", str(PADDLEJOB))
+        assert {each["kind"] for each in yaml.safe_load_all(rendered)} >= {"Job", "Service"}
 
 
 def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def caches(tmp_path: Path) -> dict[str, str]:
-    """Return variables with which uv and pipx start with empty caches, in a folder of the test."""
-    names = ("HOME", "PIPX_HOME", "UV_CACHE_DIR", "UV_TOOL_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
-    folders = {name: str(tmp_path / "user" / name) for name in names}
-    for folder in folders.values():
-        Path(folder).mkdir(parents=True)
-    return folders | {
-        "UV_PYTHON": sys.executable,
-        "UV_PYTHON_DOWNLOADS": "never",
-        "PIPX_DEFAULT_PYTHON": sys.executable,
-    }
-
-
-@pytest.mark.timeout(300)
-def test_pip_installs_the_wheel(dist: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "new"
+@pytest.mark.parametrize("package", ["*.whl", "*.tar.gz"], ids=["wheel", "source distribution"])
+def test_pip_installs_each_package(dist: Path, user: dict[str, str], tmp_path: Path, package: str) -> None:
+    folder, programs = tmp_path / "new", tmp_path / "venv" / "bin"
     folder.mkdir()
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    (wheel,) = dist.glob("*.whl")
-    subprocess.run([tmp_path / "venv" / "bin" / "pip", "install", "-q", wheel], cwd=folder, check=True)
-    works(Installed([tmp_path / "venv" / "bin" / "paddle-launcher"], folder))
+    (path,) = dist.glob(package)
+    subprocess.run([programs / "pip", "install", "--quiet", path], cwd=folder, env=user, check=True)
+    Installed(folder, user, programs / "paddle-launcher").works()
 
 
-@pytest.mark.timeout(300)
-def test_pip_installs_the_source_distribution(dist: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "new"
-    folder.mkdir()
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    (sdist,) = dist.glob("*.tar.gz")
-    subprocess.run([tmp_path / "venv" / "bin" / "pip", "install", "-q", sdist], cwd=folder, check=True)
-    works(Installed([tmp_path / "venv" / "bin" / "paddle-launcher"], folder))
-
-
-@pytest.mark.timeout(300)
-def test_uvx_runs_it_from_the_sources_and_writes_nothing_there(tools: Path, tree: Tree, caches: dict[str, str]) -> None:
-    folder = tree("uvx", 1_600_000_000)
-    before = files(folder)
-    works(Installed([tools / "uvx", "--from", ".", "paddle-launcher"], folder, **caches))
-    assert files(folder) == before
-
-
-@pytest.mark.timeout(300)
-def test_pipx_runs_it_from_the_sources_and_writes_nothing_there(
-    tools: Path, tree: Tree, caches: dict[str, str]
+@pytest.mark.parametrize("start", [("uvx", "--from"), ("pipx", "run", "--spec")], ids=lambda start: start[0])
+def test_it_runs_from_the_sources_and_nothing_is_written_there(
+    tools: Path, tree: Tree, user: dict[str, str], start: tuple[str, ...]
 ) -> None:
-    folder = tree("pipx", 1_600_000_000)
+    folder = tree(start[0], 1_600_000_000)
     before = files(folder)
-    works(Installed([tools / "pipx", "run", "--spec", ".", "paddle-launcher"], folder, **caches))
+    Installed(folder, user, tools / start[0], *start[1:], ".", "paddle-launcher").works()
     assert files(folder) == before
+
+
+def test_the_commands_of_the_page_run_as_written_and_print_what_is_shown(
+    tools: Path, tree: Tree, user: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "paddle-launcher").symlink_to(tree("clone", 1_600_000_000))
+    environment = user | {"VENV": str(tools.parent).removesuffix("-dist")}
+    environment["PATH"] = f"{tools}:{environment['PATH']}"
+
+    for block in blocks(PAGE.read_text()):
+        if block.unrun:
+            continue
+        command = ["bash", "-euo", "pipefail", "-c", block.commands]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True)
+        assert done.returncode == 0, f"line {block.line}: {done.stdout}{done.stderr}"
+        assert not block.shown or shows(block.shown, done.stdout), f"line {block.line}: {done.stdout}"
+        if "paddle-launcher version" in block.commands:
+            assert done.stdout.endswith(f"{__version__}\n")
