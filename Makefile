@@ -11,7 +11,7 @@ NEWEST_PYTHON_3.3.1 := 13
 
 # A Paddle image with the launcher: make image BASE=your/paddle:tag IMAGE=your/paddle:launcher
 BASE ?= python:3.11-slim
-VERSION := $(shell sed -n 's/__version__ = "\(.*\)"/\1/p' launcher/__init__.py)
+VERSION = $(shell sed -n 's/__version__ = "\(.*\)"/\1/p' launcher/__init__.py)
 IMAGE ?= paddle-launcher:$(VERSION)
 # ALLOW_LATEST=1 allows a BASE that changes without notice: with the tag latest, or without a tag.
 ALLOW_LATEST ?=
@@ -35,10 +35,10 @@ $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(BIN)/python -m $(EDITABLE)
 	touch $@
 
-# Write the pins, with the hashes of all their files, from requirements/*.in. Needs uv. What tests need is for Python 3.11 and newer.
-pins:
+# Write the pins, with the hashes of all their files, from requirements/*.in. What tests need is for Python 3.11 and newer.
+pins: $(VENV)-dist/.installed
 	for name in aws-3.11 build-3.10 dev-3.11 dist-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
-	  uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
+	  $(VENV)-dist/bin/uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
 	    --custom-compile-command "make pins" requirements/$${name%-*}.in --output-file requirements/$${name%-*}.txt || exit 1; \
 	done
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the images of the launcher for arm64 on another processor, and run them: `make test-arm64`, as root, on Debian or Ubuntu.
+# Build the images of the launcher for arm64 on another processor, and run them: `make test-arm64`, as root, on Debian.
 # QEMU runs the programs for arm64. The base image is made from Debian's packages, so no registry is needed. It takes about 15 minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -25,8 +25,7 @@ printf '[storage]\ndriver = "overlay"\nrunroot = "%s/run"\ngraphroot = "%s/graph
 export CONTAINERS_STORAGE_CONF=$made/storage.conf
 
 say "a base image for arm64 with the Python of Debian 12"
-mirror=$(awk '/^URIs:/{print $2; exit}' /etc/apt/sources.list.d/*.sources)
-debootstrap --arch=arm64 --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv bookworm "$made/base" "$mirror" >"$made/log" ||
+debootstrap --arch=arm64 --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv bookworm "$made/base" >"$made/log" ||
   { tail -20 "$made/log" >&2; exit 69; }
 cp /usr/local/share/ca-certificates/*.crt "$made/base/usr/local/share/ca-certificates/" 2>/dev/null || true
 chroot "$made/base" update-ca-certificates >/dev/null 2>&1
