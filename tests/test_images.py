@@ -24,7 +24,8 @@ class Builder:
     def __init__(self, folder: Path) -> None:
         self._program = folder / "builder"
         self._calls = folder / "calls"
-        self._program.write_text(f'#!/bin/sh\necho "$*" >> {self._calls}\n')
+        reads = 'case "$*" in *" -f - "*) cat > /dev/null ;; esac'
+        self._program.write_text(f'#!/bin/sh\necho "$*" >> {self._calls}\n{reads}\n')
         self._program.chmod(0o755)
 
     def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
