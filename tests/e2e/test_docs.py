@@ -22,34 +22,11 @@ import yaml
 
 from tests.e2e.cluster import Json, kubectl
 from tests.e2e.manifests import claimed, kustomized, packages_of
-from tests.support.pages import Block, blocks, shows
+from tests.support.kubernetes_page import PAGE, TODAY, V0, VOLCANO, sections
+from tests.support.pages import Block, shows
 from tests.support.paths import MAKE_DATA, REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "kubernetes.md"
 BLOCK_SECONDS = 400
-
-# The headings of the page whose blocks a reader runs, in this order.
-SHARED = ("Create the namespace and your manifests", "Create the volume", "Let the pods write to the volume")
-TODAY = (
-    "Build the images",
-    *SHARED,
-    "Make the shards",
-    "Train",
-    "Find out why a job failed",
-    "Run your own job",
-    "Clean up",
-)
-V0 = (
-    "Build the images for Paddle v0",
-    *SHARED,
-    "Make the shards for Paddle v0",
-    "Train with Paddle v0 in three pods",
-    "Why a job of Paddle v0 failed",
-    "Run your own job of Paddle v0",
-    "Use the 2016 manifests",
-    "Clean up",
-)
-ALONE = ("If you removed Volcano",)
 
 DOCKER = """\
 #!/bin/sh
@@ -119,19 +96,6 @@ def reader(tmp_path: Path, namespace: str) -> Reader:
         DOCKER_CALLS=str(tools / "calls"),
         EDITOR=f"cp {tools / 'volume.yaml'}",
     )
-
-
-def sections() -> dict[str, list[Block]]:
-    """Return the blocks of each heading that has some, without those of the headings below it."""
-    page = PAGE.read_text()
-    headings = [
-        (page.count("\n", 0, found.start()) + 1, found[1]) for found in re.finditer(r"^##+ (.+)$", page, re.MULTILINE)
-    ]
-    made: dict[str, list[Block]] = {}
-    for block in blocks(page):
-        heading = max((line, name) for line, name in headings if line < block.line)[1]
-        made.setdefault(heading, []).append(block)
-    return made
 
 
 def put_paddle_into_images(clone: Path, packages: Path) -> None:
@@ -218,7 +182,7 @@ def test_the_page_removes_the_webhooks_that_volcano_leaves_behind(namespace: str
         }
         made = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
         kubectl("create", "-f", "-", given=made | {"webhooks": [webhook]})
-    (block,) = sections()["If you removed Volcano"]
+    (block,) = sections()[VOLCANO]
     try:
         pod = ("-n", namespace, "run", "one", f"--image={os.environ['E2E_IMAGE']}")
         until_refused = reader.bash(" ".join(["until ! kubectl", *pod, "--dry-run=server; do sleep 0.1; done"]))
@@ -228,34 +192,3 @@ def test_the_page_removes_the_webhooks_that_volcano_leaves_behind(namespace: str
         reader.bash(" ".join(["until kubectl", *pod, "--dry-run=server; do sleep 0.1; done"])).check_returncode()
     finally:
         reader.bash(block.commands)
-
-
-def test_every_block_of_the_page_is_run_or_the_page_says_why_not() -> None:
-    run = {*TODAY, *V0, *ALONE}
-    left = {name for name, found in sections().items() if name not in run for block in found if not block.unrun}
-    assert not left
-    assert run <= sections().keys()
-
-
-def test_only_names_times_and_widths_may_differ_from_the_shown_output() -> None:
-    shown = "...\nrank  pod       since\n0     a-qbbg2   2026-11-18T17:04:30Z  cause: ...\n"
-    assert shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n")
-    assert not shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z\n")
-    assert not shows(shown, "rank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n1  b\n")
-
-
-def anchors(page: Path) -> set[str]:
-    """Return the anchors of the page's headings, and of its other lines."""
-    return {
-        re.sub(r"[^a-z0-9_ -]", "", line.lower()).strip().replace(" ", "-") for line in page.read_text().splitlines()
-    }
-
-
-def test_all_links_of_the_page_have_a_target() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", PAGE.read_text())
-    assert links
-    for link in links:
-        name, _, anchor = link.partition("#")
-        page = PAGE.parent / name if name else PAGE
-        assert page.exists(), link
-        assert not anchor or anchor in anchors(page), link
