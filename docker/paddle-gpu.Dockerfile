@@ -4,6 +4,10 @@
 # The wheels for GPUs are not on PyPI, so no hashes are known here. No test builds this image.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
+ARG BASE
+ARG ALLOW_LATEST=0
+COPY docker/check_base.sh /tmp/
+RUN /tmp/check_base.sh BASE "${BASE}" && rm /tmp/check_base.sh
 ARG PADDLE=3.3.1
 ARG INDEX
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
