@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -149,7 +150,7 @@ def mounted(number: str, program: Path, behind: Path, point: Path) -> Iterator[N
         try:
             server.wait(10)
         except subprocess.TimeoutExpired:  # pods still use it
-            server.kill()
+            os.killpg(server.pid, signal.SIGKILL)
             server.wait()
 
 
