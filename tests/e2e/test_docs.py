@@ -1,8 +1,9 @@
 """docs/kubernetes.md as a reader follows it: each command runs as written, and its output is compared with the page.
 
-Three things stand in for what the reader has. `docker` is a script, since a test has no registry to push to; so after
-the first block, which names images and namespace, both are those of this test. $EDITOR writes a folder of this host
-into the volume's manifest. The reader's own data set is that of the stand-in for Paddle.
+These things stand in for what the reader has. `docker` is a script, since a test has no registry to push to; so after
+the first block, which names images and namespace, both are those of this test. Paddle 3 is the real one: pods mount it
+from this host (E2E_PADDLE_3). Paddle v0 is the stand-in of the image. $EDITOR writes a folder of this host into the
+volume's manifest. The reader's own data set for Paddle v0 is that of the stand-in.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.cluster import kubectl
-from tests.e2e.manifests import claimed
-from tests.support.pages import Block, blocks, shows
+from tests.e2e.cluster import Json, kubectl
+from tests.e2e.manifests import claimed, kustomized, packages_of
+from tests.support.kubernetes_page import PAGE, TODAY, V0, VOLCANO, sections
+from tests.support.pages import Block, shows
 from tests.support.paths import MAKE_DATA, REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "kubernetes.md"
 BLOCK_SECONDS = 400
 
 DOCKER = """\
@@ -80,7 +81,7 @@ def reader(tmp_path: Path, namespace: str) -> Reader:
     folder, tools, volume = tmp_path / "reader", tmp_path / "tools", tmp_path / "volume"
     for made in (folder, tools, volume):
         made.mkdir()
-    for name in ("docker", "k8s"):
+    for name in ("docker", "k8s", "examples"):
         shutil.copytree(REPOSITORY / name, folder / "paddle-launcher" / name)
     shutil.copy(REPOSITORY / "Makefile", folder / "paddle-launcher")
     subprocess.run([sys.executable, MAKE_DATA, folder / "reviews", "--examples=300", "--seed=1"], check=True)
@@ -88,7 +89,6 @@ def reader(tmp_path: Path, namespace: str) -> Reader:
     (tools / "docker").chmod(0o755)
     (tools / "volume.yaml").write_text(yaml.safe_dump_all(claimed(volume, namespace)))
     (tools / "kubeconfig").write_text(kubectl("config", "view", "--raw", "--flatten"))
-    volume.chmod(0o777)
     return Reader(
         folder,
         PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
@@ -96,6 +96,18 @@ def reader(tmp_path: Path, namespace: str) -> Reader:
         DOCKER_CALLS=str(tools / "calls"),
         EDITOR=f"cp {tools / 'volume.yaml'}",
     )
+
+
+def put_paddle_into_images(clone: Path, packages: Path) -> None:
+    """Change the manifest of the reader's clone so that its pods have these packages, as the built image would."""
+    path = clone / "k8s" / "job-indexed" / "job.yaml"
+    job: Json = yaml.safe_load(path.read_text())
+    pod = job["spec"]["template"]["spec"]
+    pod["volumes"].append({"name": "packages", "hostPath": {"path": str(packages)}})
+    (container,) = pod["containers"]
+    container["volumeMounts"].append({"name": "packages", "mountPath": "/packages", "readOnly": True})
+    container["env"].append({"name": "PYTHONPATH", "value": "/packages"})
+    path.write_text(yaml.safe_dump(job))
 
 
 def names(namespace: str) -> str:
@@ -106,41 +118,77 @@ def names(namespace: str) -> str:
     return f"export NAMESPACE={namespace} IMAGE={image} DATA_IMAGE={data_image} TAG={tag}"
 
 
-@pytest.mark.timeout(900)
-def test_every_command_of_the_page_runs_as_written_and_prints_what_is_shown(
-    tmp_path: Path, namespace: str, reader: Reader
-) -> None:
-    image, *others = blocks(PAGE.read_text())
+def follow(reader: Reader, headings: tuple[str, ...], namespace: str) -> list[str]:
+    """Run the blocks of these headings as written, and return how docker was called. Then nothing is left."""
+    image, *others = [block for heading in headings for block in sections()[heading] if not block.unrun]
     reader.follow(image)
-    calls = (tmp_path / "tools" / "calls").read_text()
-    assert "build -f docker/Dockerfile --build-arg BASE=your/paddle:tag -t your/paddle-launcher:1 ." in calls
-    assert "push your/paddle-data:1" in calls
+    calls = (reader.folder.parent / "tools" / "calls").read_text().splitlines()
     reader.bash(names(namespace)).check_returncode()
     for block in others:
         reader.follow(block)
     assert (reader.folder / "my" / "model" / "done").exists()
     assert not kubectl("get", "namespace,pv", f"--field-selector=metadata.name={namespace}", "-o", "name")
+    return calls
 
 
-def test_only_names_times_and_widths_may_differ_from_the_shown_output() -> None:
-    shown = "...\nrank  pod       since\n0     a-qbbg2   2026-11-18T17:04:30Z  cause: ...\n"
-    assert shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n")
-    assert not shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z\n")
-    assert not shows(shown, "rank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n1  b\n")
+def images(reader: Reader) -> set[str]:
+    """Return the images of all manifests that the reader has written."""
+    written = (path.parent for path in reader.folder.glob("my/*/kustomization.yaml"))
+    return {image for folder in written for image in re.findall(r"\bimage: (\S+)", kustomized(folder))}
 
 
-def anchors(page: Path) -> set[str]:
-    """Return the anchors of the page's headings, and of its other lines."""
-    return {
-        re.sub(r"[^a-z0-9_ -]", "", line.lower()).strip().replace(" ", "-") for line in page.read_text().splitlines()
-    }
+@pytest.mark.timeout(900)
+def test_every_command_for_the_paddle_of_today_runs_as_written_on_a_volume_of_root(
+    tmp_path: Path, namespace: str, reader: Reader
+) -> None:
+    put_paddle_into_images(reader.folder / "paddle-launcher", packages_of("E2E_PADDLE_3"))
+    (tmp_path / "volume").chmod(0o755)
+    calls = follow(reader, TODAY, namespace)
+    assert (
+        "build -f paddle-launcher/docker/paddle.Dockerfile --build-arg PADDLE=3.3.1 -t paddle:3.3.1 paddle-launcher"
+        in calls
+    )
+    assert "build -f docker/Dockerfile --build-arg BASE=paddle:3.3.1 -t your/paddle-launcher:1 ." in calls
+    assert calls[-2:] == ["push your/paddle-launcher:1", "push your/paddle-data:1"]
+    assert (reader.folder / "my" / "model" / "model.pdparams").stat().st_size
+    assert images(reader) == {os.environ["E2E_IMAGE"], os.environ["E2E_DATA_IMAGE"]}
 
 
-def test_all_links_of_the_page_have_a_target() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", PAGE.read_text())
-    assert links
-    for link in links:
-        name, _, anchor = link.partition("#")
-        page = PAGE.parent / name if name else PAGE
-        assert page.exists(), link
-        assert not anchor or anchor in anchors(page), link
+@pytest.mark.timeout(900)
+def test_every_command_for_paddle_v0_runs_as_written(tmp_path: Path, namespace: str, reader: Reader) -> None:
+    (tmp_path / "volume").chmod(0o777)
+    calls = follow(reader, V0, namespace)
+    assert "build -f docker/Dockerfile --build-arg BASE=your/paddle:tag -t your/paddle-launcher:1 ." in calls
+    assert calls[-2:] == ["push your/paddle-launcher:1", "push your/paddle-data:1"]
+    assert images(reader) == {os.environ["E2E_IMAGE"], os.environ["E2E_DATA_IMAGE"]}
+
+
+def test_the_page_removes_the_webhooks_that_volcano_leaves_behind(namespace: str, reader: Reader) -> None:
+    """A webhook that no server answers, for the pods of one namespace only."""
+    kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    if "volcano-admission-service" in kubectl("get", kinds, "-o", "name"):
+        pytest.skip("this cluster has a Volcano with webhooks")
+    kubectl("create", "namespace", namespace)
+    for kind, word in (("ValidatingWebhookConfiguration", "validate"), ("MutatingWebhookConfiguration", "mutate")):
+        name = f"volcano-admission-service-pods-{word}"
+        webhook = {
+            "name": f"{word}pod.volcano.sh",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "clientConfig": {"service": {"namespace": namespace, "name": "volcano-admission-service"}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        }
+        made = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
+        kubectl("create", "-f", "-", given=made | {"webhooks": [webhook]})
+    (block,) = sections()[VOLCANO]
+    try:
+        pod = ("-n", namespace, "run", "one", f"--image={os.environ['E2E_IMAGE']}")
+        until_refused = reader.bash(" ".join(["until ! kubectl", *pod, "--dry-run=server; do sleep 0.1; done"]))
+        assert 'failed calling webhook "mutatepod.volcano.sh"' in until_refused.stderr
+        reader.follow(block)
+        assert "volcano-admission-service" not in kubectl("get", kinds, "-o", "name")
+        reader.bash(" ".join(["until kubectl", *pod, "--dry-run=server; do sleep 0.1; done"])).check_returncode()
+    finally:
+        reader.bash(block.commands)
