@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.cluster import Json, kubectl
+from tests.e2e.cluster import Json, kubectl, until
 from tests.e2e.manifests import claimed, kustomized, packages_of
 from tests.support.kubernetes_page import PAGE, TODAY, V0, VOLCANO, sections
 from tests.support.pages import Block, shows
@@ -184,11 +184,10 @@ def test_the_page_removes_the_webhooks_that_volcano_leaves_behind(namespace: str
         kubectl("create", "-f", "-", given=made | {"webhooks": [webhook]})
     (block,) = sections()[VOLCANO]
     try:
-        pod = ("-n", namespace, "run", "one", f"--image={os.environ['E2E_IMAGE']}")
-        until_refused = reader.bash(" ".join(["until ! kubectl", *pod, "--dry-run=server; do sleep 0.1; done"]))
-        assert 'failed calling webhook "mutatepod.volcano.sh"' in until_refused.stderr
+        run = f"kubectl -n {namespace} run one --image={os.environ['E2E_IMAGE']} --dry-run=server"
+        until(lambda: 'failed calling webhook "mutatepod.volcano.sh"' in reader.bash(run).stderr)
         reader.follow(block)
         assert "volcano-admission-service" not in kubectl("get", kinds, "-o", "name")
-        reader.bash(" ".join(["until kubectl", *pod, "--dry-run=server; do sleep 0.1; done"])).check_returncode()
+        until(lambda: reader.bash(run).returncode == 0, lambda: reader.bash(run).stderr)
     finally:
         reader.bash(block.commands)
