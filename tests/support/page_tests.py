@@ -9,6 +9,7 @@ from tests.support.paths import REPOSITORY
 
 # A test of the whole page, which runs all of its blocks.
 WHOLE_PAGES = {
+    "docs/install.md": "tests/dist/test_install.py",
     "docs/kubernetes.md": "tests/e2e/test_docs.py",
     "docs/eks.md": "tests/aws/test_eks.py",
 }
