@@ -205,8 +205,9 @@ def troubled(reader: Reader, namespace: str, volume: Path) -> Troubled:
 def test_troubleshooting_of_a_failed_job(troubled: Troubled) -> None:
     troubled.submit("fail")
     troubled.ends("failed")
-    printed = troubled.reader.follow_all(run_by("test_troubleshooting_of_a_failed_job"))
-    assert all("no such column: price" in text for text in printed[:3])
+    listed, messages, job, _ = troubled.reader.follow_all(run_by("test_troubleshooting_of_a_failed_job"))
+    assert all("rank 1 (train-worker-1-" in text for text in (listed, messages))
+    assert "no such column: price" in job
     assert "no such column: price" in (troubled.reader.folder / "report.html").read_text()
 
 
@@ -215,7 +216,8 @@ def test_troubleshooting_of_a_running_job(troubled: Troubled) -> None:
     troubled.submit("hold")
     waits, _, hangs = troubled.reader.follow_all(run_by("test_troubleshooting_of_a_running_job"))
     assert "training starts" in waits
-    assert "3 trainers in sleep, train.py:" in hangs
+    assert "3 trainers in " in hangs
+    assert "train.py:" in hangs
 
 
 @pytest.mark.timeout(900)
