@@ -66,7 +66,7 @@ def test_a_job_that_may_not_write_ends_with_73_and_its_message_names_the_step_of
     (made,) = rendered(K8S / "single", cluster)
     made["spec"]["backoffLimit"] = 0
     (closed / "quick-start").rename(closed / "quickstart")
-    (closed / "quickstart").chmod(0o755)
+    subprocess.run(["chmod", "-R", "go-w", closed], check=True)
     apply(cluster, made)
     cluster.until_failed("quickstart")
     (status,) = cluster.pods("job-name=quickstart")[0]["status"]["containerStatuses"]
