@@ -22,48 +22,9 @@ import yaml
 
 from tests.e2e.cluster import Json, kubectl, until
 from tests.e2e.manifests import claimed, kustomized, packages_of
-from tests.support.kubernetes_page import PAGE, TODAY, V0, VOLCANO, sections
-from tests.support.pages import Block, shows
+from tests.support.kubernetes_page import TODAY, V0, VOLCANO, sections
 from tests.support.paths import MAKE_DATA, REPOSITORY
-
-BLOCK_SECONDS = 400
-
-DOCKER = """\
-#!/bin/sh
-# docker info | push IMAGE | build -f FILE ...
-echo "$@" >> "$DOCKER_CALLS"
-[ "$1" != build ] || [ -f "$3" ]
-"""
-
-
-class Reader:
-    """Runs the blocks of the page in one folder and one environment."""
-
-    def __init__(self, folder: Path, **environment: str) -> None:
-        self.folder = folder
-        self._environment = folder.parent / "environment"
-        self._given = os.environ | environment
-        self._environment.touch()
-
-    def follow(self, block: Block) -> None:
-        """Run the commands, and compare their output."""
-        where = f"{PAGE.name}, line {block.line}"
-        done = self.bash(block.commands)
-        told = f"{block.commands}\n--- it printed\n{done.stdout}\n--- and on standard error\n{done.stderr}"
-        assert done.returncode == 0, f"{where}: exit code {done.returncode}\n{told}"
-        if block.shown:
-            assert shows(block.shown, done.stdout), f"{where}: the page shows\n{block.shown}\n--- of\n{told}"
-
-    def bash(self, commands: str) -> subprocess.CompletedProcess[str]:
-        keep = f"source '{self._environment}'\n{commands}\nexport -p > '{self._environment}'"
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", keep],
-            cwd=self.folder,
-            env=self._given,
-            capture_output=True,
-            text=True,
-            timeout=BLOCK_SECONDS,
-        )
+from tests.support.reader import DOCKER, Reader
 
 
 @pytest.fixture
@@ -78,24 +39,17 @@ def namespace() -> Iterator[str]:
 @pytest.fixture
 def reader(tmp_path: Path, namespace: str) -> Reader:
     """Return a reader who has a clone of this repository, a cluster, an editor, docker and a data set."""
-    folder, tools, volume = tmp_path / "reader", tmp_path / "tools", tmp_path / "volume"
-    for made in (folder, tools, volume):
-        made.mkdir()
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (tmp_path / "volume.yaml").write_text(yaml.safe_dump_all(claimed(volume, namespace)))
+    (tmp_path / "kubeconfig").write_text(kubectl("config", "view", "--raw", "--flatten"))
+    made = Reader(tmp_path, KUBECONFIG=str(tmp_path / "kubeconfig"), EDITOR=f"cp {tmp_path / 'volume.yaml'}")
+    made.stand_in("docker", DOCKER)
     for name in ("docker", "k8s", "examples"):
-        shutil.copytree(REPOSITORY / name, folder / "paddle-launcher" / name)
-    shutil.copy(REPOSITORY / "Makefile", folder / "paddle-launcher")
-    subprocess.run([sys.executable, MAKE_DATA, folder / "reviews", "--examples=300", "--seed=1"], check=True)
-    (tools / "docker").write_text(DOCKER)
-    (tools / "docker").chmod(0o755)
-    (tools / "volume.yaml").write_text(yaml.safe_dump_all(claimed(volume, namespace)))
-    (tools / "kubeconfig").write_text(kubectl("config", "view", "--raw", "--flatten"))
-    return Reader(
-        folder,
-        PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
-        KUBECONFIG=str(tools / "kubeconfig"),
-        DOCKER_CALLS=str(tools / "calls"),
-        EDITOR=f"cp {tools / 'volume.yaml'}",
-    )
+        shutil.copytree(REPOSITORY / name, made.folder / "paddle-launcher" / name)
+    shutil.copy(REPOSITORY / "Makefile", made.folder / "paddle-launcher")
+    subprocess.run([sys.executable, MAKE_DATA, made.folder / "reviews", "--examples=300", "--seed=1"], check=True)
+    return made
 
 
 def put_paddle_into_images(clone: Path, packages: Path) -> None:
@@ -122,7 +76,7 @@ def follow(reader: Reader, headings: tuple[str, ...], namespace: str) -> list[st
     """Run the blocks of these headings as written, and return how docker was called. Then nothing is left."""
     image, *others = [block for heading in headings for block in sections()[heading] if not block.unrun]
     reader.follow(image)
-    calls = (reader.folder.parent / "tools" / "calls").read_text().splitlines()
+    calls = reader.calls_of("docker")
     reader.bash(names(namespace)).check_returncode()
     for block in others:
         reader.follow(block)
