@@ -169,6 +169,12 @@ def _completion(given: Namespace) -> int:
     return _print(completion.script(parser.tree(), given.shell))
 
 
+def _schema() -> int:
+    from launcher.config import schema
+
+    return _print(schema.text().rstrip("\n"))
+
+
 def _version() -> int:
     return _print(__version__)
 
@@ -191,7 +197,7 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "completion": _completion,
 }
 # Probes call `alive` all the time, and loading argparse would be a tenth of the cost of a call.
-_WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "version": _version}
+_WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "schema": _schema, "version": _version}
 _HELP = ("help", "--help", "-h")
 _NAMES = frozenset({*_WITH_FLAGS_OF_PADDLE, *_COMMANDS, *_WITHOUT_ARGUMENTS, *_HELP})
 _OTHER_NAMES = {"--version": "version"}
