@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # How long `make fuzz` runs, for all targets together.
 FUZZ_SECONDS ?= 180
 
-.PHONY: demo test floor test-paddle test-aws e2e lint bench fuzz chaos image pins clean
+.PHONY: demo test floor test-paddle test-aws docs test-docs e2e lint bench fuzz chaos image pins clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,7 +31,7 @@ $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 
 # Write the pins, with the hashes of all their files, from requirements/*.in. Needs uv. What tests need is for Python 3.11 and newer.
 pins:
-	for name in aws-3.11 build-3.10 dev-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
+	for name in aws-3.11 build-3.10 dev-3.11 docs-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
 	  uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
 	    --custom-compile-command "make pins" requirements/$${name%-*}.in --output-file requirements/$${name%-*}.txt || exit 1; \
 	done
@@ -49,7 +49,7 @@ demo: $(VENV)-paddle-2.6.2/.installed
 	$(VENV)-paddle-2.6.2/bin/python examples/quick_start/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels --ignore tests/aws
+	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels --ignore tests/aws --ignore tests/website
 
 # The scenarios with few resources for each pod, as root.
 FLOOR ?= pids=40 memory=64 nofile=64 deny=pidfd_open,eventfd2
@@ -70,6 +70,19 @@ $(VENV)-aws/.installed: requirements/aws.txt
 # The AWS commands of docs/eks.md, on this machine only.
 test-aws: $(INSTALLED) $(VENV)-aws/.installed
 	AWS_TOOLS=$(abspath $(VENV)-aws/bin) $(BIN)/python -m pytest tests/aws
+
+$(VENV)-docs/.installed: requirements/docs.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+# The documentation site, in site/. It ends with an error if a link, a heading or a page of the navigation is missing.
+docs: $(VENV)-docs/.installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs build --strict
+
+# The built site: in a browser, and compared with its sources.
+test-docs: $(INSTALLED) docs
+	DOCS_SITE=$(abspath site) DOCS_PYTHON=$(abspath $(VENV)-docs/bin/python) $(BIN)/python -m pytest tests/website
 
 # On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)
@@ -102,4 +115,4 @@ image:
 	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) -t $(IMAGE) .
 
 clean:
-	rm -rf $(VENV) $(VENV)-aws $(VENV)-paddle-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output
+	rm -rf $(VENV) $(VENV)-aws $(VENV)-docs $(VENV)-paddle-* build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output
