@@ -19,7 +19,8 @@ from website import api, commands, links, paths, variables
 
 CHINESE = "zh/"
 HOMES = ("index.md", "zh/index.md")
-SECTIONS = {  # of the navigation in mkdocs.yml, and their names in Chinese
+CHINESE_NAMES = {  # names in the navigation of mkdocs.yml, and the Chinese ones
+    "Home": "首页",
     "Start": "入门",
     "Train": "训练",
     "Watch": "观察作业",
@@ -115,10 +116,15 @@ def on_env(env: Any, config: MkDocsConfig, files: Files) -> Any:
 
     def chinese(item: Any, parent: Section | None) -> Any:
         if isinstance(item, Section):
-            made: Any = Section(SECTIONS[item.title], [])
+            if item.title not in CHINESE_NAMES:
+                _log.warning(
+                    f"website/hooks.py: CHINESE_NAMES has no name for the section '{item.title}' of mkdocs.yml"
+                )
+            made: Any = Section(CHINESE_NAMES.get(item.title, item.title), [])
             made.children = [chinese(child, made) for child in item.children]
         elif page := _other(item):
             made = page
+            made.title = CHINESE_NAMES.get(item.title, made.title)  # a page named in mkdocs.yml, such as the home page
             pages.append(page)
         else:
             made = Link(f"{item.title} (English)", item.url)
