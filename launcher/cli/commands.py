@@ -214,6 +214,18 @@ COMMANDS: tuple[Command, ...] = (
         flags.completion,
     ),
     Command(
+        "schema",
+        MACHINE,
+        "Print the JSON Schema of all variables",
+        (
+            "Print a JSON Schema of all environment variables of the launcher: types, patterns, defaults, meanings. It "
+            "checks mappings such as the data of a ConfigMap, and the env of containers in any manifest. Use it in an "
+            "editor, or in an admission policy. docs/configuration.md shows how.",
+        ),
+        ((0, "printed"), _USAGE),
+        ("paddle-launcher schema > variables.schema.json",),
+    ),
+    Command(
         "version",
         MACHINE,
         "Print the version",

@@ -27,11 +27,9 @@ def run(parser: Parser, but: frozenset[str] = frozenset()) -> None:
 
 def _explained(variable: Variable) -> str:
     """Return what the variable means, which values it may have, and its default."""
-    default = variable.default
-    if default is None:
-        return f"{variable.meaning} ({variable.expected})"
-    shown = f"{default:g}" if isinstance(default, (bool, float)) else str(default)
-    return f"{variable.meaning} ({variable.expected}; default: {shown})"
+    default = variable.shown_default
+    after = "" if default is None else f"; default: {default}"
+    return f"{variable.meaning} ({variable.expected}{after})"
 
 
 def plan(parser: Parser) -> None:

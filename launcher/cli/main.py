@@ -192,6 +192,12 @@ def _completion(given: Namespace) -> int:
     return _print(completion.script(parser.tree(), given.shell))
 
 
+def _schema() -> int:
+    from launcher.config import schema
+
+    return _print(schema.text().rstrip("\n"))
+
+
 def _version() -> int:
     return _print(__version__)
 
@@ -218,7 +224,7 @@ _NAME_A_JOB = """status: no job is named, and none runs here: expected the job's
   paddle-launcher status wide-and-deep         a job in the cluster that kubectl uses
   paddle-launcher list                         all jobs of the namespace"""
 # Probes call `alive` all the time, and loading argparse would be a tenth of the cost of a call.
-_WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "version": _version}
+_WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "schema": _schema, "version": _version}
 _HELP = ("help", "--help", "-h")
 _NAMES = frozenset({*_WITH_FLAGS_OF_PADDLE, *_COMMANDS, *_WITHOUT_ARGUMENTS, *_HELP})
 _OTHER_NAMES = {"--version": "version"}
