@@ -42,7 +42,7 @@ class Output:
     on_pass: called on the event loop with each new pass number
     on_numbers: called on the event loop with the newest numbers that `numbers` finds, a few times per second
     on_output: called in a thread after each read
-    format_line: see StandardOutput
+    format_line, turn: see StandardOutput
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Output:
         numbers: NumbersReader | None = None,
         stdout: int = 1,
         format_line: Callable[[bytes], bytes] | None = None,
+        turn: threading.Lock | None = None,
         limits: Limits | None = None,
     ) -> None:
         limits = limits or Limits()
@@ -69,7 +70,7 @@ class Output:
         self._log: LogFile | None = LogFile(process.log, self._buffer, limits)
         self._sinks: list[Sink] = [self._log]
         if process.echo:
-            self._sinks.append(StandardOutput(stdout, self._buffer, limits, format_line))
+            self._sinks.append(StandardOutput(stdout, self._buffer, limits, format_line, turn))
         self._writing: list[asyncio.Future[None]] = []
         self._reader: _Reader | None = None
         self._stall_timer = self._loop.call_later(1, self._check_stalls)

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _FORMATTED = 16 * 1024  # bytes that are formatted at a time
 _LONGEST_LINE = 64 * 1024
+_TURN = 1.0  # seconds
 _PIPE_CHUNK = (
     64 * 1024
 )  # a blocking write returns only after all bytes were taken, so small writes show progress earlier
@@ -187,35 +188,64 @@ class StandardOutput(Sink):
     """The launcher's standard output. If the reader has closed standard output, the sink stops.
 
     format_line: takes a line without its end, and returns the line to write. None: lines are written as they are.
+    turn: of all sinks with the same standard output. One sink has it until all lines that it has formatted are written:
+        a pipe that is full takes a part of a line, and the next part could be another sink's
     """
 
     max_write = _PIPE_CHUNK
 
     def __init__(
-        self, fd: int, buffer: Buffer, limits: Limits, format_line: Callable[[bytes], bytes] | None = None
+        self,
+        fd: int,
+        buffer: Buffer,
+        limits: Limits,
+        format_line: Callable[[bytes], bytes] | None = None,
+        turn: threading.Lock | None = None,
     ) -> None:
         super().__init__("standard output", buffer, limits)
         self._fd = fd
         self._format_line = format_line
+        self._turn = turn or threading.Lock()
+        self._has_turn = False
         self._begun = b""  # a line whose end was not read yet
         self._formatted = b""  # what is not written yet
+        self._taken = 0  # bytes of the output that are formatted in it, or in `_begun`
 
     def run(self) -> None:
-        super().run()
-        if self._begun and self._format_line:
-            self._formatted += self._format_line(self._begun)
-        while self._formatted and not self._cursor.closed:
-            self._try_to_write(memoryview(b""))
+        try:
+            super().run()
+            if self._begun and self._format_line:
+                self._formatted += self._format_line(self._begun)
+            while self._formatted and not self._cursor.closed:
+                self._try_to_write(memoryview(b""))
+        finally:
+            self._end_turn()
 
     def _write(self, data: memoryview) -> int:
+        """Write some bytes. Formatted lines are written at once, since the next output may come hours later."""
         if self._format_line is None:
             return os.write(self._fd, data)
-        if self._formatted:
-            self._formatted = self._formatted[os.write(self._fd, self._formatted) :]
+        if not self._formatted:
+            part = data[:_FORMATTED]
+            self._format(part)
+            self._taken = len(part)
+        if self._formatted and not self._write_formatted():
             return 0
-        part = data[:_FORMATTED]
-        self._format(part)
-        return len(part)
+        return self._taken
+
+    def _write_formatted(self) -> bool:
+        """Write some of the formatted lines, once it is this sink's turn. Return whether all are written."""
+        self._has_turn = self._has_turn or self._turn.acquire(timeout=_TURN)
+        if self._has_turn:
+            self._formatted = self._formatted[os.write(self._fd, self._formatted) :]
+            if not self._formatted:
+                self._end_turn()
+        return not self._formatted
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._turn.release()
 
     def _format(self, data: memoryview) -> None:
         """Format all lines that end in the data. A line that is too long is divided."""

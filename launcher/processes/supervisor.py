@@ -126,6 +126,7 @@ class Supervisor:
         self._forwarding: asyncio.Task[None] | None = None  # a task that nothing refers to may be dropped
         self._format_line = format_line
         self._stdout = stdout
+        self._stdout_turn = threading.Lock()
         self._limits = limits
         self._runs: list[_Run] = []
         self._log_folder: tuple[str | None, str] | None = None
@@ -143,6 +144,7 @@ class Supervisor:
             numbers=self._find_numbers() if self._find_numbers and process.role == "trainer" else None,
             stdout=self._stdout,
             format_line=partial(self._format_line, process.role) if self._format_line else None,
+            turn=self._stdout_turn,
             limits=self._limits,
         )
         if self._log_folder is not None:

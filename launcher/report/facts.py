@@ -224,8 +224,13 @@ class Facts:
     @property
     def last(self) -> float:
         """The time of the newest event."""
+        return max(self.latest, default=self.now)
+
+    @property
+    def latest(self) -> list[float]:
+        """The times of the newest events of all launchers."""
         times = [run.last for member in self.members.values() for run in member.runs]
-        return max([*times, *self.gangs[-1:], *(end[0] for end in self.ends[-1:])], default=self.now)
+        return [*times, *self.gangs[-1:], *(end[0] for end in self.ends[-1:])]
 
     @property
     def history(self) -> list[Generation]:

@@ -17,6 +17,7 @@ from launcher.report.facts import FirstCause
 from launcher.store import json_fields
 
 _TEXT, _LINE, _LINES = 2000, 400, 60
+_INFINITE = 1e30  # a loss of this size has diverged, and cannot be drawn beside others
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _NEVER = re.compile(r"SECRET|TOKEN|PASSWORD|TLS|KEY|CREDENTIAL", re.IGNORECASE)
 SETTINGS = frozenset(variable.name for variable in VARIABLES if not _NEVER.search(variable.name))
@@ -54,12 +55,12 @@ def code(content: Mapping[str, Any], name: str) -> int | None:
 
 
 def decimal(content: Mapping[str, Any], name: str) -> float | None:
-    """Return a number. The number may be written as a text: `nan`, `inf` or `-inf`."""
+    """Return a number. The number may be written as a text: `nan`, `inf` or `-inf`. A number that large is infinite."""
     value = content.get(name)
     if isinstance(value, str):
         return _NOT_FINITE.get(value)
-    if isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e30:
-        return float(value)
+    if isinstance(value, int | float) and type(value) is not bool:
+        return float(value) if abs(value) < _INFINITE else math.copysign(math.inf, value)
     return None
 
 

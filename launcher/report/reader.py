@@ -245,7 +245,10 @@ class _Reader:
         return Lease(lease.is_released, max(0.0, age))
 
     def _read_unjoined(self) -> None:
-        """Add the end of a pod that never joined. Prefer a cause that is more than a missing pod."""
+        """Add the end of a pod that never joined. Prefer a cause that is more than a missing pod.
+
+        Of two messages about a missing pod, the longer one says more: only some pods know what Kubernetes says.
+        """
         facts = self._facts
         try:
             ends = unjoined.ends(self._folder.path)
@@ -257,7 +260,11 @@ class _Reader:
             at, cause = fields.seconds(content.get("at")), fields.cause(content)
             if at is None or at < begin or cause is None:
                 continue
-            if facts.unjoined is None or facts.unjoined[2].kind == CauseKind.PEERS:
+            known = facts.unjoined
+            if known is None or (
+                known[2].kind == CauseKind.PEERS
+                and (cause.kind != CauseKind.PEERS or len(cause.what) > len(known[2].what))
+            ):
                 facts.unjoined = at, fields.code(content, "exit_code") or 0, cause
 
     def _object(self, folder: Folder, name: str) -> Mapping[str, Any]:

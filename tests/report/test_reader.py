@@ -13,6 +13,7 @@ from launcher.report import lanes, page, reader
 from launcher.report.accounts import account
 from launcher.report.facts import Facts, Place
 from launcher.report.verdict import judge
+from launcher.store import unjoined
 from tests.support.report_jobs import BEGIN, MadeJob, cause, second, stamp
 
 
@@ -123,6 +124,14 @@ def test_of_a_large_timeline_the_end_is_read_and_the_page_says_so(
     assert "only its last 4 KiB were read" in facts.unread[0]
     assert judge(facts).sentence.startswith("The job failed: rank 2 (pod quick-start-2)")
     assert b"Files that could not be read" in page.render(facts)
+
+
+def test_of_the_pods_that_waited_for_a_missing_pod_the_one_that_knows_most_is_read(tmp_path: Path) -> None:
+    short = "waited 600 s: 2 of 3 have joined (missing: rank 1)"
+    for pod, what in (("pod-0", f"{short}; pod-1 is Pending: Unschedulable"), ("pod-2", short)):
+        end = {"kind": "peers", "rank": None, "role": None, "pod": None, "what": what}
+        unjoined.add(str(tmp_path / "output"), pod, 75, end)
+    assert judge(read(tmp_path)).sentence.endswith("pod-1 is Pending: Unschedulable")
 
 
 def test_a_spoiled_file_is_named_and_the_others_are_read(tmp_path: Path) -> None:

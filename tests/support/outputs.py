@@ -49,6 +49,7 @@ class Case:
         stdout: int = 1,
         process: Process | None = None,
         format_line: Callable[[bytes], bytes] | None = None,
+        turn: threading.Lock | None = None,
     ) -> None:
         self.passes: list[int] = []
         self.numbers: list[Numbers] = []
@@ -60,6 +61,7 @@ class Case:
             numbers=NumberFinder(),
             stdout=stdout,
             format_line=format_line,
+            turn=turn,
             limits=limits,
         )
         self.writer = Writer(self.output)
