@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Protocol, TextIO
 
-from launcher.live import words
+from launcher.live import signals, words
 from launcher.live.plain import PlainLines
 from launcher.live.view import JobView
 
@@ -47,17 +47,16 @@ def show(source: Source, stream: TextIO, *, hint: str = HINT) -> int:
     feed.start()
     view = None
     try:
-        drawer.open()
-        while view is None or not view.verdict:
-            view = feed.wait(_REDRAW_SECONDS) or view
-            if view is not None:
-                drawer.show(view, _stale(feed.silence, view))
-            elif feed.silence > _STALE_SECONDS:
-                drawer.show(_unknown(source.name), _unanswered(feed.silence))
-        drawer.end(view)
+        with signals.shown(drawer):
+            while view is None or not view.verdict:
+                view = feed.wait(_REDRAW_SECONDS) or view
+                if view is not None:
+                    drawer.show(view, _stale(feed.silence, view))
+                elif feed.silence > _STALE_SECONDS:
+                    drawer.show(_unknown(source.name), _unanswered(feed.silence))
+            drawer.end(view)
     finally:
         feed.stop()
-        drawer.close()
     return view.exit_code or 0
 
 
