@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from launcher.base.clock import duration
 from launcher.live import words
 from launcher.live.selection import choose, summary
 from launcher.live.signals import drawing
@@ -123,7 +124,7 @@ def _progress(view: JobView, width: int, now: float) -> list[RenderableType]:
     before = f"pass {view.current_pass}" if "/" in view.current_pass else "progress"
     after = f"{math.floor(view.fraction * 100)} %"
     if view.ends_at is not None and not view.verdict:
-        after += f"  ETA {words.duration(view.ends_at - now)}"
+        after += f"  ETA {duration(view.ends_at - now)}"
     bar = max(5, width - len(before) - len(after) - 2 * _GAP)
     grid = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
     grid.add_row(

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Protocol, TextIO
 
+from launcher.base.clock import duration
 from launcher.live import signals, words
 from launcher.live.plain import PlainLines
 from launcher.live.view import JobView
@@ -146,7 +147,7 @@ def _stale(silence: float, view: JobView) -> str:
 
 
 def _unanswered(silence: float) -> str:
-    return f"no answer for {words.duration(silence)}"
+    return f"no answer for {duration(silence)}"
 
 
 def _unknown(name: str) -> JobView:

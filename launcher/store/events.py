@@ -32,7 +32,7 @@ Event = Mapping[str, Any]
 _WAITING = 2000  # events in memory, while the volume does not take them
 _BATCH = 256 * 1024
 _READ_AT_MOST = 64 * 1024 * 1024  # of the end of a file
-_LINE_LIMIT = 256 * 1024
+_LINE_LIMIT = 2 * 1024 * 1024  # the event `gang` of 1,000 members with long names has 0.5 MiB
 _KEPT_GENERATIONS = 100
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 

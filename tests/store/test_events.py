@@ -192,6 +192,15 @@ def test_lines_that_no_launcher_has_written_are_left_out(tmp_path: Path, line: b
     assert names(tmp_path) == ["stop_requested", "stop_requested"]
 
 
+def test_the_members_of_a_large_gang_with_long_names_are_read(tmp_path: Path) -> None:
+    member = {"rank": 999, "role": "both", "pod": "p" * 253, "uid": "u" * 36, "address": "10.100.100.100"}
+    log = opened(tmp_path)
+    log.add(new_event("gang", job="large", members=[member] * 1000))
+    assert log.flush(30)
+    (gang,) = events.read(Folder(str(tmp_path)))
+    assert len(gang["members"]) == 1000
+
+
 def test_of_a_huge_file_only_the_end_is_read(tmp_path: Path) -> None:
     lines = [events.as_line(new_event("warning", text=str(number))) for number in range(100)]
     (tmp_path / "events.jsonl").write_bytes(b"".join(lines))
