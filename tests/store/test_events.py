@@ -182,7 +182,7 @@ def test_a_number_that_json_does_not_know_is_a_text() -> None:
         b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"pass","pass":NaN}',
         b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"pass","pass":' + b"9" * 400 + b"}",
         b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"warning","text":"\xff"}',
-        b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"warning","text":"' + b"x" * 300_000 + b'"}',
+        b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"warning","text":"' + b"x" * 3_000_000 + b'"}',
     ],
     ids=range(10),
 )
