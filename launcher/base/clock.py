@@ -2,6 +2,8 @@
 
 import time
 
+_SET = 1.0  # seconds
+
 
 def utc_now() -> str:
     """Return the current time in UTC, such as `2026-11-19T11:10:00Z`."""
@@ -12,6 +14,25 @@ def stamp() -> str:
     """Return the current time in UTC with milliseconds, such as `2026-11-19T11:10:00.250Z`."""
     now = time.time_ns() // 1_000_000
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now // 1000))}.{now % 1000:03}Z"
+
+
+class WallClock:
+    """Notices that the clock of this machine was set. Time in which the machine sleeps is no change."""
+
+    def __init__(self) -> None:
+        self._ahead = self._now_ahead()
+
+    def change(self) -> float:
+        """Return by how many seconds the clock was set since the last change, or 0.0 if by less than a second."""
+        ahead = self._now_ahead()
+        changed = ahead - self._ahead
+        if abs(changed) < _SET:
+            return 0.0
+        self._ahead = ahead
+        return changed
+
+    def _now_ahead(self) -> float:
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from launcher.base.files import Folder
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, PSERVER, CauseKind, Saves
-from launcher.report import fields
+from launcher.report import clocks, fields
 from launcher.report.facts import Facts, Generation, Lease, Member, PassDone, PeerChange, Place, finite
 from launcher.report.member_events import MemberEvents, Passes, pass_of
 from launcher.store import checkpoints, events, json_fields, unjoined
@@ -74,16 +74,18 @@ class _Reader:
         except Failure as failure:
             self._note(failure.message)
             return
-        for event in found[_begin_of_job(found) :]:
+        begin = _begin_of_job(found)
+        for event, shift in zip(found[begin:], clocks.shifts(found)[begin:], strict=True):
             at = fields.seconds(event.get("at"))
             if at is None:
                 continue
+            at += shift
             match event["event"]:
                 case "gang":
                     self._add_gang(at, event)
                 case "generation_begun" | "generation_ended":
                     began = True
-                    self._add_generation(fields.object_of(event, "generation"), at)
+                    self._add_generation(fields.object_of(event, "generation"), at, shift)
                 case "pass":
                     self._add_job_pass(at, event)
                 case "peer_lost" | "peer_returned":
@@ -126,11 +128,13 @@ class _Reader:
             member.pod = fields.text(content, "pod", 260)
             member.is_current = True
 
-    def _add_generation(self, content: Mapping[str, Any], at: float | None) -> None:
+    def _add_generation(self, content: Mapping[str, Any], at: float | None, shift: float = 0.0) -> None:
+        """Add a generation, or what is new about it. `shift`: is added to its times."""
         number, began = fields.number(content, "number"), fields.seconds(content.get("began"))
         if number is None or began is None or len(self._facts.generations) >= _GENERATIONS:
             return
-        ended = fields.seconds(content.get("ended"))
+        began, ended = began + shift, fields.seconds(content.get("ended"))
+        ended = None if ended is None else ended + shift
         known = self._facts.generations.setdefault(number, Generation(number, began))
         if at is not None and ended is None and abs(at - began) < 3:
             known.began = at  # with milliseconds
@@ -173,8 +177,9 @@ class _Reader:
             fold = MemberEvents(member, self._passes, self._training_from, samples)
             try:
                 attributes = folder.stat(events.NAME)
-                for event in events.iterate(folder, most):
-                    fold.add(event)
+                lines = list(events.iterate(folder, most))
+                for event, shift in zip(lines, clocks.shifts(lines), strict=True):
+                    fold.add(event, shift)
             except Failure as failure:
                 self._note(failure.message)
                 continue

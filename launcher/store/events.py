@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from launcher.base.aio import STATUS
-from launcher.base.clock import stamp
+from launcher.base.clock import WallClock, stamp
 from launcher.base.file_errors import describe_error
 from launcher.base.files import Folder
 from launcher.store import json_fields
@@ -132,6 +132,8 @@ class EventLog:
 class Timeline:
     """The events of one member or of the job, and the content of the status file that they make.
 
+    If the clock of the node was set, an event `clock_set` says by how much.
+
     fold: returns the content after one more event. Any thread may call `add`.
     """
 
@@ -140,10 +142,13 @@ class Timeline:
         self.content: Mapping[str, Any] = {}
         self._fold = fold
         self._lock = threading.Lock()
+        self._clock = WallClock()
 
     def add(self, name: str, **fields: object) -> None:
         event = new_event(name, **fields)
         with self._lock:
+            if changed := self._clock.change():
+                self.log.add(new_event("clock_set", seconds=round(changed, 3)))
             self.content = self._fold(self.content, event)
             self.log.add(event)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from launcher.base.clock import duration
+from launcher.base.clock import WallClock, duration
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,11 @@ from launcher.base.clock import duration
 )
 def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_clock_that_was_set_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, now = WallClock(), time.time
+    assert clock.change() == 0.0
+    monkeypatch.setattr(time, "time", lambda: now() - 7200)
+    assert clock.change() == pytest.approx(-7200, abs=1)
+    assert clock.change() == 0.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.report import lanes, page, reader
+from launcher.report import fields, lanes, page, reader
 from launcher.report.accounts import account
 from launcher.report.facts import Facts, Place
 from launcher.report.verdict import judge
@@ -189,3 +189,27 @@ def test_members_of_two_roles_are_named_by_their_roles(tmp_path: Path) -> None:
     assert [lane.label for lane in found] == ["trainer 0", "pserver 0"]
     assert found[1].marks[0].text.startswith("ended generation 0: pserver 0 (pod p-0)")
     assert account(facts, verdict, lanes.end_of_axis(facts, verdict)).wall == pytest.approx(60, abs=2)
+
+
+@pytest.mark.parametrize("seconds", [-7200.0, 259_200.0])
+def test_times_before_a_clock_was_set_are_corrected(tmp_path: Path, seconds: float) -> None:
+    """All clocks are wrong at first, and are set after 100 s."""
+    output = MadeJob(generations=2).write(tmp_path) / "output"
+    right = read(tmp_path)
+    for file in output.glob("**/events.jsonl"):
+        before, after = [], []
+        for text in file.read_text().splitlines():
+            event = json.loads(text)
+            at = fields.seconds(event["at"]) or 0.0
+            if at < BEGIN + 100:
+                event["at"] = stamp(at - seconds)
+                if "generation_" in event["event"]:
+                    event["generation"]["began"] = second(at - seconds)
+            (before if at < BEGIN + 100 else after).append(json.dumps(event) + "\n")
+        set_at = line(BEGIN + 100, "clock_set", seconds=seconds)
+        file.write_text("".join([*before, set_at, *after]))
+    found = read(tmp_path)
+    assert judge(found).sentence == judge(right).sentence
+    assert [lane.spans for lane in lanes.lanes(found, judge(found))] == (
+        [lane.spans for lane in lanes.lanes(right, judge(right))]
+    )

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,12 +254,24 @@ def test_the_job_is_what_the_events_of_the_hub_say() -> None:
     assert (timeline.content["exit_code"], timeline.content["first_cause"]) == (9, CAUSE)
 
 
+def test_a_clock_that_was_set_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeline, now = Timeline(fold_member), time.time
+    timeline.log.open(Folder(str(tmp_path)))
+    timeline.add("pass", **{"pass": 1})
+    monkeypatch.setattr(time, "time", lambda: now() + 259_200)
+    timeline.add("pass", **{"pass": 2})
+    assert timeline.log.flush(30)
+    assert names(tmp_path) == ["pass", "clock_set", "pass"]
+    assert events.read(Folder(str(tmp_path)))[1]["seconds"] == pytest.approx(259_200, abs=1)
+
+
 def test_the_schema_knows_each_event_that_is_written() -> None:
     for event in (
         new_event("pass", generation=0, **{"pass": 1}),
         new_event("generation_ended", generation=FAILED),
         new_event("peer_lost", generation=0, peer={"role": "both", "rank": 1, "pod": "pod-1"}, why="its node is gone"),
         new_event("process_ended", generation=0, process="trainer", exit_code=137, tail=["line"]),
+        new_event("clock_set", seconds=-7200.0),
     ):
         jsonschema.validate(json.loads(events.as_line(event)), SCHEMA)
     with pytest.raises(jsonschema.ValidationError):
