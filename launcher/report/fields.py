@@ -1,6 +1,6 @@
 """Check the fields of events: any user who may write to the folder may have changed a file.
 
-A field that is missing or wrong is None, or an empty text. All texts are short and printable.
+A field that is missing or wrong is None, or an empty text. All texts are short and printable, and conceal secrets.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from launcher.base.bounds import MAX_NUMBER
 from launcher.config.variables import VARIABLES
 from launcher.report.facts import FirstCause
+from launcher.report.secrets import conceal
 from launcher.store import json_fields
 
 _TEXT, _LINE, _LINES = 2000, 400, 60
@@ -40,7 +41,7 @@ def text(content: Mapping[str, Any], name: str, limit: int = _TEXT) -> str:
     value = content.get(name)
     if not isinstance(value, str):
         return ""
-    shown = json_fields.plain(value[:limit])
+    shown = conceal(json_fields.plain(value[:limit]))
     return shown if len(value) <= limit else f"{shown} ..."
 
 
@@ -73,7 +74,8 @@ def lines(content: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Return the last lines of a list of texts."""
     value = content.get(name)
     found = value[-_LINES:] if isinstance(value, list) else []
-    return tuple(json_fields.plain(line[:_LINE]).replace("\n", " ") for line in found if isinstance(line, str))
+    texts = (json_fields.plain(line[:_LINE]).replace("\n", " ") for line in found if isinstance(line, str))
+    return tuple(map(conceal, texts))
 
 
 def cause(content: Mapping[str, Any], name: str = "first_cause") -> FirstCause | None:
