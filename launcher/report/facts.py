@@ -219,7 +219,8 @@ class Facts:
     def begin(self) -> float:
         """The time at which the first launcher began."""
         begins = [run.begin for member in self.members.values() for run in member.runs]
-        return min([*begins, *self.gangs[:1]], default=self.now)
+        generations = (generation.began for generation in self.generations.values())
+        return min([*begins, *self.gangs[:1]], default=min(generations, default=self.now))
 
     @property
     def last(self) -> float:

@@ -149,7 +149,10 @@ class _Reader:
             self._facts.passes.setdefault((generation, number), pass_of(event, generation, number, at))
 
     def _add_summary(self, job: Mapping[str, Any]) -> None:
-        """Add what only job.json has: a new hub writes the generations of earlier hubs to it."""
+        """Add what only job.json has: a new hub writes the generations of earlier hubs to it.
+
+        Without a timeline, as after an older version of the launcher, job.json also has the end.
+        """
         listed = job.get("generations")
         for generation in listed[-1000:] if isinstance(listed, list) else []:
             if isinstance(generation, dict):
@@ -157,6 +160,10 @@ class _Reader:
         if not self._facts.gangs:
             self._facts.name = fields.text(job, "job", 260) or self._facts.name
             self._add_members(job)
+            ended = fields.seconds(job.get("ended"))
+            if ended is not None and not self._facts.ends:
+                self._facts.ends.append((ended, fields.code(job, "exit_code") or 0, fields.cause(job)))
+                self._facts.is_ended = True
 
     # ---- the members' files ------------------------------------------------------------------------------------------
 

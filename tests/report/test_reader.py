@@ -213,3 +213,38 @@ def test_times_before_a_clock_was_set_are_corrected(tmp_path: Path, seconds: flo
     assert [lane.spans for lane in lanes.lanes(found, judge(found))] == (
         [lane.spans for lane in lanes.lanes(right, judge(right))]
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "sentence"),
+    [
+        (0, None, "The job is complete: 100 s."),
+        (137, cause(1, what="trainer was killed"), "The job failed: rank 1 (pod quick-start-1): trainer was killed"),
+        (None, None, "The job runs, and its members have written no timeline."),
+    ],
+)
+def test_without_a_timeline_job_json_says_how_the_job_has_ended(
+    tmp_path: Path, code: int | None, why: Any, sentence: str
+) -> None:
+    """As in the folder of an older version."""
+    ended = None if code is None else second(BEGIN + 100)
+    members = [{"rank": rank, "role": "both", "pod": f"quick-start-{rank}"} for rank in range(3)]
+    job = {
+        "job": "quick-start",
+        "members": members,
+        "generations": [{**generation(0, BEGIN), "ended": ended, "first_cause": why}],
+        "started": second(BEGIN),
+        "ended": ended,
+        "exit_code": code,
+        "first_cause": why,
+    }
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "job.json").write_text(json.dumps(job))
+    facts = read(tmp_path)
+    assert judge(facts).sentence == sentence
+    assert b"</html>" in page.render(facts)
+
+
+def test_a_folder_without_a_timeline_is_not_called_a_job_that_has_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "output" / "node_0").mkdir(parents=True)
+    assert "no timeline" in judge(read(tmp_path)).sentence
