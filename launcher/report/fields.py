@@ -13,6 +13,7 @@ from typing import Any
 
 from launcher.base.bounds import MAX_NUMBER
 from launcher.config.variables import VARIABLES
+from launcher.model import BOTH, PSERVER, TRAINER
 from launcher.report.facts import FirstCause
 from launcher.report.secrets import conceal
 from launcher.store import json_fields
@@ -43,6 +44,12 @@ def text(content: Mapping[str, Any], name: str, limit: int = _TEXT) -> str:
         return ""
     shown = conceal(json_fields.plain(value[:limit]))
     return shown if len(value) <= limit else f"{shown} ..."
+
+
+def role(content: Mapping[str, Any]) -> str | None:
+    """Return the role of a member, or None. The name of the member, also in names of files, begins with the role."""
+    value = content.get("role")
+    return value if value in (BOTH, TRAINER, PSERVER) else None
 
 
 def number(content: Mapping[str, Any], name: str) -> int | None:
@@ -85,7 +92,7 @@ def cause(content: Mapping[str, Any], name: str = "first_cause") -> FirstCause |
         return None
     return FirstCause(
         kind=text(found, "kind", 40),
-        role=text(found, "role", 40) or None,
+        role=role(found),
         rank=number(found, "rank"),
         pod=text(found, "pod", 260),
         what=what,

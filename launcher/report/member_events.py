@@ -114,7 +114,7 @@ class MemberEvents:
         self._begun = False
         run.pod, run.uid = fields.text(event, "pod", 260), fields.text(event, "uid", 260)
         self.member.pod = run.pod or self.member.pod
-        self.member.role = fields.text(event, "role", 40) or self.member.role
+        self.member.role = fields.role(event) or self.member.role
 
     def _enter(self, run: Run, at: float, phase: str, generation: int | None) -> None:
         run.phase = phase

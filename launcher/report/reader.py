@@ -124,7 +124,7 @@ class _Reader:
             if number is None:
                 continue
             member = self._member(Place.of(content.get("role"), number))
-            member.role = fields.text(content, "role", 40) or BOTH
+            member.role = fields.role(content) or BOTH
             member.pod = fields.text(content, "pod", 260)
             member.is_current = True
 
