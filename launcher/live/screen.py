@@ -78,6 +78,7 @@ def draw(
     if numbers := _numbers(view):
         head.append(_fit(Text(numbers), width))
     head += [_fit(Text(note, "yellow"), width) for note in [*([stale] if stale else []), *view.notes[:2]]]
+    hint = hint if height > 5 else ""
     room = max(0, height - len(head) - (1 if hint else 0))
     table, events = _divide(view, room)
     lines = list(head)
@@ -85,7 +86,7 @@ def draw(
         lines += [Text(), *_table(view, width, table - 2, now)]
     if events:
         lines += [Text(), *(_event(each, width) for each in view.events[-(events - 1) :])]
-    if hint and height > 5:
+    if hint:
         lines += [Text()] * (height - 1 - len(lines)) if fills else []
         lines.append(_fit(Text(hint, _DIM), width))
     return Group(*lines[:height])

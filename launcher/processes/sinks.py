@@ -248,12 +248,13 @@ class StandardOutput(Sink):
             self._turn.release()
 
     def _format(self, data: memoryview) -> None:
-        """Format all lines that end in the data. A line that is too long is divided."""
+        """Format all lines that end in the data. A line that is too long is divided, between two characters."""
         assert self._format_line is not None
         *lines, self._begun = (self._begun + data).split(b"\n")
         if len(self._begun) > _LONGEST_LINE:
-            lines.append(self._begun)
-            self._begun = b""
+            end = _whole_characters(self._begun)
+            lines.append(self._begun[:end])
+            self._begun = self._begun[end:]
         self._formatted = b"".join(map(self._format_line, lines))
 
     def _handle_error(self, error: OSError) -> None:
@@ -268,3 +269,11 @@ class StandardOutput(Sink):
 
     def _close(self) -> None:
         pass  # the launcher still uses the descriptor
+
+
+def _whole_characters(text: bytes) -> int:
+    """Return the length of the text without a character of UTF-8 at its end that may be cut."""
+    for back in range(1, min(4, len(text)) + 1):
+        if text[-back] & 0xC0 != 0x80:  # not within a character
+            return len(text) - back if text[-back] >= 0xC0 else len(text)
+    return len(text)

@@ -321,6 +321,23 @@ def test_a_line_without_an_end_is_shown_in_parts(tmp_path: Path) -> None:
     run(test())
 
 
+def test_a_line_that_is_too_long_is_divided_between_two_characters(tmp_path: Path) -> None:
+    text = "x" + "\N{GRINNING FACE}" * 100_000
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(stdout=stdout, format_line=lambda line: line + b"\n")
+            case.set_folder(tmp_path)
+            case.writer.write_in_thread(text.encode() + b"\n")
+            await until(lambda: read().count(b"\xf0") == 100_000)
+            assert await case.finish() == 0
+            lines = read().split(b"\n")
+            assert len(lines) > 3
+            assert "".join(line.decode() for line in lines) == text
+
+    run(test())
+
+
 def test_formatted_lines_of_two_processes_are_never_mixed(tmp_path: Path) -> None:
     """A full pipe takes a part of a line. Then the other process must not write the next part."""
 
