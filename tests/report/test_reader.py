@@ -197,7 +197,7 @@ def test_times_before_a_clock_was_set_are_corrected(tmp_path: Path, seconds: flo
     output = MadeJob(generations=2).write(tmp_path) / "output"
     right = read(tmp_path)
     for file in output.glob("**/events.jsonl"):
-        before, after = [], []
+        before, after = list[str](), list[str]()
         for text in file.read_text().splitlines():
             event = json.loads(text)
             at = fields.seconds(event["at"]) or 0.0

@@ -152,7 +152,8 @@ def _image_missing(job: Job, api: FakeApi) -> object:
 def _launcher_out_of_memory(job: Job, api: FakeApi) -> object:
     job.start_in_a_pass()
     api.put(ended(member(job, 1), 137, "OOMKilled", "Failed"))
-    return job.launchers[1].kill()
+    job.launchers[1].kill()
+    return job
 
 
 class ClusterFault(NamedTuple):
