@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 from launcher.base.files import Folder
@@ -184,8 +185,10 @@ class _Reader:
             fold = MemberEvents(member, self._passes, self._training_from, samples)
             try:
                 attributes = folder.stat(events.NAME)
-                lines = list(events.iterate(folder, most))
-                for event, shift in zip(lines, clocks.shifts(lines), strict=True):
+                data = folder.read_end(events.NAME, most) or b""
+                # Most timelines have no such event. Then the events need not be read twice, nor kept.
+                shifts = clocks.shifts(events.parse(data)) if b'"clock_set"' in data else repeat(0.0)
+                for event, shift in zip(events.parse(data), shifts, strict=False):
                     fold.add(event, shift)
             except Failure as failure:
                 self._note(failure.message)

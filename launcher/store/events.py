@@ -182,15 +182,11 @@ def iterate(folder: Folder, at_most: int | None = None) -> Iterator[Event]:
     A power loss may have cut the last line, and any user who may write to the folder may have changed the file. Of a
     file with more than `at_most` bytes (64 MiB), only the end is read. Raises Failure if the file cannot be read.
     """
-    yield from _events(folder.read_end(NAME, at_most or _READ_AT_MOST) or b"")
+    yield from parse(folder.read_end(NAME, at_most or _READ_AT_MOST) or b"")
 
 
-def parse(lines: bytes) -> list[Event]:
-    """Return the events in these whole lines, in their order. Other lines are left out."""
-    return list(_events(lines))
-
-
-def _events(lines: bytes) -> Iterator[Event]:
+def parse(lines: bytes) -> Iterator[Event]:
+    """Iterate over the events in these whole lines, in their order. Other lines are left out."""
     for line in io.BytesIO(lines):
         if (event := _parse(line)) is not None:
             yield event
