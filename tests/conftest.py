@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_api import Authority
 from tests.support.jobs import Job, fresh, make_volume
 from tests.support.nodes import Nodes
 
@@ -38,6 +39,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def data_volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A volume with the shards of three trainers. Not to be written to."""
     return make_volume(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority for a stand-in of the API server."""
+    return Authority(tmp_path_factory.mktemp("pki") / "good", "good")
 
 
 @pytest.fixture
