@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from launcher.job.from_yaml import RenderOptions
+from launcher.job.image_commands import ImageCommands
 from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.e2e.manifests import apply, packages_of, pod_security
 from tests.support.rendering import EXAMPLES, SERVERS_AND_TRAINERS, example, jobs, of_kind, pod_spec, render_text
@@ -23,7 +24,7 @@ WAYS = ["injected", "in the image"]
 
 
 def options(way: str, *entrypoint: str) -> RenderOptions:
-    return RenderOptions(os.environ["E2E_INJECT_IMAGE"] if way == WAYS[0] else None, entrypoint)
+    return RenderOptions(os.environ["E2E_INJECT_IMAGE"] if way == WAYS[0] else None, ImageCommands(entrypoint))
 
 
 def text_of(cluster: Cluster, name: str) -> str:

@@ -30,6 +30,7 @@ from launcher.gang.protocol import Malformed, Message
 from launcher.job import yaml_io
 from launcher.job.findings import Findings
 from launcher.job.from_yaml import API, KIND, RenderOptions, to_job_spec
+from launcher.job.image_commands import ImageCommands
 from launcher.job.manifests import objects
 from launcher.model import Cause, CauseKind, Numbers, Saves, Shape
 from launcher.paddle import NumberFinder
@@ -188,7 +189,7 @@ def _folder() -> Iterator[str]:
 
 def yaml_files(data: bytes) -> None:
     """Render a file. The output is YAML that means the same objects, also for a reader without the launcher's rules."""
-    options = RenderOptions("an/inject:1", ("python3", "train.py"))
+    options = RenderOptions("an/inject:1", ImageCommands(("python3", "train.py")))
     with contextlib.suppress(Failure):
         documents = yaml_io.read(data, "input")
         values = [document.value for document in documents]
