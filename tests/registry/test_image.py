@@ -14,6 +14,7 @@ import pytest
 from launcher.registry.errors import Unreadable
 from launcher.registry.image import ImageConfig, read_image
 from launcher.registry.reference import parse
+from tests.support.connect_proxy import Proxy
 from tests.support.image_registry import (
     DOCKER,
     DOCKER_LIST,
@@ -139,11 +140,7 @@ def test_a_token_is_asked_for_this_repository_only(tmp_path: Path, docker_config
 
 
 def test_a_certificate_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, certificate = tmp_path / "tls.key", tmp_path / "tls.crt"
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=registry"]
-    make += ["-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run(make, check=True, capture_output=True)
+    certificate, key = certified(tmp_path, "localhost")
     registry = ImageRegistry(tmp_path / "registry", tls=(certificate, key))
     try:
         push(registry)
@@ -156,3 +153,33 @@ def test_a_certificate_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             read(image.replace("localhost", "127.0.0.1"))
     finally:
         registry.close()
+
+
+def test_a_registry_is_read_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = certified(tmp_path, "registry.test", "other.test")
+    registry = ImageRegistry(tmp_path / "registry", tls=(certificate, key))
+    proxy = Proxy(registry.port)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:pass%20word@127.0.0.1:{proxy.port}")
+    try:
+        push(registry)
+        assert read("registry.test/team/paddle:1") == TRAIN
+        assert set(proxy.asked) == {("registry.test:443", basic("me", "pass word"))}
+        with pytest.raises(Unreadable, match=r"verify failed"):
+            read("wrong.test/team/paddle:1")
+        monkeypatch.setenv("NO_PROXY", "other.test")
+        with pytest.raises(Unreadable, match=r"^other\.test: no such host here"):
+            read("other.test/team/paddle:1")
+    finally:
+        proxy.close()
+        registry.close()
+
+
+def certified(folder: Path, *names: str) -> tuple[Path, Path]:
+    """Return the files of a certificate for these host names, and of its key."""
+    key, certificate = folder / "tls.key", folder / "tls.crt"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=registry"]
+    make += ["-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)]
+    subprocess.run(make, check=True, capture_output=True)
+    return certificate, key
