@@ -84,6 +84,18 @@ def test_a_restricted_namespace_accepts_the_pods_of_a_user_who_is_not_root(
     assert "trainer 1 reached 2" in complete(cluster, made)
 
 
+def test_workers_read_the_claim_of_a_sample_set(cluster: Cluster, claim: Path) -> None:
+    pod_security(cluster, "privileged")  # as above
+    (claim / "words").write_text("the words of the sample set")
+    text = text_of(cluster, "sample-set.yaml").replace("name: pictures", "name: paddle")
+    (job,) = yaml.safe_load_all(text)
+    (container,) = job["spec"]["worker"]["template"]["spec"]["containers"]
+    container |= {"command": ["sh", "-c"], "args": ["cat /mnt/pictures/words && touch /mnt/pictures/written"]}
+    said = complete(cluster, render_text(yaml.safe_dump(job), options(WAYS[0])))
+    assert "the words of the sample set" in said
+    assert (claim / "written").exists()
+
+
 @pytest.mark.usefixtures("volcano")
 def test_the_fourth_example_is_scheduled_by_volcano(cluster: Cluster) -> None:
     objects = render_text(text_of(cluster, "volcano.yaml"), options(WAYS[1], "python3", "-c", SERVERS_AND_TRAINERS))

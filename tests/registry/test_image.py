@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.registry import transport
 from launcher.registry.errors import Unreadable
 from launcher.registry.image import ImageConfig, read_image
 from launcher.registry.reference import parse
@@ -149,6 +150,16 @@ def test_a_certificate_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             read(image)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         assert read(image.replace("localhost", "LOCALHOST")) == TRAIN
+        monkeypatch.delenv("SSL_CERT_FILE")
+        monkeypatch.setattr(transport, "_CERTIFICATES", str(tmp_path / "certs.d"))
+        engine = tmp_path / "certs.d" / registry.host
+        engine.mkdir(parents=True)
+        (engine / "ca.crt").write_bytes(certificate.read_bytes())
+        assert read(image) == TRAIN
+        (engine / "spoiled.crt").write_text("no certificate")
+        with pytest.raises(Unreadable, match=r"spoiled\.crt: cannot be read as certificates"):
+            read(image)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with pytest.raises(Unreadable, match="verify failed: IP address mismatch"):
             read(image.replace("localhost", "127.0.0.1"))
     finally:
