@@ -220,8 +220,8 @@ def _check_unsupported(spec: Fields, findings: Findings) -> None:
     if spec.mapping("heter"):
         findings.add_problem(
             "spec.heter",
-            "heter workers cannot run: no released Paddle has the servers that they need: remove this field, and "
-            "add their devices to worker",
+            "heter workers cannot run: no released Paddle trains a program with them: remove this field, and train "
+            "in worker and ps only",
         )
     if spec.integer("elastic"):
         findings.add_note(

@@ -58,7 +58,7 @@ ENTRYPOINT = "--entrypoint=python3 train.py"
             f"{{worker: {role(', volumeMounts: [{name: a, mountPath: /launcher/}]')}}}",
             "spec.worker.template.spec.containers[0].volumeMounts[0].mountPath: '/launcher'",
         ),
-        (f"{{{WORKER}, heter: {role()}}}", "spec.heter: heter workers cannot run: no released Paddle has the servers"),
+        (f"{{{WORKER}, heter: {role()}}}", "spec.heter: heter workers cannot run: no released Paddle trains a program"),
         (f"{{{WORKER}, withGloo: 3}}", "spec.withGloo: 3: expected 0"),
         (f"{{{WORKER}, withGloo: yes}}", "spec.withGloo: True: expected a whole number"),
         (
