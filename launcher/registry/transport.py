@@ -119,7 +119,8 @@ class Transport:
             if len(data) > limit:
                 raise Unreadable(f"{host}: the answer has more than {limit} bytes")
             self._left(_READ_SECONDS)
-        return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, bytes(data))
+        received = {name.lower(): value for name, value in response.headers.itermerged()}
+        return Answer(response.status, received, bytes(data))
 
     def _pools(
         self, parts: SplitResult, host: str, port: int, path: str

@@ -269,6 +269,31 @@ def test_the_metadata_service_of_a_cloud_is_never_asked() -> None:
         read_image(parse("169.254.169.254/latest/meta-data", None), frozenset({"169.254.169.254"}), 5.0)
 
 
+@pytest.mark.parametrize("separate", [False, True], ids=["one header", "two headers"])
+@pytest.mark.parametrize("order", [0, 1])
+def test_of_two_logins_the_token_is_taken(
+    serve: Serve, secret: Callable[[HostileRegistry], None], order: int, separate: bool
+) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        host, given = handler.headers["Host"], handler.headers.get("Authorization", "")
+        if handler.path.startswith("/token"):
+            reply(handler, 200, b'{"access_token": "abc"}')
+        elif given == "Bearer abc":
+            served()(handler)
+        else:
+            logins = [f'Bearer realm="http://{host}/token",service="s"', 'Basic realm="x"']
+            wanted = logins if order == 0 else logins[::-1]
+            handler.send_response(401)
+            for login in wanted if separate else [", ".join(wanted)]:
+                handler.send_header("WWW-Authenticate", login)
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+
+    registry = serve(answer)
+    secret(registry)
+    assert read(registry) == ImageConfig(("python3",), ())
+
+
 @pytest.mark.parametrize("challenge", ["", "Negotiate", "Digest realm=x", "x" * 60_000])
 def test_an_unknown_login_is_named(serve: Serve, challenge: str) -> None:
     registry = serve(lambda handler: reply(handler, 401, WWW_Authenticate=challenge))
