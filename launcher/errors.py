@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -27,7 +28,12 @@ class Exit(IntEnum):
     STOPPED = 143
 
 
-FOR_GOOD = frozenset({Exit.USAGE, Exit.NO_INPUT, Exit.GIVEN_UP, Exit.DENIED, Exit.CONFIG})  # no retry helps
+# The exit codes of a shell whose command cannot be run. Children end with them, too, and they are never masked.
+CANNOT_RUN = 126
+NOT_FOUND = 127
+
+# No retry helps. After 126 a retry may help: the pid limit may have been used up.
+FOR_GOOD = frozenset({Exit.USAGE, Exit.NO_INPUT, Exit.GIVEN_UP, Exit.DENIED, Exit.CONFIG, NOT_FOUND})
 
 
 class Failure(Exception):
@@ -36,15 +42,19 @@ class Failure(Exception):
     message: what happened, where, and what to do
     """
 
-    def __init__(self, code: Exit, message: str) -> None:
+    def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
 
 
 class ConfigProblems(Failure):
-    """Report all problems of the environment, one line per problem."""
+    """Report all problems of the environment, one line per problem, then all warnings.
 
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__(Exit.CONFIG, "\n".join(problems))
+    code: another exit code, if another code says more about the only problem
+    """
+
+    def __init__(self, problems: list[str], warnings: Sequence[str] = (), code: int = Exit.CONFIG) -> None:
+        super().__init__(code, "\n".join([*problems, *(f"warning: {warning}" for warning in warnings)]))
         self.problems = problems
+        self.warnings = tuple(warnings)

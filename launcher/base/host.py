@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
-
-import psutil
+from typing import Any
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where Kubernetes mounts the service account
 
@@ -44,7 +43,7 @@ def address_order(address: str) -> tuple[int, int]:
 
 def device_names() -> list[str]:
     """Return the sorted names of all network devices and aliases (`lo:2`)."""
-    return sorted(psutil.net_if_addrs())
+    return sorted(_devices())
 
 
 def device_address(device: str) -> str | None:
@@ -61,7 +60,7 @@ def own_address() -> str | None:
 
 def local_addresses() -> frozenset[IPv4Address | IPv6Address]:
     """Return all addresses of this host, for `is_among`."""
-    found = (parse_address(address) for name in psutil.net_if_addrs() for address in _of_device(name))
+    found = (parse_address(address) for name in _devices() for address in _of_device(name))
     return frozenset(address for address in found if address is not None)
 
 
@@ -73,8 +72,15 @@ def is_among(address: str, addresses: Collection[IPv4Address | IPv6Address]) -> 
     return parse_address(address) in addresses
 
 
+def _devices() -> Mapping[str, Sequence[Any]]:
+    """Return the addresses of each network device."""
+    import psutil  # here, since training programs that import launcher.job must not load it
+
+    return psutil.net_if_addrs()
+
+
 def _of_device(device: str) -> list[str]:
-    found = psutil.net_if_addrs().get(device, [])
+    found = _devices().get(device, ())
     usable = [entry.address for entry in found if entry.family in (socket.AF_INET, socket.AF_INET6)]
     return [address for address in usable if "%" not in address and not ip_address(address).is_link_local]
 

@@ -16,6 +16,8 @@ _LOGGER = "launcher"
 
 AsLines = Callable[[str, str, str], list[bytes]]
 
+_begun: set[int] = set()  # descriptors on which a process has begun a line and not ended it
+
 
 @contextmanager
 def shown_by(handler: logging.Handler) -> Iterator[None]:
@@ -42,6 +44,19 @@ def also_shown_by(handler: logging.Handler) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+def write_output(descriptor: int, data: bytes | memoryview) -> int:
+    """Write output of a process, and return how many bytes were written.
+
+    If it ends within a line, the next message that a `StderrHandler` writes there begins on a new line.
+    """
+    count = os.write(descriptor, data)
+    if count and data[count - 1] == ord("\n"):
+        _begun.discard(descriptor)
+    elif count:
+        _begun.add(descriptor)
+    return count
 
 
 def set_name(name: str) -> None:
@@ -132,6 +147,9 @@ class StderrHandler(logging.Handler):
             return self._lines.popleft()
 
     def _write(self, line: bytes) -> None:
+        if self._fd in _begun:
+            _begun.discard(self._fd)
+            line = b"\n" + line
         while line:
             try:
                 line = line[os.write(self._fd, line) :]

@@ -56,7 +56,10 @@ COMMANDS: tuple[Command, ...] = (
         (
             (0, "the job is complete"),
             _USAGE,
-            (int(Exit.NO_INPUT), "a shard or the configuration folder is missing or empty"),
+            (
+                int(Exit.NO_INPUT),
+                "a shard or the configuration folder is missing or empty, or there are more shards than trainers",
+            ),
             (int(Exit.PEER_FAILED), "another pod failed first: the message names it"),
             (int(Exit.TIMED_OUT), "the other pods did not join in time: the message says why"),
             (int(Exit.PEER_LOST), "another pod was lost: it was killed, or its node is gone"),
@@ -274,6 +277,8 @@ COMMANDS: tuple[Command, ...] = (
         (
             "Show the members of a job, one per line. For a folder on the volume, the output includes the last pass "
             "and the number of starts. This needs no cluster.",
+            "Without FOLDER or JOB, the job of this pod or of the current directory is shown. Elsewhere, all jobs of "
+            "the namespace are listed, as `list` does.",
             "With --watch, the output follows the job until it ends: docs/watch.md.",
         ),
         (

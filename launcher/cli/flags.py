@@ -84,7 +84,7 @@ def status(parser: Parser) -> None:
         "job",
         nargs="?",
         metavar="FOLDER|JOB",
-        help="the job's folder, JOB_PATH/JOB_NAME, or the name of a job in the cluster (default: $JOB_PATH/$JOB_NAME)",
+        help="the job's folder, JOB_PATH/JOB_NAME, or the name of a job in the cluster (default: the job of this pod)",
     )
 
 

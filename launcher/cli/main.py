@@ -76,7 +76,9 @@ def _shard(given: Namespace) -> int:
 def _status(given: Namespace) -> int:
     if given.watch and given.json:
         raise Failure(Exit.USAGE, "--json: cannot be used with --watch")
-    folder = config.job_folder(given.job, config.environment())
+    folder = given.job or _own_job_folder(given.namespace)
+    if folder is None:
+        return _status_of_all(given)
     if not given.namespace and ("/" in folder or os.path.isdir(os.path.join(folder, "output"))):
         if given.watch:
             from launcher.live.volume import VolumeSource
@@ -90,6 +92,27 @@ def _status(given: Namespace) -> int:
     if given.watch:
         return _watch(commands.watch(folder, given.namespace))
     return _print(commands.status(folder, given.namespace, as_json=given.json))
+
+
+def _own_job_folder(namespace: str | None) -> str | None:
+    """Return the folder of the job that runs here: in a pod of the job, or in the current directory. Else None."""
+    environment = config.environment()
+    if namespace:
+        return None
+    if environment.get("JOB_PATH") and environment.get("JOB_NAME"):
+        return config.job_folder(None, environment)
+    here = config.workdir(environment)
+    return here if os.path.isfile(os.path.join(here, "output", "job.json")) else None
+
+
+def _status_of_all(given: Namespace) -> int:
+    """List the jobs of the namespace, since no job is named. Raises Failure if no cluster is configured."""
+    from launcher.job import access, commands
+
+    if not access.is_configured() or given.watch or given.json:
+        raise Failure(Exit.USAGE, _NAME_A_JOB)
+    table = commands.list_jobs(given.namespace, everywhere=False, output="")
+    return _print(table) if table else Exit.COMPLETE
 
 
 def _report(given: Namespace) -> int:
@@ -203,6 +226,10 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "delete": _delete,
     "completion": _completion,
 }
+_NAME_A_JOB = """status: no job is named, and none runs here: expected the job's folder, or its name in the cluster:
+  paddle-launcher status /volume/quick-start   a job on a volume: its folder, $JOB_PATH/$JOB_NAME
+  paddle-launcher status wide-and-deep         a job in the cluster that kubectl uses
+  paddle-launcher list                         all jobs of the namespace"""
 # Probes call `alive` all the time, and loading argparse would be a tenth of the cost of a call.
 _WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "version": _version}
 _HELP = ("help", "--help", "-h")

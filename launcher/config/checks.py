@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.base.host import device_address, device_names
 from launcher.config.parsers import BY_ROLE
-from launcher.errors import Failure
+from launcher.errors import CANNOT_RUN, NOT_FOUND, Failure
 from launcher.model import BOTH, PSERVER, TRAINER
 
 # The variable that sets the number of pods of each role.
@@ -189,10 +189,15 @@ def _wrong_certificates(folder: str) -> list[str]:
     return []
 
 
-def has_program(name: str, environment: Mapping[str, str]) -> bool:
-    return shutil.which(name, path=environment.get("PATH", os.defpath)) is not None
-
-
-def missing_program(name: str, environment: Mapping[str, str]) -> str:
+def missing_program(name: str, environment: Mapping[str, str]) -> tuple[int, str] | None:
+    """Return the exit code that a shell would return, and the problem. Return None if the program can be run."""
     path = environment.get("PATH", os.defpath)
-    return f"PATH: {path!r}: expected a folder with the program {name!r}: is {name} installed in this image?"
+    if shutil.which(name, path=path) is not None:
+        return None
+    if "/" not in name:
+        where = f"on the PATH {path}: is it installed in this image?"
+        return NOT_FOUND, f"{name}: command not found {where}"
+    if not os.path.exists(name):
+        return NOT_FOUND, f"{name}: no such file: is it in this image, or on a volume that is not mounted?"
+    what = "is a folder" if os.path.isdir(name) else f"uid {os.getuid()} may not execute this file (chmod +x)"
+    return CANNOT_RUN, f"{name}: cannot be run: {what}"

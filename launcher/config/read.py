@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.base.host import SERVICE_ACCOUNT, visible_gpus
-from launcher.config.checks import COUNT_VARIABLE, check_pod, contradictions, has_program, last_port, missing_program
+from launcher.config.checks import COUNT_VARIABLE, check_pod, contradictions, last_port, missing_program
 from launcher.config.declaration import Variable, declared
 from launcher.config.parsers import ONE_PER_GPU
 from launcher.config.variables import (
@@ -53,7 +53,7 @@ def read(
     programs: Sequence[str] = (),
     check_here: bool = True,
 ) -> JobConfig:
-    """Return the configuration, or raise ConfigProblems with one line per problem.
+    """Return the configuration, or raise ConfigProblems with one line per problem, and then the warnings.
 
     own_flags: values by the name of the variable; they override `environment`
     programs: the programs that this pod must have
@@ -68,12 +68,18 @@ def read(
     single = not any(given.get(name) for name in ("JOB_NAME", "LAUNCHER_ROLE", *_DISCOVERY))
     _fill_in(values, given, single)
     problems += contradictions(values, given)
+    warnings = _misspelt({**environment, **own_flags})
     training_address = ""
     if check_here:
         training_address = check_pod(values, problems)
-        problems += [missing_program(name, environment) for name in programs if not has_program(name, environment)]
+        for name in programs:
+            if missing := missing_program(name, environment):
+                code, problem = missing
+                if not problems:
+                    raise ConfigProblems([problem], warnings, code)
+                problems.append(problem)
     if problems:
-        raise ConfigProblems(problems)
+        raise ConfigProblems(problems, warnings)
     role, shape = values["LAUNCHER_ROLE"] or BOTH, _shape(values)
     return JobConfig(
         **_fields(JobConfig, values) | {"role": role},
@@ -94,7 +100,7 @@ def read(
         training_address=training_address,
         environment=dict(environment),
         given={known.name: given[known.name] for known in VARIABLES if known.name in given},
-        warnings=tuple(_misspelt({**environment, **own_flags})),
+        warnings=tuple(warnings),
     )
 
 

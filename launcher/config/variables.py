@@ -202,16 +202,16 @@ class MonitoringConfig:
         matching("text|json|json-all"),
         "text",
         "text, json or json-all",
-        "json: one JSON object per line of the launcher on standard error; json-all: also per line of the trainers on "
-        "standard output",
+        "json: one JSON object per line of the launcher on standard error; json-all: also per line of the trainers, on "
+        "standard output and standard error",
     )
     log_prefix: str = variable(
         "LAUNCHER_LOG_PREFIX",
         text,
         "",
         "a text, with {job}, {role}, {rank}, {pod} and {generation}",
-        "what stands before each line of the trainers on standard output, such as '[rank {rank}] '; not in the log "
-        "files",
+        "what stands before each line of the trainers on standard output and standard error, such as '[rank {rank}] '; "
+        "not in the log files",
     )
 
 
@@ -278,6 +278,14 @@ class JobConfig:
         1,
         "a number from 1 to 64, or gpus",
         "with a command after --: how many trainers each node runs; gpus: one per visible GPU",
+    )
+    allow_unused_shards: bool = variable(
+        "LAUNCHER_ALLOW_UNUSED_SHARDS",
+        switch,
+        False,
+        "1 or 0",
+        "1: train even if the job's folder has more shards than the job has trainers; no trainer reads the other"
+        " shards",
     )
     pod_name: str | None = variable(
         "POD_NAME", text, None, "the pod's name", "set by fieldRef metadata.name; default: the host name"

@@ -28,17 +28,21 @@ log = logging.getLogger(__name__)
 _LIST = b"train.list"  # the data files of a shard, one per line
 _LIST_SIZE = 1 << 20
 _BATCH = 100
+_MOST_SHARDS = 100_000  # an automounter may have a folder of every name
 
 
 class _PlannedCopy:
     """A `Copy` of the request, with the files and links that must be copied."""
 
-    def __init__(self, source: str, destination: str, what: str, job: str, trainers: int | None) -> None:
+    def __init__(
+        self, source: str, destination: str, what: str, job: str, trainers: int | None, allow_unused: bool
+    ) -> None:
         self.source = source
         self.destination = destination
         self.what = what
         self.job = job
         self.trainers = trainers
+        self.allow_unused = allow_unused
         self.tree = Tree(os.fsencode(source))
         self.path = b""  # the destination with all links resolved; set after the check of the source
         self.is_new = False  # whether the destination does not exist yet
@@ -90,7 +94,7 @@ class Copier:
             raise self._missing(copy, "is empty", os.fsencode(os.path.join(copy.job, "")))
         self._refuse_without_data(copy)
         self._log_special_entries(copy)
-        self._warn_of_unused_shards(copy)
+        self._refuse_unused_shards(copy)
         copy.path = self._pool.call(inspection.resolve, os.fsencode(copy.destination))
         self._refuse_nested(copy)
 
@@ -118,7 +122,7 @@ class Copier:
         if empty:
             has = "has" if len(empty) == 1 else "have"
             problem = f"{format_names(empty, 3)} {has} 0 bytes, in {printable(copy.source)}"
-            advice = f"split the data set again: `paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"
+            advice = f"split the data set again: {_shard_command(copy.trainers)}"
             raise Failure(Exit.NO_INPUT, f"{copy.what} has no samples: {problem}: {advice}")
 
     def _any_has_bytes(self, copy: _PlannedCopy, names: list[bytes]) -> bool:
@@ -142,15 +146,36 @@ class Copier:
             if paths:
                 log.info(f"{copy.what}: {text}: {format_names(paths, 5)}")
 
-    def _warn_of_unused_shards(self, copy: _PlannedCopy) -> None:
-        """Warn if there are more shards than trainers: the job trains only on a part of the data."""
-        unused = os.path.join(copy.job, str(copy.trainers), "data")
-        if copy.trainers is not None and self._pool.call(inspection.kind_of, os.fsencode(unused)):
-            log.warning(
-                f"{printable(unused)} is a shard that no trainer of this job reads: the data set was split for more "
-                f"trainers than CONF_PADDLE_GRADIENT_NUM={copy.trainers}: to use all shards, set it to the number of "
-                "shards; otherwise split again"
-            )
+    def _refuse_unused_shards(self, copy: _PlannedCopy) -> None:
+        """Raise Failure if there are more shards than trainers: the job would train only on a part of the data.
+
+        Shards have the numbers from 0 on, without a gap. So a folder such as `2016` is no shard.
+        """
+        trainers = copy.trainers
+        if trainers is None:
+            return
+        shards = trainers
+        while shards < _MOST_SHARDS and self._is_folder(os.path.join(copy.job, str(shards), "data")):
+            shards += 1
+        if shards == trainers:
+            return
+        unused = [printable(os.path.join(copy.job, str(number), "data")) for number in (trainers, shards - 1)]
+        problem = (
+            f"{shards} shards for {trainers} trainer{'' if trainers == 1 else 's'}: no trainer of this job reads "
+            f"{' to '.join(sorted(set(unused), key=unused.index))}"
+        )
+        if copy.allow_unused:
+            log.warning(f"{problem} (LAUNCHER_ALLOW_UNUSED_SHARDS)")
+            return
+        raise Failure(
+            Exit.NO_INPUT,
+            f"{problem}: run {shards} trainers (CONF_PADDLE_GRADIENT_NUM, times LAUNCHER_TRAINERS_PER_NODE), or split "
+            f"the data set again: {_shard_command(trainers)}; to train on a part of the data, set "
+            "LAUNCHER_ALLOW_UNUSED_SHARDS=1",
+        )
+
+    def _is_folder(self, path: str) -> bool:
+        return self._pool.call(inspection.kind_of, os.fsencode(path)) == "folder"
 
     def _refuse_nested(self, copy: _PlannedCopy) -> None:
         source = self._pool.call(inspection.resolve, os.fsencode(copy.source))
@@ -227,10 +252,14 @@ def _advice(copy: _PlannedCopy, above: str, found: list[bytes]) -> str:
         return "check TRAIN_CONFIG_DIR"
     shards = sorted(int(name) for name in found if name.isdigit()) if os.path.normpath(above) == job else []
     missing = os.path.relpath(copy.source, job).split("/")[0]
-    split = f"`paddle-launcher shard` with SPLIT_COUNT={copy.trainers}"
+    split = _shard_command(copy.trainers)
     if shards and missing.isdigit() and shards[-1] > int(missing):
         return f"shard {shards[-1]} exists, so was the folder {missing} deleted or renamed? {split} makes it again"
     question = "was the data set split"
     if shards:
         question += f" for {len(shards)} trainer{'' if len(shards) == 1 else 's'}"
     return f"{question}? Run {split}"
+
+
+def _shard_command(trainers: int) -> str:
+    return f"`paddle-launcher shard --count {trainers}` (in a data Job: SPLIT_COUNT={trainers})"

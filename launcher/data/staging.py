@@ -21,7 +21,8 @@ class Copy:
 
     what: the name of the copy in messages
     job: the job's folder on the volume, for messages
-    trainers: the expected number of shards, for messages; None if this is no shard
+    trainers: the expected number of shards; None if this is no shard
+    allow_unused: copy the shard even if the job's folder has more shards
     """
 
     source: str
@@ -29,6 +30,7 @@ class Copy:
     what: str
     job: str
     trainers: int | None = None
+    allow_unused: bool = False
 
 
 class Staging:

@@ -308,7 +308,7 @@ class Attempts:
 
 def _not_marked(own: Seat, error: Exception, within: float) -> Cause:
     """Return the cause for a mark of completion that could not be written. `own`: the seat of the hub's own member."""
-    why, code = repr(error), Exit.IO_FAILED
+    why, code = repr(error), int(Exit.IO_FAILED)
     if isinstance(error, Failure):
         why, code = error.message, error.code
     elif isinstance(error, asyncio.TimeoutError):

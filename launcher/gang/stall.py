@@ -68,8 +68,9 @@ class StallDetector:
             return
         printed_at = time.monotonic() - age
         self._pauses.add(rank, printed_at, report)
-        if printed_at >= self._printed_at:
-            self._printed_at, self._last = printed_at, (rank, report.line)
+        # A later report of the same member has its latest line, even if a delay of the first one makes it look older.
+        if printed_at >= self._printed_at or (self._last is not None and self._last[0] == rank):
+            self._printed_at, self._last = max(printed_at, self._printed_at), (rank, report.line)
 
     def on_trained(self) -> None:
         """Record that all trainers of a member have ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from launcher.base.host import SERVICE_ACCOUNT
 from launcher.base.kube import KubeClient
 from launcher.base.kube_credentials import Credentials, Kubeconfig, ServiceAccount
 
@@ -16,10 +17,18 @@ def connect(namespace: str | None = None) -> KubeClient:
     return KubeClient(_credentials(), namespace, _denied)
 
 
+def is_configured() -> bool:
+    """Return whether there are credentials for a cluster. Does not check whether they are right."""
+    return _has_kubeconfig() or os.path.exists(os.path.join(SERVICE_ACCOUNT, "token"))
+
+
+def _has_kubeconfig() -> bool:
+    return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser(_KUBECONFIG))
+
+
 def _credentials() -> Credentials:
-    given = os.environ.get("KUBECONFIG")
-    if given or os.path.exists(os.path.expanduser(_KUBECONFIG)):
-        return Kubeconfig(given or _KUBECONFIG)
+    if _has_kubeconfig():
+        return Kubeconfig(os.environ.get("KUBECONFIG") or _KUBECONFIG)
     return ServiceAccount(_EXPECTED)
 
 

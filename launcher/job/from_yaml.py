@@ -24,7 +24,7 @@ from launcher.job.spec import (
     mode,
     name_problems,
 )
-from launcher.job.user_template import read_template
+from launcher.job.user_template import check_memory, read_template
 from launcher.model import BOTH, PSERVER, TRAINER
 
 API = "batch.paddlepaddle.org/v1"
@@ -77,13 +77,14 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
         return None
     name = _name(metadata, findings)
     _note_unknown(spec, _SPEC | {"cleanPolicy", "tasks"})
-    roles = _roles(spec, name or "", findings, options)
+    valid_name = name if name and not name_problems(name, ()) else "job"  # so that all else can be checked
+    roles = _roles(spec, valid_name, findings, options)
     samples = sample_set.read(spec, metadata.text("namespace") if metadata else None, findings)
     if samples:
         roles = [sample_set.mounted(role, samples, findings) if role.role != PSERVER else role for role in roles]
     policy = _clean_pod_policy(spec, findings, options)
     job_spec = JobSpec(
-        name=name or "",
+        name=valid_name,
         namespace=metadata.text("namespace") if metadata else None,
         mode=mode(roles),
         roles=tuple(roles),
@@ -97,10 +98,11 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
     )
     _check_unsupported(spec, findings)
     scheduling = _scheduling_policy(spec, findings)
-    if findings.problems or name is None:
-        return None
-    for problem in name_problems(name, [(role.name, role.replicas) for role in roles]):
-        findings.add_problem("metadata.name", problem)
+    if name is not None:
+        for problem in name_problems(name, [(role.name, role.replicas) for role in roles]):
+            findings.add_problem("metadata.name", problem)
+    if not spec.has("worker") or len(roles) < spec.has("ps") + spec.has("worker"):
+        return None  # what is left of the job has another mode
     pod_group = _pod_group(job_spec, scheduling, others, findings)
     job_spec = replace(job_spec, pod_group=pod_group, secret=_secret(job_spec, others))
     _check_pods(job_spec, findings)
@@ -159,8 +161,9 @@ def _role_spec(
     if not fields.has("template"):
         findings.add_problem(fields.path("template"), "missing: expected a pod template with the container that trains")
     checked = read_template(template, findings, options.images) if template else None
-    if checked is None or replicas is None:
+    if checked is None:
         return None
+    replicas = max(replicas or 1, 1)
     metadata = checked.template["metadata"]
     metadata["labels"] = {TYPE_LABEL: field_name} | (metadata.get("labels") or {})
     return RoleSpec(role, f"{job_name}-{field_name}", replicas, checked.template, checked.container, checked.command)
@@ -181,7 +184,7 @@ def _gloo(spec: Fields, roles: Sequence[RoleSpec], findings: Findings) -> int:
     gloo = spec.integer("withGloo")
     if gloo is not None and gloo not in (0, 1, 2):
         findings.add_problem("spec.withGloo", f"{gloo}: expected 0 (no gloo), 1 (workers) or 2 (workers and servers)")
-    if gloo and roles and mode(roles) != PS:
+    elif gloo and roles and mode(roles) != PS:
         findings.add_note("spec.withGloo", f"{gloo}: ignored: without ps no server can host gloo: remove this field")
     return gloo or 0
 
@@ -238,6 +241,7 @@ def _scheduling_policy(spec: Fields, findings: Findings) -> Json | None:
         return None
     _note_unknown(policy, _SCHEDULING_POLICY)
     resources = policy.mapping("minResources")
+    check_memory(resources, "memory", findings)
     group = {
         "minMember": policy.integer("minAvailable"),
         "queue": policy.text("queue"),

@@ -28,7 +28,8 @@ _SET_IN_JOBS = "LAUNCHER_GENERATION"  # a variable that the launcher sets for ev
 class PaddleJob:
     """A training job: parameter servers and trainers in separate pods, or trainers alone with `pservers=0`.
 
-    Raises launcher.job.ConfigProblems with all problems of the parameters.
+    Raises launcher.job.ConfigProblems with all problems of the parameters, and with all problems that the launcher in
+    the pods would report.
 
     Args:
         job_name: The job's name, unique in its namespace.
@@ -87,6 +88,7 @@ class PaddleJob:
     def __post_init__(self) -> None:
         findings = Findings()
         parameters.check(self, findings)
+        _check_pods(parameters.without_problems(self, findings), findings)
         _raise_problems(findings)
 
     def to_yaml(self) -> str:
@@ -106,7 +108,7 @@ class PaddleJob:
 
         namespace: used if the parameter `namespace` of the job is None
 
-        Raises ConfigProblems with all problems that the launcher in the pods would report.
+        Raises ConfigProblems if the namespace is missing.
         """
         from launcher.job.preflight import check_pods
 
@@ -192,6 +194,16 @@ def dist_train(trainer: Callable[[], T], paddle_job: PaddleJob) -> T | None:
         return trainer()
     paddle_job.submit()
     return None
+
+
+def _check_pods(job: PaddleJob, findings: Findings) -> None:
+    """Add the problems that the launcher in the pods would report. Notes are for `spec`."""
+    from launcher.job.preflight import check_pods
+
+    found = Findings()
+    check_pods(from_python.to_job_spec(job, job.namespace), found, lambda role_spec: "")
+    for problem in found.problems:
+        findings.add_problem(problem.path, problem.reason)
 
 
 def _raise_problems(findings: Findings) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from launcher.job import volumes
+from launcher.job import quantities, volumes
 from launcher.job.findings import Fields, Findings
 from launcher.job.spec import name_problems
 from launcher.job.volumes import AnyVolume
@@ -25,6 +26,8 @@ _TEXTS = (
     *("priority", "service_account", "launcher_image"),
 )
 _REQUIRED = ("job_name", "entry_point", "runtime_image", "trainers", "pservers", "max_restarts")
+# For parameters without a default; with gang_scheduling, any queue is valid.
+_VALID = {"job_name": "job", "entry_point": "true", "runtime_image": "image:1", "gang_scheduling": True}
 _MINIMUM = {"trainers": 1, "pservers": 0, "max_restarts": 0, "gpu_nums": 0, "gpu_num": 0}
 
 
@@ -38,8 +41,7 @@ def check(job: PaddleJob, findings: Findings) -> None:
     for name, minimum in _MINIMUM.items():
         if (number := given.integer(name)) is not None and number < minimum:
             findings.add_problem(name, f"{number}: expected {minimum} or more")
-    if findings.problems:
-        return
+    job = without_problems(job, findings)
     replicas = {PSERVER: job.pservers, TRAINER: job.trainers}
     for problem in name_problems(
         job.job_name, [(kubernetes_job_name(job, role), count) for role, count in replicas.items() if count]
@@ -51,6 +53,17 @@ def check(job: PaddleJob, findings: Findings) -> None:
     if job.queue and not job.gang_scheduling:
         findings.add_problem("queue", f"{job.queue!r}: only Volcano has queues: set gang_scheduling=True")
     volumes.check(tuple(all_volumes(job)), findings)
+
+
+def without_problems(job: PaddleJob, findings: Findings) -> PaddleJob:
+    """Return a copy with a valid value for each parameter that has a problem, so that all others can be checked."""
+    copied = copy.copy(job)
+    wrong = {re.split(r"[.\[]", problem.path)[0] for problem in findings.problems}
+    for field in fields(job):
+        if field.name in wrong:
+            default = None if field.default is MISSING else field.default
+            object.__setattr__(copied, field.name, _VALID.get(field.name, default))
+    return copied
 
 
 def kubernetes_job_name(job: PaddleJob, role: str) -> str:
@@ -128,6 +141,8 @@ def _check_sizes(job: PaddleJob, findings: Findings) -> None:
             findings.add_problem(
                 name, f"{value!r}: expected a number with one of the suffixes E P T G M K (or Ei Pi ... Ki), such as 4G"
             )
+        elif problem := quantities.too_little(value):
+            findings.add_problem(name, problem)
     for name, alias in (("cpu_nums", "cpu_num"), ("gpu_nums", "gpu_num")):
         value, other = getattr(job, name), getattr(job, alias)
         if None not in (value, other) and value != other:

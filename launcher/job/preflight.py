@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launcher import config, paddle
-from launcher.errors import Failure
+from launcher.errors import ConfigProblems, Failure
 from launcher.job.findings import Findings
 from launcher.job.pod_env import replaced_variables, variables
 from launcher.job.spec import JobSpec, RoleSpec
@@ -34,9 +34,12 @@ def _start(job_spec: JobSpec, role_spec: RoleSpec) -> tuple[list[str], list[str]
     values = {entry["name"]: entry["value"] for entry in variables(job_spec, role_spec) if entry.get("value")}
     try:
         job_config = config.read(values | {"JOB_COMPLETION_INDEX": "0"}, {}, check_here=False)
+    except ConfigProblems as failure:
+        return failure.problems, list(failure.warnings)
+    try:
         paddle.plan(job_config, (), role_spec.command, None, None)
     except Failure as failure:
-        return failure.message.splitlines(), []
+        return failure.message.splitlines(), list(job_config.warnings)
     return [], list(job_config.warnings)
 
 

@@ -41,7 +41,7 @@ def read_file(
 
     command: `render` or `submit`, for messages
 
-    Notes go to standard error. Raises Failure with all problems, or if `strict` is true, with all notes.
+    Notes go to standard error. Raises Failure with all problems, and if `strict` is true, with all notes.
     """
     documents = yaml_io.read(_content(file), _file_name(file))
     jobs = [document for document in documents if _is_job(document)]
@@ -59,12 +59,18 @@ def read_file(
         parts.append((document, from_yaml.to_job_spec(document.value, others, options, findings)))
         problems += _with_job_name(findings.problems, document, jobs)
         notes += _with_job_name(findings.notes, document, jobs)
-    if problems:
-        raise Failure(Exit.CONFIG, "\n".join(map(str, problems)))
+    wrong = [*map(str, problems)]
+    if command == "submit":
+        from launcher.job.submit import problems_beside  # only here: it loads the Kubernetes client
+
+        wrong += problems_beside(others)
     if notes and strict:
-        raise Failure(Exit.CONFIG, "\n".join([*map(str, notes), f"nothing was {_DONE[command]} (--strict)"]))
-    for note in notes:
-        print(f"{command}: {note}", file=sys.stderr)
+        wrong += [*map(str, notes), f"nothing was {_DONE[command]} (--strict)"]
+    else:
+        for note in notes:
+            print(f"{command}: {note}", file=sys.stderr)
+    if wrong:
+        raise Failure(Exit.CONFIG, "\n".join(wrong))
     if options.launcher_image == INJECT_IMAGE:
         print(f"{command}: {_UNPUBLISHED}", file=sys.stderr)
     return parts

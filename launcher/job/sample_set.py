@@ -65,6 +65,7 @@ def mounted(role_spec: RoleSpec, samples: SampleSet, findings: Findings) -> Role
             f"{_PATH}.mountPath", f"{samples.mount_path!r}: container {role_spec.container} mounts another volume there"
         )
     source = {"persistentVolumeClaim": {"claimName": samples.claim}}
-    pod["volumes"] = [*(pod.get("volumes") or []), {"name": VOLUME} | source]
+    volumes = pod.get("volumes")
+    pod["volumes"] = [*(volumes if isinstance(volumes, list) else []), {"name": VOLUME} | source]
     container["volumeMounts"] = [*mounts, {"name": VOLUME, "mountPath": samples.mount_path}]
     return changed

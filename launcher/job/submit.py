@@ -26,9 +26,8 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
     are deleted together with it. All Jobs are released at the end. So an interrupted submission leaves a Job that does
     nothing.
 
-    beside: other objects in the user's file, which do not belong to the job
+    beside: other objects in the user's file, which do not belong to the job and have no `problems_beside`
     """
-    _check_beside(beside)
     all_objects = objects(job_spec)
     jobs = [each for each in all_objects if each["kind"] == "Job"]
     first, *others = [jobs[-1], *jobs[:-1]]
@@ -125,17 +124,19 @@ def _create_replacing(client: KubeClient, wanted: Json) -> Json:
         time.sleep(_POLL_SECONDS)
 
 
-def _check_beside(beside: Sequence[Json]) -> None:
+def problems_beside(beside: Sequence[Json]) -> list[str]:
+    """Return why these objects cannot be created."""
+    problems = []
     for each in beside:
         kind, metadata = each.get("kind"), each.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if kind not in KINDS:
-            raise Failure(
-                Exit.CONFIG,
-                f"{kind} {name}: submit cannot create this kind, only {', '.join(KINDS)}: create it with kubectl apply",
+            problems.append(
+                f"{kind} {name}: submit cannot create this kind, only {', '.join(KINDS)}: create it with kubectl apply"
             )
-        if not name:
-            raise Failure(Exit.CONFIG, f"{kind}: metadata.name: missing: expected the object's name")
+        elif not name:
+            problems.append(f"{kind}: metadata.name: missing: expected the object's name")
+    return problems
 
 
 def _create_unless_exists(client: KubeClient, wanted: Json) -> None:

@@ -9,6 +9,7 @@ from launcher.job import sample_set
 from launcher.job.findings import Fields, Findings
 from launcher.job.image_commands import ImageCommands, Unknown
 from launcher.job.pod_template import DEFAULT_CONTAINER, INJECT, INJECT_FOLDER, SECRET_VOLUME
+from launcher.job.quantities import too_little
 from launcher.job.spec import Json
 
 _MAIN_CONTAINER = "paddle"  # its name in the operator's own examples
@@ -25,7 +26,10 @@ class UserTemplate:
 
 
 def read_template(template: Fields, findings: Findings, images: ImageCommands) -> UserTemplate | None:
-    """Return the template, or None after adding problems. `images`: for a container without `command`."""
+    """Return the template, or None if its fields have wrong types. Add all problems.
+
+    images: for a container without `command`
+    """
     before = len(findings.problems)
     metadata, pod = template.mapping("metadata"), template.mapping("spec")
     if pod is None:
@@ -38,16 +42,16 @@ def read_template(template: Fields, findings: Findings, images: ImageCommands) -
         return None
     names = [_name(container, findings) for container in containers]
     _check_types(containers, pod, metadata, findings)
+    has_right_types = len(findings.problems) == before
     _check_reserved(containers, pod, findings)
-    if len(findings.problems) > before:
-        return None
+    _check_memory(containers, pod, findings)
     main = containers[_main_index(names, metadata)]
     command = _command(main, findings, images)
-    if not command:
+    if not has_right_types:
         return None
     _note_changes(pod, findings)
     _note_other_containers(containers, main, findings)
-    return UserTemplate(_without_host_names(template.values), str(main.values["name"]), tuple(command))
+    return UserTemplate(_without_host_names(template.values), str(main.values["name"]), tuple(command) or ("true",))
 
 
 def _name(container: Fields, findings: Findings) -> str:
@@ -94,10 +98,27 @@ def _check_reserved(containers: list[Fields], pod: Fields, findings: Findings) -
                 findings.add_problem(mount.path("mountPath"), f"{INJECT_FOLDER!r}: {_RESERVED}")
 
 
+def _check_memory(containers: list[Fields], pod: Fields, findings: Findings) -> None:
+    for container in [*containers, *pod.mappings("initContainers")]:
+        resources = container.mapping("resources")
+        for name in ("requests", "limits"):
+            check_memory(resources.mapping(name) if resources else None, "memory", findings)
+    for volume in pod.mappings("volumes"):
+        folder = volume.mapping("emptyDir")
+        if folder and folder.values.get("medium") == "Memory":
+            check_memory(folder, "sizeLimit", findings)
+
+
+def check_memory(fields: Fields | None, name: str, findings: Findings) -> None:
+    """Add a problem if the field is too little memory for any program."""
+    if fields and (problem := too_little(fields.values.get(name))):
+        findings.add_problem(fields.path(name), problem)
+
+
 def _main_index(names: list[str], metadata: Fields | None) -> int:
     """Return the index of the container that trains: kubectl's default container, else `paddle`, else the first."""
-    annotations = (metadata.values.get("annotations") if metadata else None) or {}
-    for name in (annotations.get(DEFAULT_CONTAINER), _MAIN_CONTAINER):
+    annotations = metadata.mapping("annotations") if metadata else None
+    for name in (annotations.values.get(DEFAULT_CONTAINER) if annotations else None, _MAIN_CONTAINER):
         if name in names:
             return names.index(name)
     return 0
@@ -111,8 +132,11 @@ def _command(container: Fields, findings: Findings, images: ImageCommands) -> li
         return []
     if command:
         return [*command, *arguments]
+    image = container.values.get("image") or ""
+    if not isinstance(image, str):
+        return []
     try:
-        return images.words(container.values.get("image") or "", arguments)
+        return images.words(image, arguments)
     except Unknown as reason:
         findings.add_problem(container.path("command"), str(reason))
         return []

@@ -1,7 +1,12 @@
-"""A bounded buffer between one writer and several readers. Each reader gets all bytes in order, at its own speed."""
+"""A bounded buffer between one writer and several readers. Each reader gets all bytes in order, at its own speed.
+
+The bytes may come from two streams: standard output (0) and standard error (1). The buffer knows the stream of each
+byte.
+"""
 
 from __future__ import annotations
 
+import bisect
 import threading
 import time
 from collections import deque
@@ -9,16 +14,34 @@ from collections import deque
 CHUNK = 256 * 1024
 
 _SOFT_LIMIT = 1024 * 1024  # bytes; above this, the writer first waits for up to _STUCK_AFTER
+_MOST_CHANGES = 1024  # of the stream within a chunk: a chunk with more of them is full, so that memory stays bounded
 _STUCK_AFTER = 0.05  # seconds without progress of the slowest reader
 
 
 class _Chunk:
-    """Memory that is filled once, from its beginning. `start` is the offset of its first byte in the whole stream."""
+    """Memory that is filled once, from its beginning.
 
-    def __init__(self, start: int) -> None:
+    start: the offset of its first byte in the whole output
+    stream: the stream of its first byte
+    changes: where in the chunk the stream changes to the other one
+    """
+
+    def __init__(self, start: int, stream: int) -> None:
         self.start = start
+        self.stream = stream
+        self.changes: list[int] = []
         self.data = bytearray(CHUNK)
         self.filled = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.filled == CHUNK or len(self.changes) >= _MOST_CHANGES
+
+    def part_at(self, begin: int) -> tuple[int, int]:
+        """Return the stream of the byte at `begin`, and the end of the bytes of this stream."""
+        passed = bisect.bisect_right(self.changes, begin)
+        end = self.changes[passed] if passed < len(self.changes) else self.filled
+        return self.stream ^ (passed & 1), end
 
 
 class Cursor:
@@ -37,7 +60,8 @@ class Buffer:
         self._limit = limit
         self._spare = spare
         self._changed = threading.Condition()
-        self._chunks = deque([_Chunk(0)])
+        self._stream = 0  # of the newest bytes
+        self._chunks = deque([_Chunk(0, self._stream)])
         self._cursors: list[Cursor] = []
         self._end = 0
         self._progress_at = time.monotonic()  # when the slowest reader last took bytes
@@ -73,34 +97,48 @@ class Buffer:
                 lambda: self._may_grow(_SOFT_LIMIT) or self._is_stuck() or dead.is_set(), _STUCK_AFTER
             )
             chunk = self._chunks[-1]
-            if chunk.filled == CHUNK:
-                chunk = _Chunk(self._end)
+            if chunk.is_full:
+                chunk = _Chunk(self._end, self._stream)
                 self._chunks.append(chunk)
             return memoryview(chunk.data)[chunk.filled :]
 
-    def commit(self, count: int) -> tuple[bytearray, int, int]:
-        """Add the first `count` bytes of the reserved memory to the stream.
+    def commit(self, count: int, stream: int = 0) -> tuple[bytearray, int, int]:
+        """Add the first `count` bytes of the reserved memory to the output. They come from this stream.
 
         Return the memory, and the offsets in it at which these bytes begin and end. The next `reserve` may reuse it.
         """
         with self._changed:
             chunk = self._chunks[-1]
             begin = chunk.filled
+            if stream != self._stream:
+                self._stream = stream
+                if begin:
+                    chunk.changes.append(begin)
+                else:
+                    chunk.stream = stream
             chunk.filled += count
             self._end += count
             self._free_chunks()
             return chunk.data, begin, chunk.filled
 
     def next_bytes(self, cursor: Cursor, limit: int) -> memoryview | None:
-        """Wait for bytes. Return at most `limit` bytes, or None if the cursor is closed or at the end of the stream."""
+        """Wait for bytes. Return at most `limit` bytes, or None if the cursor is closed or at the end of the output."""
         with self._changed:
-            while cursor.position == self._end and not self._finished and not cursor.closed:
-                self._changed.wait()
-            if cursor.closed or cursor.position == self._end:
+            chunk = self._wait_for_bytes(cursor)
+            if chunk is None:
                 return None
-            chunk = next(c for c in self._chunks if cursor.position < c.start + c.filled)
             begin = cursor.position - chunk.start
             return memoryview(chunk.data)[begin : min(chunk.filled, begin + limit)]
+
+    def next_part(self, cursor: Cursor, limit: int) -> tuple[memoryview, int] | None:
+        """Return the same as `next_bytes`, but only bytes of one stream, and this stream."""
+        with self._changed:
+            chunk = self._wait_for_bytes(cursor)
+            if chunk is None:
+                return None
+            begin = cursor.position - chunk.start
+            stream, end = chunk.part_at(begin)
+            return memoryview(chunk.data)[begin : min(end, begin + limit)], stream
 
     def advance(self, cursor: Cursor, count: int) -> None:
         """Move a cursor forward, past bytes that its reader has taken."""
@@ -142,8 +180,16 @@ class Buffer:
         with self._changed:
             return self._end
 
+    def _wait_for_bytes(self, cursor: Cursor) -> _Chunk | None:
+        """Return the chunk with the next byte of a cursor. None if the cursor is closed or at the end of the output."""
+        while cursor.position == self._end and not self._finished and not cursor.closed:
+            self._changed.wait()
+        if cursor.closed or cursor.position == self._end:
+            return None
+        return next(c for c in self._chunks if cursor.position < c.start + c.filled)
+
     def _may_grow(self, limit: int) -> bool:
-        return self._chunks[-1].filled < CHUNK or (len(self._chunks) + 1) * CHUNK <= limit
+        return not self._chunks[-1].is_full or (len(self._chunks) + 1) * CHUNK <= limit
 
     def _is_stuck(self) -> bool:
         return time.monotonic() - self._progress_at > _STUCK_AFTER

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from launcher.base import shortage
 from launcher.base.aio import run_in_thread
 from launcher.base.spawn import spawn, wait_for_exit
-from launcher.errors import Failure
+from launcher.errors import CANNOT_RUN, NOT_FOUND, Failure
 from launcher.model import Process
 from launcher.processes.proc import group_is_alive
 
 KILL_WAIT = 1.0  # seconds to wait after SIGKILL; a process that is blocked on a stalled volume may never end
 
-CANNOT_RUN = 126  # the exit codes of a shell
-_NOT_FOUND = 127
 _POLL = 0.01
 _GROUP_POLL = 0.2  # seconds between searches for live processes of a group: it may consist of zombies only
 
@@ -61,13 +59,16 @@ class Child:
         self._next_group_poll = 0.0
         self._group_ended = False  # if true, send no more signals: a new group may have the same number
 
-    async def start(self, output: int) -> None:
-        """Run the program with its output to the descriptor `output`, and close the descriptor. Raises StartFailed."""
-        self._starting = run_in_thread(self._spawn, output)
+    async def start(self, stdout: int, stderr: int) -> None:
+        """Run the program with its output to these two descriptors, and close them. Raises StartFailed.
+
+        Both may be the same descriptor.
+        """
+        self._starting = run_in_thread(self._spawn, stdout, stderr)
         try:
             popen = await self._starting
         except Failure as failure:  # there was no thread for `_spawn`
-            os.close(output)
+            _close(stdout, stderr)
             self._group_ended = True
             raise StartFailed(CANNOT_RUN, f"the {self._process.role} cannot start: {failure.message}") from None
         except StartFailed:
@@ -116,7 +117,7 @@ class Child:
             self._killed_at = time.monotonic()
         self._signal(signal.SIGKILL)
 
-    def _spawn(self, output: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         try:
             return spawn(
                 self._process.argv,
@@ -124,13 +125,13 @@ class Child:
                 cwd=self._process.cwd,
                 forked=self._note_fork,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=stdout,
+                stderr=stderr,
             )
         except OSError as error:
             raise self._explain(error) from None  # now, since the limit may no longer be used up in a moment
         finally:
-            os.close(output)
+            _close(stdout, stderr)
 
     def _note_fork(self, pid: int) -> None:
         self.pid = pid
@@ -194,5 +195,10 @@ class Child:
         if isinstance(error, FileNotFoundError):
             where = "" if "/" in program else f" on the PATH {self._env.get('PATH', os.defpath)}"
             hint = " (or the interpreter in its first line)" if "/" in program else ""
-            return StartFailed(_NOT_FOUND, f"the {role} cannot start: {program}{hint} was not found{where}")
+            return StartFailed(NOT_FOUND, f"the {role} cannot start: {program}{hint} was not found{where}")
         return StartFailed(CANNOT_RUN, f"the {role} cannot start: {program}: {reason}")
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in {*descriptors}:
+        os.close(descriptor)

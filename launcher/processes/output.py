@@ -1,4 +1,4 @@
-"""Read the output of one process, write it to a log file and to standard output, and keep its last lines."""
+"""Read the output of one process, write it to a log file and to the standard streams, and keep its last lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import select
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -16,7 +15,8 @@ from launcher.base.aio import run_in_own_thread, wait_within
 from launcher.errors import Failure
 from launcher.model import Numbers, Process
 from launcher.processes.buffer import Buffer
-from launcher.processes.sinks import Limits, LogFile, Sink, StandardOutput
+from launcher.processes.pipes import Pipes
+from launcher.processes.sinks import Limits, LogFile, Sink, StandardStreams
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,11 @@ class Output:
     on_pass: called on the event loop with each new pass number
     on_numbers: called on the event loop with the newest numbers that `numbers` finds, a few times per second
     on_output: called in a thread after each read
-    format_line: see StandardOutput
+    stdout, stderr: where the launcher's standard output and standard error go
+    format_line: see StandardStreams
+
+    If the output is copied there, the process has a pipe for each of the two, unless both lead to the same file: then
+    one pipe keeps the exact order. All other processes have one pipe.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Output:
         on_numbers: Callable[[Numbers], None] = lambda numbers: None,
         numbers: NumbersReader | None = None,
         stdout: int = 1,
+        stderr: int = 2,
         format_line: Callable[[bytes], bytes] | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -63,13 +68,15 @@ class Output:
         self._on_numbers = on_numbers
         self._numbers = numbers
         self._on_output = on_output
-        self._buffer = Buffer(limits.memory, spare=_PIPE_SIZE)
+        self._is_split = process.echo and not _is_same_file(stdout, stderr)
+        self._buffer = Buffer(limits.memory, spare=2 * _PIPE_SIZE if self._is_split else _PIPE_SIZE)
         self._tail = Tail()
         self._passes = PassFinder(process.pass_mark)
         self._log: LogFile | None = LogFile(process.log, self._buffer, limits)
         self._sinks: list[Sink] = [self._log]
         if process.echo:
-            self._sinks.append(StandardOutput(stdout, self._buffer, limits, format_line))
+            fds = (stdout, stderr) if self._is_split else (stdout,)
+            self._sinks.append(StandardStreams(fds, self._buffer, limits, format_line))
         self._writing: list[asyncio.Future[None]] = []
         self._reader: _Reader | None = None
         self._stall_timer = self._loop.call_later(1, self._check_stalls)
@@ -84,19 +91,24 @@ class Output:
             self._log.set_folder(folder, mark)
         self._log = None
 
-    def attach(self) -> int:
-        """Open a pipe and read from it. Return its writing end, for the process. Raises Failure, OSError."""
+    def attach(self) -> tuple[int, int]:
+        """Open one or two pipes and read from them. Raises Failure, OSError.
+
+        Return the writing ends for standard output and standard error of the process. One pipe is returned twice.
+        """
         for sink in self._sinks[len(self._writing) :]:
             self._writing.append(run_in_own_thread(sink.run))
         with contextlib.ExitStack() as opened:
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            opened.callback(os.close, reading)
-            opened.callback(os.close, writing)
-            with contextlib.suppress(OSError):  # this user's pipe memory is used up: keep the default size
-                fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-            self._reader = _Reader(reading, self._buffer, self._handle, self._pause)
+            pipes = []
+            for _ in range(1 + self._is_split):
+                pipes.append(os.pipe2(os.O_CLOEXEC))
+                for end in pipes[-1]:
+                    opened.callback(os.close, end)
+                with contextlib.suppress(OSError):  # this user's pipe memory is used up: keep the default size
+                    fcntl.fcntl(pipes[-1][1], fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+            self._reader = _Reader([reading for reading, _ in pipes], self._buffer, self._handle, self._pause)
             opened.pop_all()
-        return writing
+        return pipes[0][1], pipes[-1][1]
 
     async def read_rest(self, timeout: float) -> None:
         """Wait until all output of a dead process has been read, for at most `timeout` seconds."""
@@ -174,20 +186,27 @@ class Output:
                 self._loop.call_soon_threadsafe(self._on_numbers, numbers)
 
 
-class _Reader:
-    """The thread that reads one pipe.
+def _is_same_file(one: int, other: int) -> bool:
+    """Return whether two descriptors lead to the same file, as on a terminal, or after `2>&1`."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
 
-    pause: called when the pipe is empty. Returns the seconds after which to call again, or None
+
+class _Reader:
+    """The thread that reads the pipes of one process.
+
+    pause: called when all pipes are empty. Returns the seconds after which to call again, or None
     """
 
     def __init__(
         self,
-        pipe: int,
+        pipes: Sequence[int],
         buffer: Buffer,
         handle: Callable[[bytearray, int, int], None],
         pause: Callable[[bool], float | None],
     ) -> None:
-        self._pipe = pipe
         self._buffer = buffer
         self._handle = handle
         self._pause = pause
@@ -196,10 +215,10 @@ class _Reader:
         self._empty_awaited = False
         self._empty = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        os.set_blocking(pipe, False)
         self._woken, self._waker = os.pipe()  # not eventfd, which some sandboxes deny
         os.set_blocking(self._woken, False)
         os.set_blocking(self._waker, False)
+        self._pipes = Pipes(pipes, self._woken)
         try:
             self._done = run_in_own_thread(self._read)
         except Failure:
@@ -207,7 +226,7 @@ class _Reader:
             raise
 
     async def read_rest(self, timeout: float) -> None:
-        """Wait until the pipe is empty or closed."""
+        """Wait until all pipes are empty or closed."""
         self._empty_awaited = True
         self._dead.set()
         self._wake()
@@ -234,31 +253,26 @@ class _Reader:
             os.write(self._waker, b"w")
 
     def _read(self) -> None:
-        poller = select.poll()
-        poller.register(self._pipe, select.POLLIN)
-        poller.register(self._woken, select.POLLIN)
         left = _PIPE_SIZE  # bytes to read after the stop: a process that still has the pipe may never stop writing
         try:
             while left > 0 and (memory := self._buffer.reserve(self._stop, self._dead)) is not None:
                 empty_awaited, stopping = self._empty_awaited, self._stop.is_set()  # their values before the read
-                try:
-                    count = os.readv(self._pipe, [memory])
-                except BlockingIOError:
+                found = self._pipes.read(memory)
+                if found is None:
                     if stopping:
                         return
                     again_in = self._pause(empty_awaited)
                     if empty_awaited:
                         self._set_empty()
-                    poller.poll(None if again_in is None else 1000 * again_in)
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(self._woken, 64)
+                    self._pipes.wait(again_in)
                     continue
+                count, stream = found
                 if count == 0:
                     return
                 left -= count if stopping else 0
-                self._handle(*self._buffer.commit(count))
+                self._handle(*self._buffer.commit(count, stream))
         finally:
-            os.close(self._pipe)
+            self._pipes.close()
             self._pause(True)
             self._set_empty()
 

@@ -1,4 +1,7 @@
-"""The destinations of a child's output: a log file on the volume, and standard output. Each sink has its own thread."""
+"""The destinations of a child's output: a log file on the volume, and the standard streams of the launcher.
+
+Each sink has its own thread.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from launcher.base.entries import WrongKind
 from launcher.base.files import Folder
+from launcher.base.log import write_output
 from launcher.processes.buffer import CHUNK, Buffer
 
 log = logging.getLogger(__name__)
 
+_STREAMS = ("standard output", "standard error")
 _FORMATTED = 16 * 1024  # bytes that are formatted at a time
 _LONGEST_LINE = 64 * 1024
 _PIPE_CHUNK = (
@@ -54,7 +59,7 @@ class Sink:
 
     def run(self) -> None:
         """Write until there is no more output or the sink is given up."""
-        while (data := self._buffer.next_bytes(self._cursor, self.max_write)) is not None:
+        while (data := self._next()) is not None:
             with data:
                 count = self._try_to_write(data)
             self._buffer.advance(self._cursor, count)
@@ -110,6 +115,10 @@ class Sink:
             log.info(f"cannot write to {self.name}: {reason}; {self.pending()} bytes wait; retrying every second")
         self._close()
         self._buffer.pause(self._cursor, self._limits.retry)
+
+    def _next(self) -> memoryview | None:
+        """Wait for the next bytes. Return None at the end, or if the sink is given up."""
+        return self._buffer.next_bytes(self._cursor, self.max_write)
 
     def _wait_until_writable(self) -> None:
         """Wait for at most a second. Another process may have made the descriptor non-blocking."""
@@ -183,58 +192,88 @@ class LogFile(Sink):
                 pass  # the descriptor is closed even then
 
 
-class StandardOutput(Sink):
-    """The launcher's standard output. If the reader has closed standard output, the sink stops.
+class StandardStreams(Sink):
+    """The launcher's standard output and standard error. Each gets the bytes that the process has written to its own.
 
+    If the reader of one of them has closed it, its bytes are dropped. If the reader of both has, the sink stops.
+
+    fds: standard output and standard error; only standard output if all bytes go there
     format_line: takes a line without its end, and returns the line to write. None: lines are written as they are.
     """
 
     max_write = _PIPE_CHUNK
 
     def __init__(
-        self, fd: int, buffer: Buffer, limits: Limits, format_line: Callable[[bytes], bytes] | None = None
+        self,
+        fds: Sequence[int],
+        buffer: Buffer,
+        limits: Limits,
+        format_line: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        super().__init__("standard output", buffer, limits)
-        self._fd = fd
+        super().__init__(_STREAMS[0], buffer, limits)
+        self._fds = fds
+        self._stream = 0  # of the bytes that are written now
         self._format_line = format_line
-        self._begun = b""  # a line whose end was not read yet
+        self._begun = [b"" for _ in fds]  # lines whose end was not read yet
         self._formatted = b""  # what is not written yet
+        self._source_size = 0  # of the bytes from which it was made
+        self._closed: set[int] = set()
 
     def run(self) -> None:
         super().run()
-        if self._begun and self._format_line:
-            self._formatted += self._format_line(self._begun)
-        while self._formatted and not self._cursor.closed:
-            self._try_to_write(memoryview(b""))
+        for stream, begun in enumerate(self._begun):
+            if begun and self._format_line:
+                self._set_stream(stream)
+                self._formatted = self._format_line(begun)
+                while self._formatted and not self._cursor.closed:
+                    self._try_to_write(memoryview(b""))
+
+    def _next(self) -> memoryview | None:
+        part = self._buffer.next_part(self._cursor, self.max_write)
+        if part is None:
+            return None
+        data, stream = part
+        self._set_stream(stream)
+        return data
+
+    def _set_stream(self, stream: int) -> None:
+        self._stream = stream
+        self.name = _STREAMS[stream]
 
     def _write(self, data: memoryview) -> int:
+        if self._stream in self._closed:
+            self._formatted = b""
+            return len(data)
         if self._format_line is None:
-            return os.write(self._fd, data)
+            return write_output(self._descriptor(), data)
+        if not self._formatted:
+            self._source_size = len(data[:_FORMATTED])
+            self._format(data[:_FORMATTED])
         if self._formatted:
-            self._formatted = self._formatted[os.write(self._fd, self._formatted) :]
-            return 0
-        part = data[:_FORMATTED]
-        self._format(part)
-        return len(part)
+            self._formatted = self._formatted[write_output(self._descriptor(), self._formatted) :]
+        return 0 if self._formatted else self._source_size
 
     def _format(self, data: memoryview) -> None:
         """Format all lines that end in the data. A line that is too long is divided."""
         assert self._format_line is not None
-        *lines, self._begun = (self._begun + data).split(b"\n")
-        if len(self._begun) > _LONGEST_LINE:
-            lines.append(self._begun)
-            self._begun = b""
+        *lines, begun = (self._begun[self._stream] + data).split(b"\n")
+        if len(begun) > _LONGEST_LINE:
+            lines.append(begun)
+            begun = b""
+        self._begun[self._stream] = begun
         self._formatted = b"".join(map(self._format_line, lines))
 
     def _handle_error(self, error: OSError) -> None:
-        if error.errno in (errno.EPIPE, errno.EBADF):
-            log.info("standard output is closed: lines go to the log file only")
-            self.give_up()
-        else:
+        if error.errno not in (errno.EPIPE, errno.EBADF):
             super()._handle_error(error)
+            return
+        log.info(f"{self.name} is closed: lines go to the log file only")
+        self._closed.add(self._stream)
+        if len(self._closed) == len(self._fds):
+            self.give_up()
 
     def _descriptor(self) -> int:
-        return self._fd
+        return self._fds[self._stream]
 
     def _close(self) -> None:
-        pass  # the launcher still uses the descriptor
+        pass  # the launcher still uses the descriptors

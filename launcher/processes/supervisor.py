@@ -17,10 +17,10 @@ from typing import Any
 from launcher.base import shortage
 from launcher.base.aio import run_in_own_thread, run_in_thread, wait_within
 from launcher.base.spawn import is_own_child, reap_orphans
-from launcher.errors import Failure
+from launcher.errors import CANNOT_RUN, Failure
 from launcher.model import Numbers, Process
 from launcher.processes import forwarding, oom, stacks
-from launcher.processes.child import CANNOT_RUN, KILL_WAIT, Child, Death, StartFailed
+from launcher.processes.child import KILL_WAIT, Child, Death, StartFailed
 from launcher.processes.evidence import Subject
 from launcher.processes.guardian import Guardian
 from launcher.processes.output import NumbersReader, Output
@@ -100,7 +100,7 @@ class Supervisor:
 
     on_output: called in a thread after each output of a trainer
     find_numbers: makes the reader of the numbers in one trainer's output; None: no events `NumbersSeen`
-    format_line: takes the role of a process and a line, see StandardOutput
+    format_line: takes the role of a process and a line, see StandardStreams
 
     The caller must call `base.spawn.reap_orphans` on SIGCHLD, and be process 1 or a subreaper.
     """
@@ -115,6 +115,7 @@ class Supervisor:
         find_numbers: Callable[[], NumbersReader] | None = None,
         format_line: Callable[[str, bytes], bytes] | None = None,
         stdout: int = 1,
+        stderr: int = 2,
         limits: Limits | None = None,
     ) -> None:
         self._events = events
@@ -125,7 +126,7 @@ class Supervisor:
         self._last_printed: Output | None = None  # of the trainer that printed last
         self._forwarding: asyncio.Task[None] | None = None  # a task that nothing refers to may be dropped
         self._format_line = format_line
-        self._stdout = stdout
+        self._stdout, self._stderr = stdout, stderr
         self._limits = limits
         self._runs: list[_Run] = []
         self._log_folder: tuple[str | None, str] | None = None
@@ -142,6 +143,7 @@ class Supervisor:
             on_numbers=lambda numbers: self._events(NumbersSeen(numbers)),
             numbers=self._find_numbers() if self._find_numbers and process.role == "trainer" else None,
             stdout=self._stdout,
+            stderr=self._stderr,
             format_line=partial(self._format_line, process.role) if self._format_line else None,
             limits=self._limits,
         )
@@ -249,7 +251,7 @@ class Supervisor:
             describe_kill = oom.watch()
             child = run.child = Child(process, self._environment(process), self._note_fork)
             try:
-                await child.start(run.output.attach())
+                await child.start(*run.output.attach())
             except StartFailed as failure:
                 self._report_death(run, Death(failure.code, time.monotonic()), start_error=failure.message)
                 self._forget(child)

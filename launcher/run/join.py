@@ -29,6 +29,7 @@ from launcher.discovery.finder import FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, JoinFailed
 from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
+from launcher.run.earlier import EarlierCauses
 from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
 from launcher.run.restarts import MAX_ATTEMPTS
@@ -69,7 +70,9 @@ class Joining:
         *,
         rejoin: bool = False,
         factories: Factories = REAL,
+        earlier_causes: EarlierCauses | None = None,
     ) -> None:
+        self._earlier_causes = earlier_causes or EarlierCauses()
         self._config = config
         self._volume = Volume(config)
         self._rejoin = rejoin
@@ -179,7 +182,9 @@ class Joining:
         return record
 
     async def _refuse_without_progress(self, record: Record) -> None:
-        failed = (await self._volume(partial(record.history, self._config.shape))).without_progress
+        history = await self._volume(partial(record.history, self._config.shape))
+        self._earlier_causes.add(history.causes())
+        failed = history.without_progress
         if failed >= MAX_ATTEMPTS:
             raise Failure(
                 Exit.GIVEN_UP,
@@ -294,7 +299,7 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
         trainer = rank * each + number if isinstance(rank, int) else rank
         source = os.path.join(job, str(trainer), "data")
         what = f"shard of {member_name(config.role, rank)}" if each == 1 else f"shard of trainer {trainer}"
-        needed.append(Copy(source, config.data_folder(number), what, job, config.trainers))
+        needed.append(Copy(source, config.data_folder(number), what, job, config.trainers, config.allow_unused_shards))
     return needed
 
 

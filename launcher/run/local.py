@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import IO
 
 from launcher import config, paddle
 from launcher.base import shortage
@@ -102,6 +103,7 @@ def _start(told: Mapping[str, str], words: Sequence[str]) -> subprocess.Popen[by
             cwd="/",  # `-m` imports from the current directory first, and a user's json.py may be there
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
             preexec_fn=_end_with_this_process,
         )
@@ -136,8 +138,9 @@ def _wait_for_all(launchers: Sequence[subprocess.Popen[bytes]], received: list[i
         stop(received[0], None)
     lock = threading.Lock()
     printers = [
-        threading.Thread(target=_print_lines, args=(rank, launcher, lock), daemon=True)
+        threading.Thread(target=_print_lines, args=(rank, pipe, target.buffer, lock), daemon=True)
         for rank, launcher in enumerate(launchers)
+        for pipe, target in ((launcher.stdout, sys.stdout), (launcher.stderr, sys.stderr))
     ]
     for printer in printers:
         printer.start()
@@ -214,14 +217,14 @@ class _Ends:
             handler.close(_LAST_LINES)
 
 
-def _print_lines(rank: int, launcher: subprocess.Popen[bytes], lock: threading.Lock) -> None:
-    assert launcher.stdout is not None
-    with launcher.stdout:  # without a reader of this process's output, close the pipe: else the launcher would block
-        for line in launcher.stdout:
+def _print_lines(rank: int, pipe: IO[bytes] | None, target: IO[bytes], lock: threading.Lock) -> None:
+    assert pipe is not None
+    with pipe:  # without a reader of this process's output, close the pipe: else the launcher would block
+        for line in pipe:
             try:
                 with lock:
-                    sys.stdout.buffer.write(b"[%d] %s" % (rank, line))
-                    sys.stdout.buffer.flush()
+                    target.write(b"[%d] %s" % (rank, line))
+                    target.flush()
             except OSError:
                 return
 

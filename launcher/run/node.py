@@ -35,6 +35,7 @@ from launcher.model import (
 from launcher.processes.supervisor import Supervisor
 from launcher.run import outcome
 from launcher.run.about import about
+from launcher.run.earlier import EarlierCauses
 from launcher.run.join import Joined
 from launcher.run.log_lines import LogLines
 from launcher.run.page import Page
@@ -83,6 +84,7 @@ class Node:
         self.first_plan = self._plan(None, None, FIRST)
         self.staged = asyncio.Event()  # configuration and shard are copied
         self.last_cause: Cause | None = None  # why the previous generation ended, if this pod saw its end
+        self.earlier_causes = EarlierCauses()
         self.roster: Roster | None = None
         self.journal: Journal | None = None  # None before the first join
         self.connected_peers: Callable[[], int] = lambda: 0  # in the latest gang
@@ -119,6 +121,7 @@ class Node:
         self.rank = rank
         self.name = me.pod
         self._record, self.roster, self._gang = joined.record, roster, joined.gang
+        self.earlier_causes.add(joined.history.causes())
         name = self.shape.name(rank)
         set_name(name)
         if self.shape.size > 1:
@@ -185,6 +188,17 @@ class Node:
         self._summarize()
         if self._attempts > 1 and (page := self._page_of_job()):
             page.render()
+
+    def end_generation(self, cause: Cause) -> None:
+        """Record why the present generation has ended, since another generation follows."""
+        self.last_cause = cause
+        if self._generation is not None:
+            text = " ".join(describe_cause(cause, self.shape).split())
+            self.earlier_causes.add({self._generation: text})
+
+    def earlier_ends(self, end: str) -> list[str]:
+        """Return why each generation before the last one has ended, one line each. `end`: how this member ends."""
+        return self.earlier_causes.lines(self._generation, end)
 
     def passed(self, number: int) -> None:
         """Record that a pass is complete."""

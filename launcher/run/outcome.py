@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from launcher.base import shortage
 from launcher.errors import Exit
@@ -87,9 +88,14 @@ def _text(cause: Cause | None, rank: int | None, code: int, shape: Shape) -> str
     return first
 
 
-def termination_message(result: Outcome) -> bytes:
-    """Return the outcome and the last lines of the dead process. Drop the oldest lines if there are over 4096 bytes."""
-    head = f"exit code {result.code}: {result.text}\n".encode(errors="backslashreplace")[:_TERMINATION_LIMIT]
+def termination_message(result: Outcome, earlier: Sequence[str] = ()) -> bytes:
+    """Return the outcome, the causes of earlier generations, and the last lines of the dead process.
+
+    If there are over 4096 bytes, drop the oldest of the last lines, and the end of the outcome.
+    """
+    causes = "".join(f"{line}\n" for line in earlier).encode(errors="backslashreplace")[: _TERMINATION_LIMIT // 2]
+    text = f"exit code {result.code}: {result.text}".encode(errors="backslashreplace")
+    head = text[: _TERMINATION_LIMIT - len(causes) - 1] + b"\n" + causes
     lines = [line.encode(errors="backslashreplace") + b"\n" for line in result.cause.tail] if result.cause else []
     while lines and len(head) + sum(map(len, lines)) > _TERMINATION_LIMIT:
         lines.pop(0)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from launcher.errors import FOR_GOOD
+from launcher.errors import CANNOT_RUN, FOR_GOOD
 from launcher.gang import Verdict
 from launcher.model import Cause, CauseKind
 
 MAX_ATTEMPTS = 5  # the job is given up after so many attempts in a row without progress
-CANNOT_START = (126, 127)  # exit codes of a shell whose command cannot be run
-FINAL_CODES = frozenset({*map(int, FOR_GOOD), *CANNOT_START})  # after these codes, another attempt cannot help
+FINAL_CODES = frozenset({*map(int, FOR_GOOD), CANNOT_RUN})  # after these codes, another attempt cannot help
 LONGEST_PAUSE = 60.0  # seconds
 _LASTED = 60.0  # seconds: if passes cannot be seen, a generation that ran for so long counts as progress
 

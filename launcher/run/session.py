@@ -85,7 +85,9 @@ class Session:
             prepare=self._prepare,
             seen=node.record_peer,
         )
-        self.joining = Joining(config, self.gang, rejoin=after is not None, factories=factories)
+        self.joining = Joining(
+            config, self.gang, rejoin=after is not None, factories=factories, earlier_causes=node.earlier_causes
+        )
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
         self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._steps = Steps(self._step_failed)
@@ -210,7 +212,7 @@ class Session:
 
     def _restart(self, number: int, cause: Cause) -> asyncio.Task[None]:
         """End the processes of this attempt, then run the next attempt."""
-        self._node.last_cause = cause
+        self._node.end_generation(cause)
         log.info(f"{describe_cause(cause, self._node.shape)}: all processes of the job are restarted")
         self._node.enter("restarting")
         self.attempt.place_early_logs()
@@ -266,7 +268,8 @@ class Session:
             return Stop(cause)
         if left := ending.result():
             return Stop(deaths.blocked(left, self._node.rank, self._node.name))
-        cause = self._node.last_cause = explained
+        cause = explained
+        self._node.end_generation(cause)
         log.info(
             f"{describe_cause(cause, self._node.shape)}: all processes of the job have ended; waiting up to "
             f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for a replacement pod"

@@ -100,7 +100,8 @@ async def _leave(result: Outcome, config: JobConfig, node: Node, session: Sessio
     elif node.has_begun or not await _answer_in_time(node.another_trains()):
         session.attempt.place_early_logs()
         node.end(result)
-    message = outcome.termination_message(result)
+    earlier = node.earlier_ends(result.text)
+    message = outcome.termination_message(result, earlier)
     summary = f"exit code {result.code}: {result.text}"
     marks = []
     if result.code in FOR_GOOD:
@@ -117,6 +118,8 @@ async def _leave(result: Outcome, config: JobConfig, node: Node, session: Sessio
         *marks,
     ]
     await asyncio.wait([asyncio.ensure_future(step) for step in last_steps], timeout=FLUSH_WITHIN + 0.5)
+    for line in earlier:
+        log.info(line)
     log.info(summary)  # the last line of the log, after the lines of all steps
 
 

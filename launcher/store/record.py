@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from launcher.base import bounds, file_errors
 from launcher.base.clock import utc_now
 from launcher.base.files import Folder
-from launcher.model import Cause, Roster, Shape
+from launcher.model import BOTH, Cause, Roster, Shape, member_name, name_and_pod
 from launcher.store import json_fields
 from launcher.store.json_fields import as_bytes, cause_fields
 from launcher.store.lease_files import LeaseFiles
@@ -235,5 +235,20 @@ class History:
         self.end(cause)
         return True
 
+    def causes(self) -> dict[int, str]:
+        """Return why each generation has ended, as one line. Generations whose cause is not known are left out."""
+        return {
+            each["number"]: text for each in self._generations if (text := _describe(each.get("first_cause") or {}))
+        }
+
     def content(self) -> dict[str, Any]:
         return {"without_progress": self.without_progress, "generations": list(self._generations)}
+
+
+def _describe(fields: Mapping[str, Any]) -> str:
+    """Return what `model.describe_cause` returns for the cause in these fields, which were checked."""
+    if not fields.get("what"):
+        return ""
+    place = "" if fields.get("rank") is None else member_name(fields.get("role") or BOTH, fields["rank"])
+    beginning = name_and_pod(place, json_fields.text(fields, "pod")) if place and fields.get("pod") else ""
+    return " ".join(f"{beginning}{json_fields.text(fields, 'what')}".split())

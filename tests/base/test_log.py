@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.base.log import StderrHandler, TextHandler, set_name, shown_by
+from launcher.base.log import StderrHandler, TextHandler, set_name, shown_by, write_output
 from tests.support.paths import REPOSITORY
 from tests.support.supervising import eventually
 
@@ -45,6 +45,22 @@ def test_messages_have_time_and_rank_and_never_block_the_caller(pipe: tuple[int,
         ("3", r"second, 100 % \udcff"),
         ("3", "warning: third"),
     ]
+
+
+def test_a_message_after_a_line_of_a_process_that_has_no_end_begins_on_a_new_line(pipe: tuple[int, int]) -> None:
+    handler = StderrHandler(pipe[1])
+    with shown_by(handler):
+        write_output(pipe[1], b"a line\n......")
+        log.info("first")
+        received = os.read(pipe[0], 65536)
+        while b"first\n" not in received:
+            received += os.read(pipe[0], 65536)
+        write_output(pipe[1], memoryview(b"...\n"))
+        log.info("second")
+        handler.close(10)
+    received += os.read(pipe[0], 65536)
+    shown = [re.sub(r"^.*\] ", "", line) for line in received.decode().splitlines()]
+    assert shown == ["a line", "......", "first", "...", "second"]
 
 
 def test_if_standard_error_is_not_read_the_oldest_messages_are_dropped_and_counted(pipe: tuple[int, int]) -> None:

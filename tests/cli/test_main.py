@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -58,6 +59,36 @@ def test_an_environment_with_six_errors_causes_six_lines_and_exit_code_78(tmp_pa
     assert len(ended.stderr.splitlines()) == 6
     assert "Traceback" not in ended.stderr
     assert message.read_text() == ended.stderr
+
+
+def test_a_program_that_is_missing_ends_with_127_as_in_a_shell(tmp_path: Path) -> None:
+    message = tmp_path / "termination-log"
+    message.touch()
+    here = {"LAUNCHER_WORKDIR": str(tmp_path), "LAUNCHER_TERMINATION_LOG": str(message)}
+    for program in ("no-such-program", "/no/such/program", "./no-such-program"):
+        ended = launcher("run", "--", program, **here)
+        assert ended.returncode == 127, ended.stderr
+        assert re.search(rf"{program}.*(command not found|was not found|no such file)", message.read_text())
+        assert program in ended.stderr.splitlines()[-1]
+
+
+def test_a_program_that_cannot_be_executed_ends_with_126_as_in_a_shell(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/bin/sh\n")
+    (tmp_path / "folder").mkdir()
+    for program, why in (
+        (f"{tmp_path}/script", "may not execute this file"),
+        (f"{tmp_path}/folder", "is a folder"),
+        ("./script", "Permission denied"),
+    ):
+        ended = launcher("run", "--", program, LAUNCHER_WORKDIR=str(tmp_path))
+        assert ended.returncode == 126, ended.stderr
+        assert why in ended.stderr
+
+
+def test_other_mistakes_beside_a_missing_program_end_with_78(tmp_path: Path) -> None:
+    ended = launcher("run", "--", "no-such-program", LAUNCHER_WORKDIR=str(tmp_path), LAUNCHER_SILENCE="1")
+    assert ended.returncode == Exit.CONFIG
+    assert [line.split(":")[1] for line in ended.stderr.splitlines()] == [" LAUNCHER_SILENCE", " no-such-program"]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +219,22 @@ def test_local_explains_that_the_machine_does_not_allow_network_namespaces(tmp_p
 def _write(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
+
+
+def test_status_without_arguments_shows_the_job_of_this_pod(tmp_path: Path) -> None:
+    _write(tmp_path / "a-job" / "output" / "job.json", {"members": [{"rank": 0, "pod": "pod-a"}], "generations": []})
+    in_pod = launcher("status", JOB_PATH=str(tmp_path), JOB_NAME="a-job")
+    without_volume = launcher("status", LAUNCHER_WORKDIR=str(tmp_path / "a-job"))
+    for ended in (in_pod, without_volume):
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert "pod-a" in ended.stdout
+
+
+def test_status_without_arguments_and_without_a_cluster_shows_how_to_name_a_job(tmp_path: Path) -> None:
+    ended = launcher("status", HOME=str(tmp_path), LAUNCHER_WORKDIR=str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (Exit.USAGE, "")
+    for part in ("no job is named", "paddle-launcher status /volume/quick-start", "paddle-launcher list"):
+        assert part in ended.stderr
 
 
 def test_status_shows_only_members_of_this_run_even_without_a_status_file(tmp_path: Path) -> None:

@@ -218,6 +218,17 @@ def test_a_misspelt_variable_is_warned_about(wrong: str, right: str) -> None:
     assert right in warning
 
 
+def test_a_misspelt_variable_is_warned_about_beside_the_problems() -> None:
+    given = {name: value for name, value in SEED_001.items() if name != "CONF_PADDLE_GRADIENT_NUM"}
+    with pytest.raises(ConfigProblems) as caught:
+        read({**given, "CONF_PADDLE_GRADIENT_NUN": "3", "LAUNCHER_SILENCE": "long"})
+    assert len(caught.value.problems) == 2
+    *problems, warning = caught.value.message.splitlines()
+    assert problems == caught.value.problems
+    assert warning.startswith("warning: CONF_PADDLE_GRADIENT_NUN is ignored")
+    assert warning.endswith("did you mean CONF_PADDLE_GRADIENT_NUM?")
+
+
 def test_variables_that_kubernetes_sets_for_a_service_called_launcher_are_no_problem() -> None:
     injected = {
         "LAUNCHER_SERVICE_HOST": "10.96.0.7",
@@ -233,7 +244,8 @@ def test_this_pod_is_checked_together_with_the_variables(tmp_path: Path) -> None
     with pytest.raises(ConfigProblems) as caught:
         config.read(here, {}, programs=("paddle",))
     named = {line.split(":")[0] for line in caught.value.problems}
-    assert named == {"CONF_PADDLE_NIC", "LAUNCHER_WORKDIR", "PATH"}
+    assert caught.value.code == Exit.CONFIG
+    assert named == {"CONF_PADDLE_NIC", "LAUNCHER_WORKDIR", "paddle"}
     assert any("lo" in line for line in caught.value.problems if line.startswith("CONF_PADDLE_NIC"))
 
 

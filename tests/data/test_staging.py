@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -152,7 +154,7 @@ def test_a_missing_shard_is_reported_with_the_existing_shards_and_what_to_do(job
     assert failure.code == Exit.NO_INPUT
     assert failure.message == (
         f"shard of rank 2: {job}/2/data does not exist; {job} contains: 0, 1, quick_start: "
-        "was the data set split for 2 trainers? Run `paddle-launcher shard` with SPLIT_COUNT=3"
+        "was the data set split for 2 trainers? Run `paddle-launcher shard --count 3` (in a data Job: SPLIT_COUNT=3)"
     )
     assert os.listdir(work(job)) == []  # nothing was copied, not even the configuration
 
@@ -163,11 +165,11 @@ def test_a_shard_that_is_missing_between_others_is_reported_as_missing_alone(job
     message = failing(job, shard(job, 0)).message
     assert message == (
         f"shard of rank 0: {job}/0/data does not exist; {job} contains: 1, 2, quick_start: shard 2 exists, so was the "
-        "folder 0 deleted or renamed? `paddle-launcher shard` with SPLIT_COUNT=3 makes it again"
+        "folder 0 deleted or renamed? `paddle-launcher shard --count 3` (in a data Job: SPLIT_COUNT=3) makes it again"
     )
 
 
-AGAIN = "split the data set again: `paddle-launcher shard` with SPLIT_COUNT=3"
+AGAIN = "split the data set again: `paddle-launcher shard --count 3` (in a data Job: SPLIT_COUNT=3)"
 
 
 def test_a_shard_whose_list_names_only_files_without_a_byte_has_no_samples(job: Path) -> None:
@@ -236,6 +238,28 @@ def test_an_empty_shard_and_a_file_in_its_place_are_reported(job: Path) -> None:
     assert (empty.code, file.code) == (Exit.NO_INPUT, Exit.NO_INPUT)
     assert f"{job}/0/data is empty" in empty.message
     assert f"{job}/2/data is not a folder" in file.message
+
+
+def test_more_shards_than_trainers_are_reported_with_both_numbers_and_what_to_do(job: Path) -> None:
+    for number in (2, 3, 4):
+        shutil.copytree(job / "0", job / str(number), dirs_exist_ok=True)
+    failure = failing(job, shard(job, 0))
+    assert failure.code == Exit.NO_INPUT
+    assert failure.message.startswith("5 shards for 3 trainers: ")
+    for part in (f"{job}/3/data to {job}/4/data", "run 5 trainers", "`paddle-launcher shard --count 3`"):
+        assert part in failure.message
+    assert not (work(job) / "data").exists()
+    on_purpose = replace(shard(job, 0), allow_unused=True)
+    (warning,) = [line for line in stage(job, on_purpose) if "5 shards for 3 trainers" in line]
+    assert "LAUNCHER_ALLOW_UNUSED_SHARDS" in warning
+    assert (work(job) / "data" / "train.txt").exists()
+
+
+def test_other_folders_with_numbers_are_no_unused_shards(job: Path) -> None:
+    for name in ("2016/data", "3", "output/data", "04/data"):
+        (job / name).mkdir(parents=True)
+    (job / "3" / "data").write_text("a file")
+    stage(job, shard(job, 0))
 
 
 def test_a_missing_configuration_or_volume_names_the_variables_to_check(job: Path) -> None:

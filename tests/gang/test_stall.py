@@ -67,8 +67,9 @@ class Clock:
         first: float = 0.0,
         pause: float = 0.0,
         passes: str = NO_PASS,
+        line: str = "a line",
     ) -> None:
-        self.stall.on_progress(rank, messages.progress(attempt, age, Progress("a line", first, pause, passes)))
+        self.stall.on_progress(rank, messages.progress(attempt, age, Progress(line, first, pause, passes)))
 
     def collects(self, rank: int, report: MemberReport = ONE_PROCESS, survey: int = 0) -> None:
         self.surveys.on_collected(rank, messages.collected(survey, report))
@@ -101,6 +102,19 @@ def test_a_line_in_time_that_is_reported_late_is_no_stall_and_counts_from_its_ow
     assert not hub.said
     hub.passes(2)
     assert hub.said
+
+
+def test_the_latest_line_of_a_member_is_named_although_its_first_report_took_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first report of a line may have only its beginning."""
+    hub = Clock(monkeypatch)
+    hub.stall.watch(0)
+    hub.hears(1, line="this")
+    hub.hears(1, age=0.3, line="this is 1")
+    hub.hears(0, age=0.4, line="this is 0")
+    hub.passes(76 + 13)
+    assert "the last line was of rank 1: 'this is 1'" in hub.causes[0].what
 
 
 def test_a_hub_that_was_stopped_first_reads_the_messages_that_arrived_meanwhile(

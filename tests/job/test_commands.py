@@ -30,6 +30,8 @@ def test_the_command_line_submits_shows_and_deletes_a_paddle_job(cluster: FakeCl
         ["pserver", "1"],
     ]
     assert '"phase": "running"' in command("status", "wide-ande-deep", "--json", "-n", "ns").stdout
+    for words in (("status",), ("status", "-n", "ns")):
+        assert command(*words).stdout.splitlines()[1].split()[0] == "wide-ande-deep"
     assert command("logs", "wide-ande-deep", "1").stdout == "worker 1 says hello\n"
     assert command("logs", "wide-ande-deep", "-n", "ns", "--role", "pserver", "0").stdout == "ps 0 says hello\n"
     for name in cluster.names("pods"):

@@ -85,6 +85,27 @@ def test_a_problem_names_its_field(spec: str, expected: str) -> None:
     assert ended.stdout == ""
 
 
+def test_problems_of_a_template_and_of_its_job_are_reported_together_with_the_notes() -> None:
+    container = ", resources: {limits: {memory: 512}}, env: [{name: LAUNCHER_SILENCE, value: short}]"
+    volumes = ", volumes: [{name: paddle-launcher}, {name: shm, emptyDir: {medium: Memory, sizeLimit: 64}}]"
+    policy = 'schedulingPolicy: {minResources: {memory: "4"}}'
+    ended = render(text=paddle_job(f"{{worker: {role(container, pod=volumes)}, {policy}, intranett: Host}}", "No_Name"))
+    assert ended.returncode == Exit.CONFIG
+    worker = "spec.worker.template.spec"
+    assert sorted(line.split(": ")[0] for line in messages(ended)) == sorted(
+        [
+            "spec.intranett",
+            "metadata.name",
+            "spec.schedulingPolicy.minResources.memory",
+            f"{worker}.volumes[0].name",
+            f"{worker}.volumes[1].emptyDir.sizeLimit",
+            f"{worker}.containers[0].resources.limits.memory",
+            f"{worker}.containers[0]",
+        ]
+    )
+    assert "512: is 512 bytes, too little for any program: expected 512M or 512Mi?" in ended.stderr
+
+
 def test_all_problems_are_reported_at_once_and_several_jobs_by_name() -> None:
     wrong = paddle_job(f"{{worker: {role(replicas=0)}, withGloo: 7}}", "first")
     ended = render(text=f"{wrong}---\n{paddle_job('{}', 'second')}---\n{paddle_job(f'{{{WORKER}}}', 'third')}")
@@ -211,7 +232,7 @@ def test_all_objects_have_the_labels_of_the_job_and_its_kubernetes_jobs_the_anno
 
 def test_any_wrong_value_in_a_file_is_a_problem_and_never_a_crash() -> None:
     """Replace each value of the examples in turn by values of other types."""
-    for name in ("whole-template.yaml", "policy-and-host.yaml", "volcano.yaml"):
+    for name in ("whole-template.yaml", "policy-and-host.yaml", "volcano.yaml", "sample-set.yaml"):
         documents = list(yaml.safe_load_all(example(name)))
         for path in paths(documents):
             for value in (None, 7, True, "x", [], [3], {}, {"x": 3}):

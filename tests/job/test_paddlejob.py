@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -132,7 +133,7 @@ def test_a_pod_with_several_gpus_has_a_trainer_for_each() -> None:
 
 @pytest.mark.parametrize(
     ("given", "spelled"),
-    [("1E", "1E"), ("2P", "2P"), ("3T", "3T"), ("4G", "4G"), ("5M", "5M"), ("6K", "6k"), ("1Gi", "1Gi")],
+    [("1E", "1E"), ("2P", "2P"), ("3T", "3T"), ("4G", "4G"), ("5M", "5M"), ("6000K", "6000k"), ("1Gi", "1Gi")],
 )
 def test_memory_has_the_suffix_that_kubernetes_knows(given: str, spelled: str) -> None:
     main = main_container(jobs(objects_of(memory=given))["words-trainer"])
@@ -199,9 +200,49 @@ def test_all_problems_are_reported_at_once() -> None:
     assert len(caught.value.problems) == 3
 
 
+def test_problems_of_all_kinds_are_reported_at_once() -> None:
+    wrong = {
+        "job_name": 5,
+        "trainers": "three",
+        "memory": "512",
+        "shared_memory": "64",
+        "gang_scheduling": "yes",
+        "queue": "research",
+        "volumes": [ClaimVolume("a", "")],
+        "labels": {"a": 1},
+        "entry_point": "python 'train.py",
+        "env": {"LAUNCHER_SILENCE": "1", "JOB_PATH": "volume"},
+    }
+    with pytest.raises(ConfigProblems) as caught:
+        PaddleJob(**(REQUIRED_PARAMETERS | wrong))
+    paths = [re.split(r"[.\[:]", problem)[0] for problem in caught.value.problems]
+    assert sorted({*paths}) == sorted({*wrong} - {"queue"})
+    assert {"env: JOB_PATH: 'volume'", "env: LAUNCHER_SILENCE: '1'"} <= {
+        problem.partition(": expected")[0] for problem in caught.value.problems
+    }
+
+
+@pytest.mark.parametrize(
+    ("quantity", "meant"), [("512", "512M or 512Mi"), ("4", "4M or 4Mi"), ("1.5", "1.5M or 1.5Mi"), ("8K", "8M or 8Mi")]
+)
+def test_a_memory_of_a_few_bytes_is_refused(quantity: str, meant: str) -> None:
+    for parameter in ("memory", "shared_memory"):
+        with pytest.raises(ConfigProblems) as caught:
+            PaddleJob(**(REQUIRED_PARAMETERS | {parameter: quantity}))
+        assert re.fullmatch(
+            rf"{parameter}: '{quantity}': is \d+(\.\d)? bytes, too little for any program: expected {meant}\?",
+            str(caught.value),
+        )
+
+
+@pytest.mark.parametrize("quantity", ["2147483648", "1M", "1Mi", "512000K", "0.5G", "4Gi"])
+def test_a_memory_in_bytes_that_is_enough_is_kept(quantity: str) -> None:
+    PaddleJob(**(REQUIRED_PARAMETERS | {"memory": quantity}))
+
+
 def test_a_variable_that_the_launcher_would_refuse_is_refused_before_there_are_pods() -> None:
     with pytest.raises(ConfigProblems, match="LAUNCHER_PEER_TIMEOUT: 'soon'"):
-        PaddleJob(**REQUIRED_PARAMETERS, env={"LAUNCHER_PEER_TIMEOUT": "soon"}).to_yaml()
+        PaddleJob(**REQUIRED_PARAMETERS, env={"LAUNCHER_PEER_TIMEOUT": "soon"})
 
 
 def test_a_variable_without_effect_is_a_warning() -> None:

@@ -55,7 +55,7 @@ class Started:
 async def start(process: Process, word: str = "") -> Started:
     """Start a child and wait until it has printed `word`."""
     started = Started(process)
-    await started.child.start(started.output)
+    await started.child.start(started.output, started.output)
     await until(lambda: started.has_printed(word))
     return started
 
@@ -196,7 +196,7 @@ def test_a_child_that_cannot_start_because_of_a_stalled_volume_is_ended(
     async def test(volume: Path) -> None:
         held = str(volume / "held")
         started = Started(program(held) if stalled == "program" else shell("exit 0", cwd=held))
-        starting = asyncio.ensure_future(started.child.start(started.output))
+        starting = asyncio.ensure_future(started.child.start(started.output, started.output))
         await until(lambda: started.child.pid)
         ending = asyncio.ensure_future(started.child.end(0.2))
         how(started.child)
@@ -211,7 +211,7 @@ def test_a_child_that_cannot_start_because_of_a_stalled_volume_is_ended(
 def test_kill_before_the_fork_kills_the_child() -> None:
     async def test() -> None:
         started = Started(shell("sleep 100"))
-        starting = asyncio.ensure_future(started.child.start(started.output))
+        starting = asyncio.ensure_future(started.child.start(started.output, started.output))
         started.child.kill()
         await starting
         assert (await started.child.death()).code == 137
@@ -272,7 +272,7 @@ def test_a_child_for_which_there_was_no_memory_has_nothing_to_end(monkeypatch: p
     async def driver() -> bool:
         started = Started(shell("true"))
         with pytest.raises(MemoryError):
-            await started.child.start(started.output)
+            await started.child.start(started.output, started.output)
         ended = await started.child.end(0)
         started.close()
         return ended

@@ -66,7 +66,7 @@ def test_a_tree_without_python_stacks_has_its_state_in_the_kernel() -> None:
 def test_paddles_own_launcher_is_left_out_if_its_trainers_have_a_place() -> None:
     launching = OWN_CODE.replace("/app/train.py", f"{PACKAGES}/paddle/distributed/launch/controllers/controller.py")
     found = states([Tree("trainer", (1, 2), 5.0)], {1: launching, 2: IN_ALL_REDUCE}, lambda pid: "")
-    assert [(state.role, state.where) for state in found] == [("trainer", "all_reduce, work/train.py:57")]
+    assert [(state.role, state.where) for state in found] == [("trainer", "all_reduce, app/train.py:57")]
 
 
 def test_processes_at_one_place_are_counted() -> None:

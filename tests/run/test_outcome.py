@@ -83,6 +83,15 @@ def test_the_termination_message_keeps_the_cause_and_the_newest_lines_within_409
     assert b"line 0 " not in message
 
 
+def test_the_termination_message_has_the_causes_of_earlier_generations_after_its_first_line() -> None:
+    earlier = ["earlier: generation 0: rank 2 (pod-2): it was lost"]
+    message = outcome.termination_message(Outcome(3, cause(tail=("last line",)), "it ended"), earlier)
+    assert message.decode().splitlines() == ["exit code 3: it ended", *earlier, "last line"]
+    long = outcome.termination_message(Outcome(3, cause(tail=("last line",)), "x" * 9000), earlier)
+    assert len(long) == 4096
+    assert long.decode().splitlines()[1:] == earlier
+
+
 def test_the_termination_message_is_written_only_where_kubernetes_made_the_file(tmp_path: Path) -> None:
     made = tmp_path / "termination-log"
     made.write_text("old and longer than the new one")

@@ -98,7 +98,7 @@ waits_for_a_lock_that_is_never_released()
         assert STALLED.search(job.termination(rank))
         assert "each member has 1 process;" in job.termination(rank)
         assert f"{job.output}/*/stalled-0.txt" in job.termination(rank)
-    assert re.search(r"the last line was of rank \d: 'this is \d'", job.termination(0))
+    assert re.search(r"the last line was of rank \d: 'this is \d'", job.termination(0)), job.termination(0)
     cause = json.loads((job.output / "job.json").read_text())["first_cause"]
     assert (cause["kind"], cause["rank"], cause["code"]) == ("stalled", None, 72)
     assert job.nothing_left()

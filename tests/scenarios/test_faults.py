@@ -21,7 +21,7 @@ def test_a_normal_run_ends_with_0_and_leaves_logs_and_models_but_no_process(job:
     for rank in range(3):
         assert b"Pass=1" in (job.output / f"node_{rank}" / "train.log").read_bytes()
         assert b"pserver started" in (job.output / f"node_{rank}" / "server.log").read_bytes()
-        assert b"Pass=1" in (job.folder / f"stdout-{rank}").read_bytes()
+        assert b"Pass=1" in (job.folder / f"stderr-{rank}").read_bytes()  # v0 logs there
         status = job.status(rank)
         assert (status["phase"], status["exit_code"], status["last_pass"]) == ("complete", 0, 1)
         assert "exit code 0: the job is complete" in job.termination(rank)
@@ -91,10 +91,15 @@ def test_a_missing_configuration_is_reported_before_any_trainer_starts(job: Job)
     assert not [path for path in job.output.glob("node_*/train.log") if b"commandline" in path.read_bytes()]
 
 
-def test_a_shard_that_no_trainer_sees_causes_a_warning(job: Job) -> None:
+def test_a_shard_that_no_trainer_reads_ends_the_job_before_any_trainer_starts(job: Job) -> None:
     shutil.copytree(job.output.parent / "2", job.output.parent / "3")
-    assert job.start().codes() == [0, 0, 0], job.stderr()
-    assert f"{job.output.parent}/3/data is a shard that no trainer" in job.stderr(0)
+    codes = job.start().codes()
+    assert set(codes) <= {66, 69}, job.stderr()
+    assert 66 in codes
+    assert "4 shards for 3 trainers: no trainer of this job reads" in job.termination(codes.index(66))
+    assert not [path for path in job.output.glob("node_*/train.log") if b"commandline" in path.read_bytes()]
+    assert job.start(LAUNCHER_ALLOW_UNUSED_SHARDS="1").codes() == [0, 0, 0], job.stderr()
+    assert "warning: 4 shards for 3 trainers" in job.stderr(0)
 
 
 def test_bad_data_in_one_shard_fails_the_job_and_is_named(job: Job) -> None:

@@ -110,6 +110,12 @@ def test_after_the_last_restart_the_job_ends_with_the_code_of_the_failure(restar
     until_saved(job, 1)
     job.kill(1, TRAINER)
     assert job.codes() == [69, 137, 69], job.stderr()
+    for rank in range(3):
+        first, earlier = job.termination(rank).splitlines()[:2]
+        assert "rank 1 (pod-1): trainer" in first
+        assert earlier.startswith("earlier: generation 0: rank 1 (pod-1): trainer")
+        assert earlier in job.stderr(rank)
+    assert [one["first_cause"]["code"] for one in history(job)] == [137, 137]
 
 
 def test_the_whole_job_started_again_resumes_and_never_overwrites_a_complete_pass(restarting: Job) -> None:
@@ -119,6 +125,7 @@ def test_the_whole_job_started_again_resumes_and_never_overwrites_a_complete_pas
     assert job.codes() == [69, 137, 69], job.stderr()
     done = {path: path.stat().st_mtime_ns for path in job.output.glob("pass-*/done")}
     assert job.release().start(flags=SIX).codes() == [0, 0, 0], job.stderr()
+    assert "exit code 0: the job is complete\nearlier: generation 0: rank 1 (pod-1): trainer" in job.termination(2)
     assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
     assert [one["number"] for one in history(job)] == [0, 1]

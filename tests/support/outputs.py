@@ -25,7 +25,7 @@ class Writer:
     """Writes to the pipe of an output, instead of a process."""
 
     def __init__(self, output: Output) -> None:
-        self.pipe = output.attach()
+        self.pipe, self.errors = output.attach()
         self.written = 0
 
     def write(self, data: bytes) -> None:
@@ -37,7 +37,8 @@ class Writer:
         threading.Thread(target=self.write, args=(data,), daemon=True).start()
 
     def close(self) -> None:
-        os.close(self.pipe)
+        for pipe in {self.pipe, self.errors}:
+            os.close(pipe)
 
 
 class Case:
@@ -47,6 +48,7 @@ class Case:
         self,
         limits: Limits | None = None,
         stdout: int = 1,
+        stderr: int | None = None,
         process: Process | None = None,
         format_line: Callable[[bytes], bytes] | None = None,
     ) -> None:
@@ -59,6 +61,7 @@ class Case:
             on_numbers=self.numbers.append,
             numbers=NumberFinder(),
             stdout=stdout,
+            stderr=stdout if stderr is None else stderr,
             format_line=format_line,
             limits=limits,
         )
