@@ -5,14 +5,16 @@ JOBS ?= 6
 E2E_JOBS ?= 4
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# A path in a .pth file: the import hook of other editable installs costs each Python process 11 ms.
-EDITABLE := pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
+EDITABLE := pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 NEWEST_PYTHON_2.6.2 := 12
 NEWEST_PYTHON_3.3.1 := 13
 
 # A Paddle image with the launcher: make image BASE=your/paddle:tag IMAGE=your/paddle:launcher
 BASE ?= python:3.11-slim
-IMAGE ?= paddle-launcher:$(shell sed -n 's/__version__ = "\(.*\)"/\1/p' launcher/__init__.py)
+VERSION = $(shell sed -n 's/__version__ = "\(.*\)"/\1/p' launcher/__init__.py)
+IMAGE ?= paddle-launcher:$(VERSION)
+# ALLOW_LATEST=1 allows a BASE that changes without notice: with the tag latest, or without a tag.
+ALLOW_LATEST ?=
 BUILDER ?= $(shell command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1 && echo docker || echo buildah)
 
 # Tests start thousands of Python processes: each module is compiled once, and not in each of them.
@@ -21,7 +23,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # How long `make fuzz` runs, for all targets together.
 FUZZ_SECONDS ?= 180
 
-.PHONY: demo test floor test-paddle test-aws e2e lint bench fuzz chaos image pins clean
+# The time stamp of all files in packages, 2026-01-01. It is fixed, so that the same files always make the same packages.
+SOURCE_DATE_EPOCH ?= 1767225600
+ACTIONLINT := v1.7.12
+
+.PHONY: demo test floor test-paddle test-arm64 test-aws test-dist e2e lint bench fuzz chaos dist image pins clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,10 +35,10 @@ $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(BIN)/python -m $(EDITABLE)
 	touch $@
 
-# Write the pins, with the hashes of all their files, from requirements/*.in. Needs uv. What tests need is for Python 3.11 and newer.
-pins:
-	for name in aws-3.11 build-3.10 dev-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
-	  uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
+# Write the pins, with the hashes of all their files, from requirements/*.in. What tests need is for Python 3.11 and newer.
+pins: $(VENV)-dist/.installed
+	for name in aws-3.11 build-3.10 dev-3.11 dist-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
+	  $(VENV)-dist/bin/uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
 	    --custom-compile-command "make pins" requirements/$${name%-*}.in --output-file requirements/$${name%-*}.txt || exit 1; \
 	done
 
@@ -49,7 +55,7 @@ demo: $(VENV)-paddle-2.6.2/.installed
 	$(VENV)-paddle-2.6.2/bin/python examples/quick_start/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels --ignore tests/aws
+	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels --ignore tests/aws --ignore tests/dist
 
 # The scenarios with few resources for each pod, as root.
 FLOOR ?= pids=40 memory=64 nofile=64 deny=pidfd_open,eventfd2
@@ -70,6 +76,35 @@ $(VENV)-aws/.installed: requirements/aws.txt
 # The AWS commands of docs/eks.md, on this machine only.
 test-aws: $(INSTALLED) $(VENV)-aws/.installed
 	AWS_TOOLS=$(abspath $(VENV)-aws/bin) $(BIN)/python -m pytest tests/aws
+
+# What builds packages, checks them, and installs them.
+$(VENV)-dist/.installed: requirements/dist.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+# A wheel, a source distribution, and an SBOM of what they need (CycloneDX), with their digests.
+dist: $(VENV)-dist/.installed
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(VENV)-dist/bin/python -m build --no-isolation --outdir dist .
+	$(VENV)-dist/bin/twine check --strict dist/*
+	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > dist/pyproject.toml
+	env -u SOURCE_DATE_EPOCH $(VENV)-dist/bin/python -W ignore::UserWarning -m cyclonedx_py requirements requirements/runtime.txt \
+	  --pyproject dist/pyproject.toml --output-reproducible --output-file dist/paddle_launcher-$(VERSION).cdx.json
+	rm dist/pyproject.toml
+	cd dist && sha256sum * > SHA256SUMS
+
+$(VENV)-dist/bin/actionlint: $(VENV)-dist/.installed
+	@command -v go >/dev/null || { echo "actionlint is built with Go, and there is none: install Go 1.24 or newer" >&2; exit 1; }
+	GOBIN=$(abspath $(@D)) go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+
+# The packages of `make dist`, each way to install them, the workflows of GitHub. Needs Go and the package index.
+test-dist: $(INSTALLED) $(VENV)-dist/bin/actionlint
+	DIST_TOOLS=$(abspath $(VENV)-dist/bin) $(BIN)/python -m pytest tests/dist
+
+# The images for arm64, built and run here, as root. Needs buildah, debootstrap and qemu-user-static.
+test-arm64:
+	tests/dist/arm64.sh
 
 # On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)
@@ -99,7 +134,8 @@ chaos: $(INSTALLED)
 	$(BIN)/python -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") $(if $(ON),--on $(ON))
 
 image:
-	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) -t $(IMAGE) .
+	@ALLOW_LATEST=$(ALLOW_LATEST) docker/check_base.sh BASE $(BASE)
+	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) $(if $(ALLOW_LATEST),--build-arg ALLOW_LATEST=$(ALLOW_LATEST) )-t $(IMAGE) .
 
 clean:
-	rm -rf $(VENV) $(VENV)-aws $(VENV)-paddle-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output
+	rm -rf $(VENV) $(VENV)-aws $(VENV)-dist $(VENV)-paddle-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output

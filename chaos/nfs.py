@@ -18,7 +18,7 @@ LINES: Mapping[str, tuple[str, ...]] = {
 }
 
 _CODE = Path(__file__).with_name("nfs.c")
-_OPTIONS = "allow_other,attr_timeout=0,entry_timeout=0,negative_timeout=0,max_threads=16,max_idle_threads=16"
+OPTIONS = "allow_other,attr_timeout=0,entry_timeout=0,negative_timeout=0,max_threads=16,max_idle_threads=16"
 _MOUNTED_WITHIN = 10.0  # seconds
 
 
@@ -63,7 +63,7 @@ class Mount:
             "NFS_FAULTS": str(self._faults),
             **({"NFS_SQUASH": "1"} if squashes_root else {}),
         }
-        command: list[str | Path] = [program, "-f", point, "-o", _OPTIONS]
+        command: list[str | Path] = [program, "-f", point, "-o", OPTIONS]
         self._server = subprocess.Popen(command, env=environment, start_new_session=True)
         deadline = time.monotonic() + _MOUNTED_WITHIN
         while not os.path.ismount(point):

@@ -3,9 +3,14 @@
 # (k8s/options/inject). Build it in the repository's root:
 #   docker build -f docker/inject.Dockerfile -t paddle-launcher-inject:0.1.0 .
 # Its Python is that of BASE. Name BASE with its digest (name@sha256:...) to build the same image again.
+# A BASE with the tag latest, or without a tag, is refused without --build-arg ALLOW_LATEST=1.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build
+ARG BASE
+ARG ALLOW_LATEST=0
+COPY docker/check_base.sh /src/
+RUN /src/check_base.sh BASE "${BASE}"
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements/runtime.txt requirements/build.txt /src/requirements/
 RUN python3 -m venv /opt/paddle-launcher \

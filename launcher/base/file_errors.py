@@ -12,14 +12,16 @@ from launcher.base.entries import TooLarge, WrongKind
 from launcher.errors import Exit, Failure
 
 _GROUPS = 8  # of this process, in a message
+_NO_PERMISSION = "this process needs permission to write to this path (runAsUser, fsGroup)"
+_STEP = 'docs/kubernetes.md, "Let the pods write to the volume", says how to grant it'
 _ADVICE = {
     errno.ENOSPC: "free some space on the volume, or use a larger volume",
     errno.EDQUOT: "the quota is used up: free some space, or get a larger quota",
     errno.EEXIST: "a file with this name exists: remove or rename the file, or choose another path",
     errno.ENOTDIR: "a part of this path is a file: remove or rename the file, or choose another path",
     errno.EROFS: "the file system is mounted read-only: make the mount writable",
-    errno.EACCES: "this process needs permission to write to this path (runAsUser, fsGroup)",
-    errno.EPERM: "this process needs permission to write to this path (runAsUser, fsGroup)",
+    errno.EACCES: _NO_PERMISSION,
+    errno.EPERM: _NO_PERMISSION,
 }
 
 
@@ -46,7 +48,7 @@ def cannot_write(path: str | bytes, error: OSError) -> Failure:
     words = os.strerror(error.errno) if error.errno else str(error)
     advice = _ADVICE.get(error.errno or 0)
     if advice:
-        who = _who_may(path, os.W_OK) if isinstance(error, PermissionError) else ""
+        who = f"{_who_may(path, os.W_OK)}. {_STEP}" if isinstance(error, PermissionError) else ""
         return Failure(Exit.CANNOT_WRITE, f"cannot write {printable(path)}: {words}: {advice}{who}")
     return Failure(Exit.IO_FAILED, f"writing {printable(path)} failed: {words}: check the volume of this path")
 

@@ -125,6 +125,7 @@ def test_a_refused_write_names_the_folder_that_refuses_it_and_both_users(refusin
     assert failed.value.code == Exit.CANNOT_WRITE
     whose = f"{volume / refusing} belongs to user 0 and group 0, with mode 0755"
     assert f"(runAsUser, fsGroup): {whose}, and this process is user {STRANGER.uid}" in failed.value.message
+    assert '. docs/kubernetes.md, "Let the pods write to the volume", says' in failed.value.message
 
 
 @needs_root
@@ -135,7 +136,7 @@ def test_a_refusal_by_the_sticky_bit_blames_no_folder_above() -> None:
         (volume / "file").chmod(0o666)
         with pytest.raises(Failure) as failed:
             run_as(STRANGER, lambda: Folder(str(volume)).remove("file"))
-    assert failed.value.message.endswith("permission to write to this path (runAsUser, fsGroup)")
+    assert "permission to write to this path (runAsUser, fsGroup). docs/kubernetes.md" in failed.value.message
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["with-links", "without-links"])

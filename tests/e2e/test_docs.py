@@ -1,8 +1,9 @@
 """docs/kubernetes.md as a reader follows it: each command runs as written, and its output is compared with the page.
 
-Three things stand in for what the reader has. `docker` is a script, since a test has no registry to push to; so after
-the first block, which names images and namespace, both are those of this test. $EDITOR writes a folder of this host
-into the volume's manifest. The reader's own data set is that of the stand-in for Paddle.
+These things stand in for what the reader has. `docker` is a script, since a test has no registry to push to; so after
+the first block, which names images and namespace, both are those of this test. Paddle 3 is the real one: pods mount it
+from this host (E2E_PADDLE_3). Paddle v0 is the stand-in of the image. $EDITOR writes a folder of this host into the
+volume's manifest. The reader's own data set for Paddle v0 is that of the stand-in.
 """
 
 from __future__ import annotations
@@ -19,50 +20,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.cluster import kubectl
-from tests.e2e.manifests import claimed
-from tests.support.pages import Block, blocks, shows
+from tests.e2e.cluster import Json, kubectl, until
+from tests.e2e.manifests import claimed, kustomized, packages_of
+from tests.support.kubernetes_page import TODAY, V0, VOLCANO, sections
 from tests.support.paths import MAKE_DATA, REPOSITORY
-
-PAGE = REPOSITORY / "docs" / "kubernetes.md"
-BLOCK_SECONDS = 400
-
-DOCKER = """\
-#!/bin/sh
-# docker info | push IMAGE | build -f FILE ...
-echo "$@" >> "$DOCKER_CALLS"
-[ "$1" != build ] || [ -f "$3" ]
-"""
-
-
-class Reader:
-    """Runs the blocks of the page in one folder and one environment."""
-
-    def __init__(self, folder: Path, **environment: str) -> None:
-        self.folder = folder
-        self._environment = folder.parent / "environment"
-        self._given = os.environ | environment
-        self._environment.touch()
-
-    def follow(self, block: Block) -> None:
-        """Run the commands, and compare their output."""
-        where = f"{PAGE.name}, line {block.line}"
-        done = self.bash(block.commands)
-        told = f"{block.commands}\n--- it printed\n{done.stdout}\n--- and on standard error\n{done.stderr}"
-        assert done.returncode == 0, f"{where}: exit code {done.returncode}\n{told}"
-        if block.shown:
-            assert shows(block.shown, done.stdout), f"{where}: the page shows\n{block.shown}\n--- of\n{told}"
-
-    def bash(self, commands: str) -> subprocess.CompletedProcess[str]:
-        keep = f"source '{self._environment}'\n{commands}\nexport -p > '{self._environment}'"
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", keep],
-            cwd=self.folder,
-            env=self._given,
-            capture_output=True,
-            text=True,
-            timeout=BLOCK_SECONDS,
-        )
+from tests.support.reader import DOCKER, Reader
 
 
 @pytest.fixture
@@ -77,25 +39,29 @@ def namespace() -> Iterator[str]:
 @pytest.fixture
 def reader(tmp_path: Path, namespace: str) -> Reader:
     """Return a reader who has a clone of this repository, a cluster, an editor, docker and a data set."""
-    folder, tools, volume = tmp_path / "reader", tmp_path / "tools", tmp_path / "volume"
-    for made in (folder, tools, volume):
-        made.mkdir()
-    for name in ("docker", "k8s"):
-        shutil.copytree(REPOSITORY / name, folder / "paddle-launcher" / name)
-    shutil.copy(REPOSITORY / "Makefile", folder / "paddle-launcher")
-    subprocess.run([sys.executable, MAKE_DATA, folder / "reviews", "--examples=300", "--seed=1"], check=True)
-    (tools / "docker").write_text(DOCKER)
-    (tools / "docker").chmod(0o755)
-    (tools / "volume.yaml").write_text(yaml.safe_dump_all(claimed(volume, namespace)))
-    (tools / "kubeconfig").write_text(kubectl("config", "view", "--raw", "--flatten"))
-    volume.chmod(0o777)
-    return Reader(
-        folder,
-        PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
-        KUBECONFIG=str(tools / "kubeconfig"),
-        DOCKER_CALLS=str(tools / "calls"),
-        EDITOR=f"cp {tools / 'volume.yaml'}",
-    )
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (tmp_path / "volume.yaml").write_text(yaml.safe_dump_all(claimed(volume, namespace)))
+    (tmp_path / "kubeconfig").write_text(kubectl("config", "view", "--raw", "--flatten"))
+    made = Reader(tmp_path, KUBECONFIG=str(tmp_path / "kubeconfig"), EDITOR=f"cp {tmp_path / 'volume.yaml'}")
+    made.stand_in("docker", DOCKER)
+    for name in ("docker", "k8s", "examples"):
+        shutil.copytree(REPOSITORY / name, made.folder / "paddle-launcher" / name)
+    shutil.copy(REPOSITORY / "Makefile", made.folder / "paddle-launcher")
+    subprocess.run([sys.executable, MAKE_DATA, made.folder / "reviews", "--examples=300", "--seed=1"], check=True)
+    return made
+
+
+def put_paddle_into_images(clone: Path, packages: Path) -> None:
+    """Change the manifest of the reader's clone so that its pods have these packages, as the built image would."""
+    path = clone / "k8s" / "job-indexed" / "job.yaml"
+    job: Json = yaml.safe_load(path.read_text())
+    pod = job["spec"]["template"]["spec"]
+    pod["volumes"].append({"name": "packages", "hostPath": {"path": str(packages)}})
+    (container,) = pod["containers"]
+    container["volumeMounts"].append({"name": "packages", "mountPath": "/packages", "readOnly": True})
+    container["env"].append({"name": "PYTHONPATH", "value": "/packages"})
+    path.write_text(yaml.safe_dump(job))
 
 
 def names(namespace: str) -> str:
@@ -106,41 +72,76 @@ def names(namespace: str) -> str:
     return f"export NAMESPACE={namespace} IMAGE={image} DATA_IMAGE={data_image} TAG={tag}"
 
 
-@pytest.mark.timeout(900)
-def test_every_command_of_the_page_runs_as_written_and_prints_what_is_shown(
-    tmp_path: Path, namespace: str, reader: Reader
-) -> None:
-    image, *others = blocks(PAGE.read_text())
+def follow(reader: Reader, headings: tuple[str, ...], namespace: str) -> list[str]:
+    """Run the blocks of these headings as written, and return how docker was called. Then nothing is left."""
+    image, *others = [block for heading in headings for block in sections()[heading] if not block.unrun]
     reader.follow(image)
-    calls = (tmp_path / "tools" / "calls").read_text()
-    assert "build -f docker/Dockerfile --build-arg BASE=your/paddle:tag -t your/paddle-launcher:1 ." in calls
-    assert "push your/paddle-data:1" in calls
+    calls = reader.calls_of("docker")
     reader.bash(names(namespace)).check_returncode()
     for block in others:
         reader.follow(block)
     assert (reader.folder / "my" / "model" / "done").exists()
     assert not kubectl("get", "namespace,pv", f"--field-selector=metadata.name={namespace}", "-o", "name")
+    return calls
 
 
-def test_only_names_times_and_widths_may_differ_from_the_shown_output() -> None:
-    shown = "...\nrank  pod       since\n0     a-qbbg2   2026-11-18T17:04:30Z  cause: ...\n"
-    assert shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n")
-    assert not shows(shown, "before\nrank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z\n")
-    assert not shows(shown, "rank pod since\n0  a-zzzzz  2027-01-01T00:00:00Z  cause: no shard\n1  b\n")
+def images(reader: Reader) -> set[str]:
+    """Return the images of all manifests that the reader has written."""
+    written = (path.parent for path in reader.folder.glob("my/*/kustomization.yaml"))
+    return {image for folder in written for image in re.findall(r"\bimage: (\S+)", kustomized(folder))}
 
 
-def anchors(page: Path) -> set[str]:
-    """Return the anchors of the page's headings, and of its other lines."""
-    return {
-        re.sub(r"[^a-z0-9_ -]", "", line.lower()).strip().replace(" ", "-") for line in page.read_text().splitlines()
-    }
+@pytest.mark.timeout(900)
+def test_every_command_for_the_paddle_of_today_runs_as_written_on_a_volume_of_root(
+    tmp_path: Path, namespace: str, reader: Reader
+) -> None:
+    put_paddle_into_images(reader.folder / "paddle-launcher", packages_of("E2E_PADDLE_3"))
+    (tmp_path / "volume").chmod(0o755)
+    calls = follow(reader, TODAY, namespace)
+    assert (
+        "build -f paddle-launcher/docker/paddle.Dockerfile --build-arg PADDLE=3.3.1 -t paddle:3.3.1 paddle-launcher"
+        in calls
+    )
+    assert "build -f docker/Dockerfile --build-arg BASE=paddle:3.3.1 -t your/paddle-launcher:1 ." in calls
+    assert calls[-2:] == ["push your/paddle-launcher:1", "push your/paddle-data:1"]
+    assert (reader.folder / "my" / "model" / "model.pdparams").stat().st_size
+    assert images(reader) == {os.environ["E2E_IMAGE"], os.environ["E2E_DATA_IMAGE"]}
 
 
-def test_all_links_of_the_page_have_a_target() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", PAGE.read_text())
-    assert links
-    for link in links:
-        name, _, anchor = link.partition("#")
-        page = PAGE.parent / name if name else PAGE
-        assert page.exists(), link
-        assert not anchor or anchor in anchors(page), link
+@pytest.mark.timeout(900)
+def test_every_command_for_paddle_v0_runs_as_written(tmp_path: Path, namespace: str, reader: Reader) -> None:
+    (tmp_path / "volume").chmod(0o777)
+    calls = follow(reader, V0, namespace)
+    assert "build -f docker/Dockerfile --build-arg BASE=your/paddle:tag -t your/paddle-launcher:1 ." in calls
+    assert calls[-2:] == ["push your/paddle-launcher:1", "push your/paddle-data:1"]
+    assert images(reader) == {os.environ["E2E_IMAGE"], os.environ["E2E_DATA_IMAGE"]}
+
+
+def test_the_page_removes_the_webhooks_that_volcano_leaves_behind(namespace: str, reader: Reader) -> None:
+    """A webhook that no server answers, for the pods of one namespace only."""
+    kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    if "volcano-admission-service" in kubectl("get", kinds, "-o", "name"):
+        pytest.skip("this cluster has a Volcano with webhooks")
+    kubectl("create", "namespace", namespace)
+    for kind, word in (("ValidatingWebhookConfiguration", "validate"), ("MutatingWebhookConfiguration", "mutate")):
+        name = f"volcano-admission-service-pods-{word}"
+        webhook = {
+            "name": f"{word}pod.volcano.sh",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "clientConfig": {"service": {"namespace": namespace, "name": "volcano-admission-service"}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        }
+        made = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
+        kubectl("create", "-f", "-", given=made | {"webhooks": [webhook]})
+    (block,) = sections()[VOLCANO]
+    try:
+        run = f"kubectl -n {namespace} run one --image={os.environ['E2E_IMAGE']} --dry-run=server"
+        until(lambda: 'failed calling webhook "mutatepod.volcano.sh"' in reader.bash(run).stderr)
+        reader.follow(block)
+        assert "volcano-admission-service" not in kubectl("get", kinds, "-o", "name")
+        until(lambda: reader.bash(run).returncode == 0, lambda: reader.bash(run).stderr)
+    finally:
+        reader.bash(block.commands)

@@ -241,7 +241,7 @@ def retrained(job: Path, before: float) -> bool:
     return bool(newest) and newest[0] > before and phases(job) == ["complete"] * 3
 
 
-@pytest.mark.parametrize("name", ["nfs", "efs", "efs-access-points", "cephfs", "rwx"])
+@pytest.mark.parametrize("name", sorted(path.name for path in (K8S / "volumes").iterdir()))
 def test_volumes_are_valid_to_the_api_server(cluster: Cluster, name: str) -> None:
     made: Json = {"kind": "List", "apiVersion": "v1", "items": rendered(K8S / "volumes" / name, cluster)}
     kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=made)
