@@ -161,12 +161,17 @@ COMMANDS: tuple[Command, ...] = (
         (
             "Print a PaddleJob of paddle-operator as plain manifests for `kubectl apply -f -`, without a cluster. "
             "Notes on standard error name ignored and changed fields. docs/paddlejob.md explains every field.",
+            "For a pod template without a command, ENTRYPOINT and CMD are read from the image's registry, with the "
+            "credentials of `docker login`. With --entrypoint, no registry is asked.",
         ),
         (
             (0, "rendered, perhaps with notes"),
             _USAGE,
             (int(Exit.NO_INPUT), "FILE cannot be read"),
-            (int(Exit.CONFIG), "FILE contains no valid PaddleJob; or --strict is set, and there are notes"),
+            (
+                int(Exit.CONFIG),
+                "FILE contains no valid PaddleJob; an image cannot be read; or --strict is set, and there are notes",
+            ),
         ),
         (
             "paddle-launcher render job.yaml | kubectl apply -f -",
@@ -240,6 +245,7 @@ COMMANDS: tuple[Command, ...] = (
         (
             "Create all objects that `render` prints, or none. The command fails if a job of this name exists. "
             "With --watch, Ctrl-C ends the watching, but not the job.",
+            "cleanPodPolicy OnFailure or OnCompletion: --watch deletes the job if it has failed, or is complete.",
         ),
         (
             (0, "created; with --watch: the job is complete"),

@@ -111,7 +111,24 @@ def render(parser: Parser) -> None:
         metavar="IMAGE",
         help=f"the image from which pods copy the launcher (default: {INJECT_IMAGE})",
     )
-    parser.add_argument("--entrypoint", metavar="COMMAND", help="the command for pod templates that have no command")
+    parser.add_argument(
+        "--entrypoint",
+        metavar="COMMAND",
+        help="the command for pod templates that have no command (default: the image's ENTRYPOINT, read from its "
+        "registry)",
+    )
+    parser.add_argument(
+        "--registry",
+        metavar="HOST",
+        help="the registry of images whose name has none, such as paddle:1. Used only to read an ENTRYPOINT",
+    )
+    parser.add_argument(
+        "--plain-http",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a registry that speaks HTTP without TLS; may be repeated. On this machine, no flag is needed",
+    )
     parser.add_argument("file", metavar="FILE", help="YAML with a PaddleJob; - is standard input")
 
 

@@ -16,6 +16,7 @@ from launcher.errors import FOR_GOOD, Exit, Failure
 if TYPE_CHECKING:  # `run` does not load argparse
     from argparse import Namespace
 
+    from launcher.job.from_yaml import RenderOptions
     from launcher.live.show import Source
 
 
@@ -135,15 +136,27 @@ def _watch(source: Source) -> int:
 def _render(given: Namespace) -> int:
     from launcher.job import commands
 
-    options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
-    return _print(commands.render(given.file, options, strict=given.strict))
+    return _print(commands.render(given.file, _render_options(given, watch=False), strict=given.strict))
 
 
 def _submit(given: Namespace) -> int:
     from launcher.job import commands
 
-    options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
+    options = _render_options(given, watch=given.watch)
     return commands.submit(given.file, options, given.namespace, strict=given.strict, watch=given.watch)
+
+
+def _render_options(given: Namespace, *, watch: bool) -> RenderOptions:
+    from launcher.job import commands
+
+    return commands.render_options(
+        given.launcher_image,
+        given.entrypoint,
+        given.registry,
+        given.plain_http,
+        inject=not given.no_inject,
+        watch=watch,
+    )
 
 
 def _list(given: Namespace) -> int:

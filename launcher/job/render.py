@@ -11,10 +11,15 @@ from launcher.job import from_yaml, yaml_io
 from launcher.job.findings import Finding, Findings
 from launcher.job.from_yaml import RenderOptions
 from launcher.job.manifests import objects
-from launcher.job.spec import JobSpec, Json
+from launcher.job.spec import INJECT_IMAGE, JobSpec, Json
 from launcher.job.yaml_io import Document
 
 STANDARD_INPUT = "-"
+_UNPUBLISHED = (
+    f"{INJECT_IMAGE}: the pods copy the launcher from this image, which is in no registry: build it from the sources "
+    f"of the launcher, with your own name: `docker build -f docker/inject.Dockerfile -t YOUR/inject:1 .`, push it, and "
+    "use --launcher-image YOUR/inject:1 (or --no-inject if your images have the launcher)"
+)
 _DONE = {"render": "rendered", "submit": "submitted"}
 
 
@@ -66,6 +71,8 @@ def read_file(
             print(f"{command}: {note}", file=sys.stderr)
     if wrong:
         raise Failure(Exit.CONFIG, "\n".join(wrong))
+    if options.launcher_image == INJECT_IMAGE:
+        print(f"{command}: {_UNPUBLISHED}", file=sys.stderr)
     return parts
 
 
