@@ -123,6 +123,16 @@ def _submit(given: Namespace) -> int:
     return commands.submit(given.file, options, given.namespace, strict=given.strict, watch=given.watch)
 
 
+def _doctor(given: Namespace) -> int:
+    from launcher.job import commands
+
+    options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
+    as_json = given.output == "json"
+    return commands.doctor(
+        given.job, options, given.namespace, pod=not given.no_pod, within=given.within, as_json=as_json
+    )
+
+
 def _list(given: Namespace) -> int:
     from launcher.job import commands
 
@@ -185,6 +195,7 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "report": _report,
     "render": _render,
     "submit": _submit,
+    "doctor": _doctor,
     "why": _why,
     "logs": _logs,
     "delete": _delete,
