@@ -97,7 +97,7 @@ def doctor(
             wanted = looking.Options(pod, looking.WITHIN if within is None else within)
             checks = looking.examine(client, subject, wanted)
     except Interrupted as interrupted:
-        sys.stderr.write("doctor: interrupted: the pod is deleted\n")
+        sys.stderr.write("doctor: interrupted\n")
         return interrupted.exit_code
     title = f"{subject.name} in namespace {client.namespace}"
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -65,8 +65,8 @@ def _visit(
         service=service,
     )
     sys.stderr.write(
-        f"doctor: makes a pod like those of the job, by Job {name} in namespace {namespace}, for at most "
-        f"{options.within:.0f} s, and deletes it (--no-pod makes none)\n"
+        f"doctor: makes a short-lived pod by Job {name} in namespace {namespace}\n"
+        f"doctor: deletes it after {options.within:.0f} s at most (--no-pod makes none)\n"
     )
     sys.stderr.flush()
     found = doctor_pod.visit(client, job, options.within)

@@ -68,9 +68,7 @@ def pods_reader(namespace: str, account: str) -> tuple[str, str]:
     )
 
 
-def as_root(
-    namespace: str, workload: Workload, command: Sequence[str], *, image: str = "", inits: Sequence[Json] = ()
-) -> str:
+def as_root(namespace: str, workload: Workload, command: Sequence[str]) -> str:
     """Return a command that runs a short pod as root, with the volumes of the job."""
     template = template_of(workload.seen)
     main = kube_pods.main_container(template)
@@ -79,7 +77,7 @@ def as_root(
     name = "paddle-mend"
     container = {
         "name": name,
-        "image": image or workload.image,
+        "image": workload.image,
         "command": [*command],
         "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
         "volumeMounts": [{"name": mount["name"], "mountPath": mount["mountPath"]} for mount in mounts],

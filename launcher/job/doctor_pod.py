@@ -37,6 +37,7 @@ _NO_POD_SECONDS = 20.0
 _GONE_SECONDS = 20.0
 _OUTAGE_SECONDS = 30.0
 _POLL_SECONDS = 1.0
+_MOST_BYTES = 1 << 18  # of the pod's log
 _CONTAINER = "doctor"
 _PREFIX = "paddle-doctor-"
 
@@ -74,17 +75,19 @@ class Visit:
 
 def visit(client: KubeClient, job: Json, within: float) -> Visit:
     """Create the Job, wait until its pod has ended, and delete both. Raises Failure, KeyboardInterrupt."""
-    name = job["metadata"]["name"]
+    name, may_exist = job["metadata"]["name"], True
     try:
         try:
             client.create(job)
         except ApiError as error:
-            if isinstance(error, Transient):  # the API server may have created it all the same
+            may_exist = isinstance(error, Transient)  # such as an answer that was lost
+            if may_exist:
                 raise
             return Visit(stage="create", message=error.message)
         return _wait(client, name, within)
     finally:
-        _remove(client, name)
+        if may_exist:
+            _remove(client, name)
 
 
 def new_name() -> str:
@@ -117,7 +120,7 @@ def job_of(
     container |= {"command": [*_python(workload), "-c", _program(), json.dumps(asked)]}
     if ports := [{**port, "name": f"p{at}"} for at, port in enumerate(main.get("ports") or []) if port.get("hostPort")]:
         container["ports"] = ports
-    labels = {DOCTOR_LABEL: workload.job[:63]}
+    labels = {DOCTOR_LABEL: workload.job[:63].rstrip("-.")}
     spec |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
     spec |= {"initContainers": inject, "volumes": _volumes(pod, [container, *inject])}
     if service and not _is_selected(workload, service[1]):
@@ -133,7 +136,10 @@ def job_of(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": {MANAGED_BY: "paddle-launcher", DOCTOR_LABEL: workload.job[:63]}},
+        "metadata": {
+            "name": name,
+            "labels": {MANAGED_BY: "paddle-launcher", DOCTOR_LABEL: workload.job[:63].rstrip("-.")},
+        },
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": seconds,
@@ -288,7 +294,7 @@ def _read(client: KubeClient, pod: Json) -> Visit:
 
 
 def _read_log(client: KubeClient, pod: Json, seen: Visit) -> None:
-    for line in client.log(pod["metadata"]["name"], _CONTAINER, {}, within=10):
+    for line in client.log(pod["metadata"]["name"], _CONTAINER, {"limitBytes": str(_MOST_BYTES)}, within=10):
         mark, _, text = line.decode(errors="replace").partition(" ")
         if mark != doctor_inside.MARK:
             continue

@@ -38,15 +38,7 @@ def volume(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
     if error := facts.get("error"):
         owner = f"it belongs to {facts.get('owner')}:{facts.get('group')}, mode {facts.get('mode')}"
         text = f"{folder} cannot be written by the pods' user {uid}:{gid}: {error} ({owner})"
-        if "space" in str(error) or "quota" in str(error).lower():
-            command = mend.kubectl(place.namespace, "describe", "pvc")
-            yield Check("volume", WRONG, f"{folder} is full: {error}", (command,))
-            return
-        target = str(asked["job"]) if facts.get("job") else str(folder)
-        change = ["chown", "-R", f"{uid}:{gid}", target]
-        root = mend.as_root(place.namespace, place.workload, change)
-        on_server = f"or as root on the storage, for the folder that the pods see as {target}: chown -R {uid}:{gid}"
-        yield Check("volume", WRONG, text, (root, on_server))
+        yield Check("volume", WRONG, text, _mend_writing(place, facts, str(error), asked))
         return
     free = int(facts.get("free") or 0)
     if free < _LOW_SPACE:
@@ -54,6 +46,18 @@ def volume(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
         yield Check("volume", WARNING, text)
         return
     yield Check("volume", OK, f"{folder} can be written by {uid}:{gid}, {free >> 30} GiB free")
+
+
+def _mend_writing(place: Place, facts: Json, error: str, asked: Json) -> tuple[str, ...]:
+    if "space" in error or "quota" in error:
+        return (mend.kubectl(place.namespace, "describe", "pvc"),)
+    if "Read-only" in error:
+        return mend.edit(place.subject, place.workload, "remove readOnly from the volume and its mount")
+    uid, gid = facts.get("uid"), facts.get("gid")
+    target = str(asked["job"] if facts.get("job") else facts.get("folder"))
+    change = ["chmod", "-R", "u+rwX"] if facts.get("owner") == uid else ["chown", "-R", f"{uid}:{gid}"]
+    as_root = mend.as_root(place.namespace, place.workload, [*change, target])
+    return as_root, f"or as root on the storage: {' '.join(change)} the folder that the pods see as {target}"
 
 
 def data(place: Place, facts: Json, asked: Json) -> Iterator[Check]:

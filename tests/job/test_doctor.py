@@ -102,9 +102,13 @@ def test_a_good_job_of_our_manifests_has_no_finding_and_leaves_no_pod(world: Wor
 def test_the_pod_is_announced_before_it_is_made_and_no_pod_makes_none(world: World) -> None:
     file = write(world.folder, world.use("job"))
     done = command("doctor", file)
-    assert f"by Job {world.kubelet.jobs[0]['metadata']['name']} in namespace ns, for at most 180 s" in done.stderr
+    name = world.kubelet.jobs[0]["metadata"]["name"]
+    assert done.stderr.splitlines() == [
+        f"doctor: makes a short-lived pod by Job {name} in namespace ns",
+        "doctor: deletes it after 180 s at most (--no-pod makes none)",
+    ]
     done = command("doctor", "--no-pod", file)
-    assert "makes a pod" not in done.stderr
+    assert done.stderr == ""
     assert len(world.kubelet.jobs) == 1
     assert "volume     unknown  not asked: --no-pod" in done.stdout
 
@@ -494,7 +498,7 @@ def test_an_interrupted_doctor_removes_its_pod(world: World, number: int) -> Non
     running.send_signal(number)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 128 + number, said
-    assert said.splitlines()[-1] == "doctor: interrupted: the pod is deleted"
+    assert said.splitlines()[-1] == "doctor: interrupted"
     assert world.cluster.names("pods") == []
     assert world.cluster.names("jobs") == []
 
@@ -623,6 +627,20 @@ def test_an_odd_answer_of_the_pod_is_no_traceback(world: World) -> None:
         world, ["paddle-doctor {", "paddle-doctor []", "paddle-doctor {}", 'paddle-doctor {"what": 1, "fields": 2}', ""]
     )
     assert "the container cannot start" in world.doctor(code=78)["launcher"]["what"]
+
+
+def test_an_answer_of_another_shape_is_unknown(world: World) -> None:
+    world.use("job")
+    world.kubelet.state = {"terminated": {"exitCode": 0}}
+    said = [
+        ("device", {"devices": ["x"]}),
+        ("ports", {"taken": 3}),
+        ("volume", {"needed": 1, "mounted": 1, "free": "x"}),
+    ]
+    lines = [json.dumps({"what": what, "state": "found", "fields": fields}) for what, fields in said]
+    world.cluster.after = after_create(world, [f"paddle-doctor {line}" for line in lines])
+    found = world.doctor()
+    assert {found[what]["what"] for what, _ in said} == {"the answer of the pod cannot be read"}
 
 
 def test_text_is_wrapped_at_the_width_and_commands_stay_whole() -> None:
