@@ -209,7 +209,8 @@ def _accepted(client: KubeClient, subject: Subject) -> Iterator[Check]:
     """The API server would accept the objects of the file. It stores none of them."""
     if not subject.file:
         return
-    good, count = True, 0
+    good = True
+    accepted: list[str] = []
     for document in subject.documents:
         kind, name = str(document.get("kind")), document["metadata"]["name"]
         if kind not in KINDS or not KINDS[kind].namespaced:
@@ -217,7 +218,7 @@ def _accepted(client: KubeClient, subject: Subject) -> Iterator[Check]:
         metadata = {**document["metadata"], "namespace": client.namespace}
         try:
             client.create({**document, "metadata": metadata}, dry_run=True)
-            count += 1
+            accepted.append(f"{kind} {name}")
         except Denied as denied:
             if _exists(client, kind, name):  # it is there, so it need not be created
                 continue
@@ -235,7 +236,8 @@ def _accepted(client: KubeClient, subject: Subject) -> Iterator[Check]:
             else:
                 yield Check("accepted", WRONG, refused.fact)
     if good:
-        yield Check("accepted", OK, f"the API server would create {count} of the {len(subject.documents)} objects")
+        listed = f"accepts {', '.join(accepted)}" if accepted else "has all objects of the file"
+        yield Check("accepted", OK, f"the API server {listed} (dry run)")
 
 
 def _taken(client: KubeClient, kind: str, name: str) -> Check:

@@ -53,7 +53,8 @@ def paddle(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
             yield Check("paddle", UNKNOWN, "without Python there is no Paddle")
         return
     if how == V0:
-        yield Check("paddle", OK, f"{version or 'the program paddle'} at {facts['path']}, for mode v0")
+        shown = version.partition(",")[0] or "the program paddle"
+        yield Check("paddle", OK, f"{shown} at {facts['path']}, for mode v0")
         return
     if facts.get("code") or not version:
         tail = str(facts.get("error") or "").splitlines()

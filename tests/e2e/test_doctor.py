@@ -16,7 +16,7 @@ import yaml
 
 from launcher.job.spec import DOCTOR_LABEL
 from tests.e2e.cluster import Cluster, Json, kubectl, until
-from tests.e2e.manifests import apply, pod_security, rendered
+from tests.e2e.manifests import apply, packages_of, pod_security, rendered
 from tests.e2e.pods import MISSING_IMAGE
 from tests.e2e.seats import nodes
 from tests.support.paths import K8S, PADDLEJOBS
@@ -309,6 +309,26 @@ def test_ports_that_another_pod_of_the_node_uses_are_named(patient: Patient) -> 
     patient.container["env"].append({"name": "CONF_PADDLE_PORT", "value": "10250"})  # the kubelet's
     found = patient.doctor(patient.write(), code=78)
     assert "10250 (Address already in use)" in found["ports"]["what"]
+
+
+@pytest.mark.parametrize(("variable", "good"), [("E2E_PADDLE_2", True), ("E2E_PADDLE_3", False)])
+def test_only_a_wheel_with_parameter_servers_fits_mode_ps(patient: Patient, variable: str, good: bool) -> None:
+    packages = packages_of(variable)
+    pod_security(patient.cluster, "privileged")  # for the folder of this host
+    patient.use("job-indexed")
+    patient.container["args"] = ["run", "--", "python3", "train.py"]
+    patient.container["env"] += [
+        {"name": "PYTHONPATH", "value": "/packages"},
+        {"name": "LAUNCHER_PSERVERS", "value": "1"},
+    ]
+    patient.container["volumeMounts"].append({"name": "packages", "mountPath": "/packages", "readOnly": True})
+    patient.pod["volumes"].append({"name": "packages", "hostPath": {"path": str(packages)}})
+    if good:
+        assert patient.doctor(patient.write())["paddle"]["what"].startswith("2.6.2 for CPUs, fits mode ps")
+    else:
+        found = patient.wrong("paddle")
+        assert "has no parameter servers, which mode ps needs" in found["what"]
+        assert "pip install paddlepaddle==2.6.2" in found["mend"][0]
 
 
 def test_volcano_must_be_there_if_the_job_asks_for_it(patient: Patient) -> None:
