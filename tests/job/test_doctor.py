@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from launcher.job import doctor_inside
 from launcher.job.doctor_report import OK, WARNING, WRONG, Check, as_text
 from tests.support.doctor import (
     PREFIX,
@@ -133,6 +135,22 @@ def test_the_pod_is_like_those_of_the_job_and_ends_without_us(world: World) -> N
     assert {"readinessProbe", "livenessProbe", "args"} & set(made) == set()
     assert "priorityClassName" not in pod
     assert {volume["name"] for volume in pod["volumes"]} == {"jobpath", "work", "tmp"}
+
+
+def test_the_program_of_the_pod_is_for_old_pythons_without_libraries() -> None:
+    text = Path(doctor_inside.__file__).read_text()
+    tree = ast.parse(text, feature_version=(3, 7))
+    imported = {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
+    assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
+    assert len(text) < 1 << 16  # one argument of a program has at most 128 KiB
+
+
+def test_standard_input_is_a_file(world: World) -> None:
+    text = Path(write(world.folder, world.use("job"))).read_bytes()
+    words = [sys.executable, "-m", "launcher", "doctor", "--no-pod", "-"]
+    done = subprocess.run(words, input=text, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"paddle-cluster-job in namespace ns" in done.stdout
 
 
 def test_the_pod_is_no_job_for_list(world: World) -> None:
