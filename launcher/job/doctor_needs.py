@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from launcher.base import kube_pods
@@ -15,6 +16,7 @@ from launcher.job.pod_template import VOLCANO
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
 
+_BIND_SECONDS, _POLL_SECONDS = 5.0, 0.5  # to wait for a claim about which there is no event yet
 _MINIMUM = "scheduling.volcano.sh/group-min-member"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _KUEUE = "/apis/kueue.x-k8s.io"
@@ -199,10 +201,10 @@ def claims(client: KubeClient, subject: Subject) -> Iterator[Check]:
     names = dict.fromkeys(name for workload in subject.workloads for name in claims_of(workload))
     total = sum(workload.members for workload in subject.workloads)
     for name in names:
-        yield _claim(client, subject, name, total)
+        yield _claim(client, subject, name, total, time.monotonic() + _BIND_SECONDS)
 
 
-def _claim(client: KubeClient, subject: Subject, name: str, total: int) -> Check:
+def _claim(client: KubeClient, subject: Subject, name: str, total: int, until: float) -> Check:
     namespace = client.namespace
     found = client.get("PersistentVolumeClaim", name)
     if found is None:
@@ -218,6 +220,9 @@ def _claim(client: KubeClient, subject: Subject, name: str, total: int) -> Check
     storage = (found.get("spec") or {}).get("storageClassName")
     if phase != "Bound":
         reason, waits = _why_unbound(client, found)
+        if not reason and time.monotonic() < until:  # it may have been created just now
+            time.sleep(_POLL_SECONDS)
+            return _claim(client, subject, name, total, until)
         if waits:
             return Check("claim", WARNING, f"claim {name} is not bound yet: {reason}")
         shown = f"storage class {storage}" if storage else "no storage class"

@@ -457,6 +457,23 @@ def test_a_claim_that_waits_for_its_first_pod_is_no_failure(world: World) -> Non
     assert world.doctor()["claim"]["state"] == "warning"
 
 
+def test_a_claim_that_was_created_just_now_has_time_to_be_bound(world: World) -> None:
+    world.use("job")
+    claim = world.cluster.objects["persistentvolumeclaims", "paddle"]
+    claim["status"] = {"phase": "Pending"}
+    before = world.cluster.after
+    asked: list[str] = []
+
+    def after(verb: str, plural: str) -> None:
+        before(verb, plural)
+        asked.append(plural)
+        if asked.count("persistentvolumeclaims") == 2:
+            claim["status"] = {"phase": "Bound", "accessModes": ["ReadWriteMany"]}
+
+    world.cluster.after = after
+    assert world.doctor()["claim"]["state"] == "ok"
+
+
 def test_a_pod_that_pod_security_refuses_is_named(world: World) -> None:
     world.use("job")
     world.kubelet.pods = False
