@@ -239,6 +239,35 @@ COMMANDS: tuple[Command, ...] = (
         ("paddle-launcher version",),
     ),
     Command(
+        "doctor",
+        CLUSTER,
+        "Check a job before it trains, and name what mends it",
+        (
+            "Check a job before it trains: variables, number of pods, claims, Service, queues; and in a short-lived "
+            "pod like those of the job: image, launcher, Python, Paddle, network, rights, volume, shards. Each check "
+            "is ok, or says what is wrong, with the command that mends it. docs/doctor.md explains all checks.",
+            "The command says when it makes a pod, and deletes this pod in any case. If the command itself is killed, "
+            "Kubernetes ends and deletes the pod after at most SECONDS plus 120 s.",
+        ),
+        (
+            (0, "nothing is wrong, perhaps with warnings"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "FILE cannot be read, or there is no such job"),
+            *_API[:2],
+            (
+                int(Exit.CONFIG),
+                "something is wrong: the output names it; or FILE contains no job, or no cluster is configured",
+            ),
+            (_INTERRUPTED, "interrupted with Ctrl-C"),
+        ),
+        (
+            "paddle-launcher doctor job.yaml",
+            "kubectl kustomize k8s/job | paddle-launcher doctor -",
+            "paddle-launcher doctor -n research --no-pod paddle-set",
+        ),
+        flags.doctor,
+    ),
+    Command(
         "submit",
         CLUSTER,
         "Create a PaddleJob in the cluster",

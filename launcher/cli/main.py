@@ -159,6 +159,19 @@ def _render_options(given: Namespace, *, watch: bool) -> RenderOptions:
     )
 
 
+def _doctor(given: Namespace) -> int:
+    from launcher.job import commands
+
+    return commands.doctor(
+        given.job,
+        _render_options(given, watch=False),
+        given.namespace,
+        pod=not given.no_pod,
+        within=given.within,
+        as_json=given.output == "json",
+    )
+
+
 def _list(given: Namespace) -> int:
     from launcher.job import commands
 
@@ -227,6 +240,7 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "report": _report,
     "render": _render,
     "submit": _submit,
+    "doctor": _doctor,
     "why": _why,
     "logs": _logs,
     "delete": _delete,

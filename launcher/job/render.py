@@ -43,10 +43,27 @@ def read_file(
 
     Notes go to standard error. Raises Failure with all problems, and if `strict` is true, with all notes.
     """
-    documents = yaml_io.read(_content(file), _file_name(file))
+    documents = read_documents(file)
+    if not has_job(documents):
+        raise Failure(Exit.CONFIG, f"{file_name(file)}: {_no_job(documents)}")
+    return convert(command, documents, options, strict=strict)
+
+
+def read_documents(file: str) -> list[Document]:
+    """Return the objects in the file. `file`: a path, or STANDARD_INPUT."""
+    return yaml_io.read(_content(file), file_name(file))
+
+
+def has_job(documents: Sequence[Document]) -> bool:
+    """Return whether one of the objects is a PaddleJob."""
+    return any(map(_is_job, documents))
+
+
+def convert(
+    command: str, documents: Sequence[Document], options: RenderOptions, *, strict: bool
+) -> list[tuple[Document, JobSpec | None]]:
+    """Return the objects, with a JobSpec for each PaddleJob, as `read_file` does."""
     jobs = [document for document in documents if _is_job(document)]
-    if not jobs:
-        raise Failure(Exit.CONFIG, f"{_file_name(file)}: {_no_job(documents)}")
     others = [document.value for document in documents if not _is_job(document)]
     parts: list[tuple[Document, JobSpec | None]] = []
     problems: list[Finding] = []
@@ -94,10 +111,11 @@ def _content(file: str) -> bytes:
         with open(file, "rb") as opened:
             return opened.read()
     except OSError as error:
-        raise Failure(Exit.NO_INPUT, f"{_file_name(file)}: cannot be read: {error.strerror}") from None
+        raise Failure(Exit.NO_INPUT, f"{file_name(file)}: cannot be read: {error.strerror}") from None
 
 
-def _file_name(file: str) -> str:
+def file_name(file: str) -> str:
+    """Return the name of the file, for messages."""
     return "standard input" if file == STANDARD_INPUT else file
 
 
