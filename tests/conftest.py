@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_api import Authority
+from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import Job, fresh, make_volume
 from tests.support.nodes import Nodes
 
@@ -57,3 +58,12 @@ def three_nodes() -> Iterator[Nodes]:
 def job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Job:
     """A job of three members on a volume of its own."""
     return Job(three_nodes, fresh(data_volume, tmp_path), tmp_path)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """A fake cluster, which KUBECONFIG points to."""
+    fake = FakeCluster(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig))
+    yield fake
+    fake.close()

@@ -160,9 +160,9 @@ def _render_options(given: Namespace, *, watch: bool) -> RenderOptions:
 
 
 def _doctor(given: Namespace) -> int:
-    from launcher.job import commands
+    from launcher.doctor import command
 
-    return commands.doctor(
+    return command.run(
         given.job,
         _render_options(given, watch=False),
         given.namespace,

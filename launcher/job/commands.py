@@ -1,4 +1,4 @@
-"""The commands for jobs: render, submit, doctor, list, status, logs, delete."""
+"""The commands for jobs: render, submit, list, status, logs, delete."""
 
 from __future__ import annotations
 
@@ -104,33 +104,6 @@ def _watch(client: KubeClient, job: JobSpec, uid: str, where: str) -> int:
             raise
         sys.stderr.write(f"submit: {job.name} cannot be deleted (cleanPodPolicy): {failure}\n")
     return code
-
-
-def doctor(
-    given: str, options: RenderOptions, namespace: str | None, *, pod: bool, within: float | None, as_json: bool
-) -> int:
-    """Print what is good and what is wrong with a job, from a file or in the cluster. Return the exit code."""
-    from launcher.job import doctor as looking
-    from launcher.job import doctor_subject
-    from launcher.job.access import connect
-    from launcher.job.doctor_report import as_json as to_json
-    from launcher.job.doctor_report import as_text, is_good
-    from launcher.live.signals import Interrupted, ending_signals
-
-    subject = doctor_subject.from_file(given, options) if doctor_subject.is_file(given) else None
-    client = connect(doctor_subject.namespace_of(subject, namespace) if subject else namespace)
-    subject = subject or doctor_subject.from_cluster(client, given)
-    try:
-        with ending_signals():
-            wanted = looking.Options(pod, looking.WITHIN if within is None else within)
-            checks = looking.examine(client, subject, wanted)
-    except Interrupted as interrupted:
-        sys.stderr.write("doctor: interrupted\n")
-        return interrupted.exit_code
-    title = f"{subject.name} in namespace {client.namespace}"
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print(to_json(title, checks) if as_json else as_text(title, checks, width), flush=True)
-    return Exit.COMPLETE if is_good(checks) else Exit.CONFIG
 
 
 def status(job: str, namespace: str | None, *, as_json: bool) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.job import doctor_mend as mend
-from launcher.job.doctor_settings import claims_of
-from launcher.job.doctor_subject import Subject
+from launcher.doctor import mend
+from launcher.doctor.settings import claims_of
+from launcher.doctor.subject import Subject
 from launcher.job.recognition import Workload
 
 _LAUNCHER_BUILD = "docker build -f docker/Dockerfile --build-arg BASE={image} -t {image}-launcher ."

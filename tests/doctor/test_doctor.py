@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from launcher.job import doctor_inside
-from launcher.job.doctor_report import OK, WARNING, WRONG, Check, as_text
+from launcher.doctor import inside
+from launcher.doctor.report import OK, WARNING, WRONG, Check, as_text
 from tests.support.doctor import (
     PREFIX,
     Kubelet,
@@ -138,7 +138,7 @@ def test_the_pod_is_like_those_of_the_job_and_ends_without_us(world: World) -> N
 
 
 def test_the_program_of_the_pod_is_for_old_pythons_without_libraries() -> None:
-    text = Path(doctor_inside.__file__).read_text()
+    text = Path(inside.__file__).read_text()
     tree = ast.parse(text, feature_version=(3, 7))
     imported = {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from launcher.base import kube_pods
-from launcher.job.doctor_subject import Subject
+from launcher.doctor.subject import Subject
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from launcher.base import kube_pods
 from launcher.base.kube import KubeClient
 from launcher.base.kube_errors import ApiError, Denied
-from launcher.job import doctor_mend as mend
-from launcher.job.doctor_report import OK, UNKNOWN, WARNING, WRONG, Check
-from launcher.job.doctor_settings import account_of, claims_of, job_config, named, service_of
-from launcher.job.doctor_subject import Subject
+from launcher.doctor import mend
+from launcher.doctor.report import OK, UNKNOWN, WARNING, WRONG, Check
+from launcher.doctor.settings import account_of, claims_of, job_config, named, service_of
+from launcher.doctor.subject import Subject
 from launcher.job.pod_template import VOLCANO
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from launcher.base import kube_pods
-from launcher.job import doctor_mend as mend
-from launcher.job.doctor_place import Place, bring_launcher, last_line
-from launcher.job.doctor_report import OK, UNKNOWN, WRONG, Check
+from launcher.doctor import mend
+from launcher.doctor.place import Place, bring_launcher, last_line
+from launcher.doctor.report import OK, UNKNOWN, WRONG, Check
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import PS, V0, Json
 from launcher.paddle import advice

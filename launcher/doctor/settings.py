@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from launcher import config
 from launcher.config import VARIABLES, JobConfig
+from launcher.doctor.subject import Subject
 from launcher.errors import Failure
-from launcher.job.doctor_subject import Subject
 from launcher.job.recognition import Workload, template_of
 
 # Values of the pods that only Kubernetes knows.

@@ -1,4 +1,4 @@
-"""The short-lived pod of `doctor`: it is like the pods of the job, runs `doctor_inside.py`, and is always removed.
+"""The short-lived pod of `doctor`: it is like the pods of the job, runs `inside.py`, and is always removed.
 
 A Job makes the pod. Its activeDeadlineSeconds ends the pod even if no node ever takes it, and its TTL then deletes it:
 both work without this program. The activeDeadlineSeconds of a pod alone would begin only on a node.
@@ -22,8 +22,8 @@ from typing import Any
 from launcher.base import kube_pods
 from launcher.base.kube import KubeClient
 from launcher.base.kube_errors import ApiError, Transient
+from launcher.doctor import inside
 from launcher.errors import Failure
-from launcher.job import doctor_inside
 from launcher.job.outage import OutageLimit
 from launcher.job.pod_template import GROUP_NAME
 from launcher.job.recognition import Workload, template_of
@@ -59,7 +59,7 @@ _OF_CONTAINER = (
 class Visit:
     """What became of the pod.
 
-    facts: what `doctor_inside.py` has printed, by question
+    facts: what `inside.py` has printed, by question
     began: the last question that it has begun
     reason, message: why the pod did not run, in the words of Kubernetes, or "" if it did
     stage: where it failed: `create`, `admission`, `schedule`, `image`, `start`, `time`
@@ -106,7 +106,7 @@ def job_of(
 ) -> Json:
     """Return the Job whose pod is like the pods of this Job or StatefulSet.
 
-    asked: the argument of `doctor_inside.py`
+    asked: the argument of `inside.py`
     account: whether the service account of the pods exists
     service: the headless Service of the job and its selector, if it exists
     """
@@ -166,7 +166,7 @@ def _python(workload: Workload) -> list[str]:
 
 
 def _program() -> str:
-    return Path(doctor_inside.__file__).read_text(encoding="utf-8")
+    return Path(inside.__file__).read_text(encoding="utf-8")
 
 
 def _brings_launcher(init: Json, main: Json, workload: Workload) -> bool:
@@ -296,7 +296,7 @@ def _read(client: KubeClient, pod: Json) -> Visit:
 def _read_log(client: KubeClient, pod: Json, seen: Visit) -> None:
     for line in client.log(pod["metadata"]["name"], _CONTAINER, {"limitBytes": str(_MOST_BYTES)}, within=10):
         mark, _, text = line.decode(errors="replace").partition(" ")
-        if mark != doctor_inside.MARK:
+        if mark != inside.MARK:
             continue
         try:
             said: Any = json.loads(text)

@@ -10,13 +10,12 @@ from launcher.base import kube_pods
 from launcher.base.kube import KINDS, KubeClient
 from launcher.base.kube_errors import Denied, Refused
 from launcher.config import VARIABLES
+from launcher.doctor import mend, needs
+from launcher.doctor.report import OK, UNKNOWN, WARNING, WRONG, Check
+from launcher.doctor.settings import command_of, flags_of, job_config, named, values_of
+from launcher.doctor.subject import Subject
 from launcher.errors import FOR_GOOD, Exit, Failure
-from launcher.job import doctor_mend as mend
-from launcher.job import doctor_needs as needs
 from launcher.job import recognition
-from launcher.job.doctor_report import OK, UNKNOWN, WARNING, WRONG, Check
-from launcher.job.doctor_settings import command_of, flags_of, job_config, named, values_of
-from launcher.job.doctor_subject import Subject
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
 from launcher.model import PSERVER

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from launcher.job import doctor_mend as mend
-from launcher.job.doctor_place import Place, bring_launcher, describe_claims
-from launcher.job.doctor_pod import Visit
-from launcher.job.doctor_report import OK, WRONG, Check
-from launcher.job.doctor_settings import account_of
+from launcher.doctor import mend
+from launcher.doctor.place import Place, bring_launcher, describe_claims
+from launcher.doctor.pod import Visit
+from launcher.doctor.report import OK, WRONG, Check
+from launcher.doctor.settings import account_of
 from launcher.job.recognition import template_of
 
 

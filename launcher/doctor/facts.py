@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from launcher.config import JobConfig
+from launcher.doctor import image, network, start, volume
+from launcher.doctor.place import Place, describe_claims
+from launcher.doctor.pod import Visit, program_of
+from launcher.doctor.report import OK, UNKNOWN, WRONG, Check
+from launcher.doctor.settings import command_of, job_config, service_of
 from launcher.errors import Failure
-from launcher.job import doctor_image, doctor_network, doctor_start, doctor_volume, recognition
-from launcher.job.doctor_place import Place, describe_claims
-from launcher.job.doctor_pod import Visit, program_of
-from launcher.job.doctor_report import OK, UNKNOWN, WRONG, Check
-from launcher.job.doctor_settings import command_of, job_config, service_of
+from launcher.job import recognition
 from launcher.job.recognition import Workload
 from launcher.job.spec import PS, V0, Json
 from launcher.model import PSERVER, TRAINER
 from launcher.paddle import mode
 
 _READERS = {
-    "launcher": doctor_image.launcher,
-    "python": doctor_image.python,
-    "paddle": doctor_image.paddle,
-    "device": doctor_network.device,
-    "ports": doctor_network.ports,
-    "names": doctor_network.names,
-    "rights": doctor_network.rights,
-    "workdir": doctor_volume.workdir,
-    "volume": doctor_volume.volume,
-    "data": doctor_volume.data,
+    "launcher": image.launcher,
+    "python": image.python,
+    "paddle": image.paddle,
+    "device": network.device,
+    "ports": network.ports,
+    "names": network.names,
+    "rights": network.rights,
+    "workdir": volume.workdir,
+    "volume": volume.volume,
+    "data": volume.data,
 }
 _ON_VOLUME = ("volume", "data")
 
@@ -48,7 +49,7 @@ def asked_of(workload: Workload, namespace: str, name: str, service: str) -> Jso
 
 def read(place: Place, seen: Visit, asked: Json) -> list[Check]:
     """Return one check per question."""
-    checks = [*doctor_start.start(place, seen)]
+    checks = [*start.start(place, seen)]
     answered = {check.name for check in checks if check.state in (WRONG, OK)}
     for what, reader in _READERS.items():
         if what in answered:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.job import doctor_mend as mend
-from launcher.job.doctor_place import Place
-from launcher.job.doctor_report import OK, WARNING, WRONG, Check
-from launcher.job.doctor_settings import account_of, job_config
+from launcher.doctor import mend
+from launcher.doctor.place import Place
+from launcher.doctor.report import OK, WARNING, WRONG, Check
+from launcher.doctor.settings import account_of, job_config
 from launcher.job.spec import Json
 from launcher.model import BOTH
 

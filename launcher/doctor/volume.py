@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from launcher.job import doctor_mend as mend
-from launcher.job.doctor_place import Place
-from launcher.job.doctor_report import OK, WARNING, WRONG, Check
+from launcher.doctor import mend
+from launcher.doctor.place import Place
+from launcher.doctor.report import OK, WARNING, WRONG, Check
 from launcher.job.spec import Json
 
 _LOW_SPACE = 1 << 30

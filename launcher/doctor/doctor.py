@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from launcher.base.kube import KubeClient
 from launcher.base.kube_errors import Denied
-from launcher.job import doctor_checks, doctor_facts, doctor_pod
-from launcher.job import doctor_settings as settings
-from launcher.job.doctor_place import Place
-from launcher.job.doctor_report import Check
-from launcher.job.doctor_subject import Subject, with_variables
+from launcher.doctor import checks, facts, pod, settings
+from launcher.doctor.place import Place
+from launcher.doctor.report import Check
+from launcher.doctor.subject import Subject, with_variables
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
 
@@ -29,34 +28,34 @@ class Options:
 
 def examine(client: KubeClient, subject: Subject, options: Options) -> list[Check]:
     """Return the answers to all questions. Raises Failure if the cluster cannot be asked."""
-    if missing := doctor_checks.missing_namespace(client):
+    if missing := checks.missing_namespace(client):
         return missing
     subject = with_variables(subject, client)
-    checks = doctor_checks.check_all(client, subject)
+    answers = checks.check_all(client, subject)
     if not options.pod:
-        return checks + doctor_facts.unasked("not asked: --no-pod")
+        return answers + facts.unasked("not asked: --no-pod")
     several = len({_kind_of_pod(workload) for workload in subject.workloads}) > 1
     seen: set[str] = set()
     for workload in sorted(subject.workloads, key=lambda workload: not workload.trains):
         if _kind_of_pod(workload) in seen:
             continue
         seen.add(_kind_of_pod(workload))
-        found = _visit(client, subject, workload, checks, options)
-        checks += [_named(check, workload) for check in found] if several else found
-    return checks
+        found = _visit(client, subject, workload, answers, options)
+        answers += [_named(check, workload) for check in found] if several else found
+    return answers
 
 
 def _visit(
     client: KubeClient, subject: Subject, workload: Workload, checks: list[Check], options: Options
 ) -> list[Check]:
-    namespace, name = client.namespace, doctor_pod.new_name()
+    namespace, name = client.namespace, pod.new_name()
     for claim in settings.claims_of(workload):
         if client.get("PersistentVolumeClaim", claim) is None:
-            return doctor_facts.unasked(f"not asked: no pod can start without the claim {claim}")
+            return facts.unasked(f"not asked: no pod can start without the claim {claim}")
     account = settings.account_of(workload)
     service = _service(client, workload)
-    asked = doctor_facts.asked_of(workload, namespace, name, service[0] if service else "")
-    job = doctor_pod.job_of(
+    asked = facts.asked_of(workload, namespace, name, service[0] if service else "")
+    job = pod.job_of(
         workload,
         name,
         asked,
@@ -69,9 +68,9 @@ def _visit(
         f"doctor: deletes it after {options.within:.0f} s at most (--no-pod makes none)\n"
     )
     sys.stderr.flush()
-    found = doctor_pod.visit(client, job, options.within)
+    found = pod.visit(client, job, options.within)
     place = Place(subject, workload, namespace, frozenset(_bound(subject)), service[0] if service else "")
-    return doctor_facts.read(place, found, asked)
+    return facts.read(place, found, asked)
 
 
 def _service(client: KubeClient, workload: Workload) -> tuple[str, Mapping[str, str]] | None:
