@@ -213,7 +213,7 @@ class Node:
             self.generations.passed()
 
     def _passes_to(self, number: int) -> range:
-        """Return this pass and the unrecorded passes before it. Only trainers of v0 log each pass, one after another."""
+        """Return this pass, and the passes before it that are not recorded yet. Only v0 logs each pass, in order."""
         if not self.first_plan.shows_passes:
             return range(number, number + 1)
         saved = paddle.saves(self._config, self._flags, self._command)
