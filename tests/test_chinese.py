@@ -1,7 +1,8 @@
-"""The Chinese pages (docs/zh): each has the code, the tables and the facts of its English page, in the same order."""
+"""The Chinese pages: each has the code, the tables and the facts of its English page, in the same order."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 from tests.support.paths import REPOSITORY
 
-DOCS = REPOSITORY / "docs"
-PAGES = sorted((DOCS / "zh").glob("*.md"))
+README = REPOSITORY / "README.zh.md"
+PAGES = [README, *sorted((REPOSITORY / "docs" / "zh").glob("*.md"))]
 _BLOCK = re.compile(r"^```(?:.*\n)+?```$|^(?: {4}.*\n)+", re.MULTILINE)
 _HEADING = re.compile(r"^(#+) .*$", re.MULTILINE)
 _ROWS = re.compile(r"^(?:\|.*\n)+", re.MULTILINE)
@@ -21,8 +22,18 @@ _FACT = re.compile(r"`[^`]+`|\d+(?:\.\d+)*")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
+def original(page: Path) -> Path:
+    """Return the English page of a Chinese page."""
+    return REPOSITORY / "README.md" if page == README else REPOSITORY / "docs" / page.name
+
+
 def english(page: Path) -> str:
-    return (DOCS / page.name).read_text()
+    return original(page).read_text()
+
+
+def link(page: Path, other: Path) -> str:
+    """Return the target of a link from one page to another."""
+    return os.path.relpath(other, page.parent)
 
 
 def without_code(text: str) -> str:
@@ -65,7 +76,7 @@ def missing(originals: list[str], translations: list[str]) -> list[tuple[str, st
 
 
 def test_there_are_chinese_pages() -> None:
-    assert PAGES
+    assert {page.name for page in PAGES} > {"README.zh.md", "eks.md", "kubernetes.md"}
 
 
 @each_page
@@ -95,12 +106,12 @@ def test_a_chinese_section_has_the_names_and_numbers_of_the_english_section(page
 
 @each_page
 def test_a_chinese_page_and_its_english_page_link_to_each_other_below_the_title(page: Path) -> None:
-    assert page.read_text().splitlines()[1:4] == ["", f"[English](../{page.name})", ""]
-    assert english(page).splitlines()[1:4] == ["", f"[中文](zh/{page.name})", ""]
+    assert page.read_text().splitlines()[1:4] == ["", f"[English]({link(page, original(page))})", ""]
+    assert english(page).splitlines()[1:4] == ["", f"[中文]({link(original(page), page)})", ""]
 
 
 @each_page
 def test_a_chinese_page_links_to_other_chinese_pages_where_there_are_any(page: Path) -> None:
-    text = page.read_text().replace(f"[English](../{page.name})", "")
-    linked = set(re.findall(r"\]\(\.\./([\w-]+\.md)", text))
-    assert linked & {other.name for other in PAGES} == set()
+    text = page.read_text().replace(f"[English]({link(page, original(page))})", "")
+    linked = {(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:\s]+\.md)", text)}
+    assert linked & {original(other) for other in PAGES} == set()
