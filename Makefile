@@ -27,7 +27,7 @@ FUZZ_SECONDS ?= 180
 SOURCE_DATE_EPOCH ?= 1767225600
 ACTIONLINT := v1.7.12
 
-.PHONY: demo test floor test-paddle test-arm64 test-aws test-dist e2e lint bench fuzz chaos dist image pins clean
+.PHONY: demo test floor test-paddle test-arm64 test-aws test-dist docs test-docs e2e lint bench fuzz chaos dist image pins clean
 
 $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,7 +37,7 @@ $(INSTALLED): requirements/runtime.txt requirements/dev.txt pyproject.toml
 
 # Write the pins, with the hashes of all their files, from requirements/*.in. What tests need is for Python 3.11 and newer.
 pins: $(VENV)-dist/.installed
-	for name in aws-3.11 build-3.10 dev-3.11 dist-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
+	for name in aws-3.11 build-3.10 dev-3.11 dist-3.11 docs-3.11 fuzz-3.11 paddle-2.6.2-3.10 paddle-3.3.1-3.10 runtime-3.10; do \
 	  $(VENV)-dist/bin/uv pip compile --quiet --universal --python-version $${name##*-} --generate-hashes --no-annotate --no-emit-index-url \
 	    --custom-compile-command "make pins" requirements/$${name%-*}.in --output-file requirements/$${name%-*}.txt || exit 1; \
 	done
@@ -55,7 +55,7 @@ demo: $(VENV)-paddle-2.6.2/.installed
 	$(VENV)-paddle-2.6.2/bin/python examples/quick_start/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels --ignore tests/aws --ignore tests/dist
+	$(BIN)/python -m pytest -n $(JOBS) --maxschedchunk 1 --ignore tests/e2e --ignore tests/wheels --ignore tests/aws --ignore tests/dist --ignore tests/website
 
 # The scenarios with few resources for each pod, as root.
 FLOOR ?= pids=40 memory=64 nofile=64 deny=pidfd_open,eventfd2
@@ -106,6 +106,19 @@ test-dist: $(INSTALLED) $(VENV)-dist/bin/actionlint
 test-arm64:
 	tests/dist/arm64.sh
 
+$(VENV)-docs/.installed: requirements/docs.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+# The documentation site, in site/. It ends with an error if a link, a heading or a page of the navigation is missing.
+docs: $(VENV)-docs/.installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs build --strict
+
+# The built site: in a browser, and compared with its sources.
+test-docs: $(INSTALLED) docs
+	DOCS_SITE=$(abspath site) DOCS_PYTHON=$(abspath $(VENV)-docs/bin/python) $(BIN)/python -m pytest tests/website
+
 # On the cluster of KUBECONFIG, with the images of E2E_IMAGE and E2E_DATA_IMAGE (.ci/run makes them). TABLE=docs/e2e.md keeps the results.
 e2e: $(INSTALLED)
 	E2E_TABLE=$(TABLE) $(BIN)/python -m pytest tests/e2e -n $(E2E_JOBS) --maxschedchunk 1
@@ -138,4 +151,4 @@ image:
 	$(BUILDER) build -f docker/Dockerfile --build-arg BASE=$(BASE) $(if $(ALLOW_LATEST),--build-arg ALLOW_LATEST=$(ALLOW_LATEST) )-t $(IMAGE) .
 
 clean:
-	rm -rf $(VENV) $(VENV)-aws $(VENV)-dist $(VENV)-paddle-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output
+	rm -rf $(VENV) $(VENV)-aws $(VENV)-dist $(VENV)-docs $(VENV)-paddle-* site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache demo-output

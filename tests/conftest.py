@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_api import Authority
+from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import Job, fresh, make_volume
 from tests.support.nodes import Nodes
 
@@ -40,6 +42,12 @@ def data_volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_volume(tmp_path_factory.mktemp("data"))
 
 
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority for a stand-in of the API server."""
+    return Authority(tmp_path_factory.mktemp("pki") / "good", "good")
+
+
 @pytest.fixture
 def three_nodes() -> Iterator[Nodes]:
     with Nodes(3) as nodes:
@@ -50,3 +58,12 @@ def three_nodes() -> Iterator[Nodes]:
 def job(three_nodes: Nodes, data_volume: Path, tmp_path: Path) -> Job:
     """A job of three members on a volume of its own."""
     return Job(three_nodes, fresh(data_volume, tmp_path), tmp_path)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """A fake cluster, which KUBECONFIG points to."""
+    fake = FakeCluster(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig))
+    yield fake
+    fake.close()

@@ -49,6 +49,12 @@ def test_a_program_runs_by_itself(reader: Reader) -> None:
     assert printed == "trainer 0\n"
 
 
+def test_the_schema_of_all_variables_is_written(reader: Reader) -> None:
+    reader.follow_all(run_by("test_the_schema_of_all_variables_is_written"))
+    schema = json.loads((reader.folder / "variables.schema.json").read_text())
+    assert "JOB_NAME" in json.dumps(schema)
+
+
 def test_commands_that_read_the_folder_of_a_job(reader: Reader, trained: Path) -> None:
     (trained / "output" / "report.html").unlink()
     events, report = reader.follow_all(run_by("test_commands_that_read_the_folder_of_a_job"))

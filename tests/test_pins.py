@@ -14,7 +14,7 @@ from tests.support.paths import REPOSITORY
 
 PINS = sorted((REPOSITORY / "requirements").glob("*.txt"))
 _PIN = re.compile(r"([a-z0-9][-a-z0-9]*)==([0-9][0-9a-z.+]*)( ; [^\\]+?)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
-_IMAGE = re.compile(r"\bpaddle-launcher(?:-data|-inject)?:([\w.]+)")
+_IMAGE = re.compile(r"(?<!your/)\bpaddle-launcher(?:-data|-inject)?:([\w.]+)")
 _LABEL = re.compile(r"^ARG VERSION=(.*)$", re.MULTILINE)
 
 

@@ -65,6 +65,8 @@ KINDS: Mapping[str, Kind] = {
     "PersistentVolume": Kind("v1", "persistentvolumes", namespaced=False),
     "StatefulSet": Kind("apps/v1", "statefulsets"),
     "PodGroup": Kind("scheduling.volcano.sh/v1beta1", "podgroups"),
+    "ServiceAccount": Kind("v1", "serviceaccounts"),
+    "Event": Kind("v1", "events"),
 }
 
 
@@ -135,10 +137,27 @@ class KubeClient:
                 return
             query["continue"] = following
 
-    def create(self, made: Json) -> Json:
-        """Create an object, and return it as the API server stores it. Raises Refused (409) if the name is taken."""
-        kind = made["kind"]
-        return self._json("POST", self._path(kind), f"{kind} {made['metadata']['name']}", body=made)
+    def read(self, path: str) -> Json | None:
+        """Return what the API server has at this path, such as `/version`, or None if there is nothing."""
+        try:
+            return self._json("GET", path, path)
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+
+    def events(self, uid: str) -> builtins.list[Json]:
+        """Return the events about the object with this uid."""
+        query = {"fieldSelector": f"involvedObject.uid={uid}"}
+        return self._json("GET", self._path("Event"), f"events of {uid}", query=query).get("items") or []
+
+    def create(self, made: Json, *, dry_run: bool = False) -> Json:
+        """Create an object, and return it as the API server stores it. Raises Refused (409) if the name is taken.
+
+        dry_run: only let the API server check the object
+        """
+        kind, query = made["kind"], {"dryRun": "All"} if dry_run else {}
+        return self._json("POST", self._path(kind), f"{kind} {made['metadata']['name']}", body=made, query=query)
 
     def patch(self, kind: str, name: str, change: Json) -> None:
         """Set those fields of an object that `change` contains."""

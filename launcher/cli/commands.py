@@ -161,12 +161,17 @@ COMMANDS: tuple[Command, ...] = (
         (
             "Print a PaddleJob of paddle-operator as plain manifests for `kubectl apply -f -`, without a cluster. "
             "Notes on standard error name ignored and changed fields. docs/paddlejob.md explains every field.",
+            "For a pod template without a command, ENTRYPOINT and CMD are read from the image's registry, with the "
+            "credentials of `docker login`. With --entrypoint, no registry is asked.",
         ),
         (
             (0, "rendered, perhaps with notes"),
             _USAGE,
             (int(Exit.NO_INPUT), "FILE cannot be read"),
-            (int(Exit.CONFIG), "FILE contains no valid PaddleJob; or --strict is set, and there are notes"),
+            (
+                int(Exit.CONFIG),
+                "FILE contains no valid PaddleJob; an image cannot be read; or --strict is set, and there are notes",
+            ),
         ),
         (
             "paddle-launcher render job.yaml | kubectl apply -f -",
@@ -214,6 +219,18 @@ COMMANDS: tuple[Command, ...] = (
         flags.completion,
     ),
     Command(
+        "schema",
+        MACHINE,
+        "Print the JSON Schema of all variables",
+        (
+            "Print a JSON Schema of all environment variables of the launcher: types, patterns, defaults, meanings. It "
+            "checks mappings such as the data of a ConfigMap, and the env of containers in any manifest. Use it in an "
+            "editor, or in an admission policy. docs/configuration.md shows how.",
+        ),
+        ((0, "printed"), _USAGE),
+        ("paddle-launcher schema > variables.schema.json",),
+    ),
+    Command(
         "version",
         MACHINE,
         "Print the version",
@@ -222,12 +239,42 @@ COMMANDS: tuple[Command, ...] = (
         ("paddle-launcher version",),
     ),
     Command(
+        "doctor",
+        CLUSTER,
+        "Check a job before it trains, and name what mends it",
+        (
+            "Check a job before it trains: variables, number of pods, claims, Service, queues; and in a short-lived "
+            "pod like those of the job: image, launcher, Python, Paddle, network, rights, volume, shards. Each check "
+            "is ok, or says what is wrong, with the command that mends it. docs/doctor.md explains all checks.",
+            "The command says when it makes a pod, and deletes this pod in any case. If the command itself is killed, "
+            "Kubernetes ends and deletes the pod after at most SECONDS plus 120 s.",
+        ),
+        (
+            (0, "nothing is wrong, perhaps with warnings"),
+            _USAGE,
+            (int(Exit.NO_INPUT), "FILE cannot be read, or there is no such job"),
+            *_API[:2],
+            (
+                int(Exit.CONFIG),
+                "something is wrong: the output names it; or FILE contains no job, or no cluster is configured",
+            ),
+            (_INTERRUPTED, "interrupted with Ctrl-C"),
+        ),
+        (
+            "paddle-launcher doctor job.yaml",
+            "kubectl kustomize k8s/job | paddle-launcher doctor -",
+            "paddle-launcher doctor -n research --no-pod paddle-set",
+        ),
+        flags.doctor,
+    ),
+    Command(
         "submit",
         CLUSTER,
         "Create a PaddleJob in the cluster",
         (
             "Create all objects that `render` prints, or none. The command fails if a job of this name exists. "
             "With --watch, Ctrl-C ends the watching, but not the job.",
+            "cleanPodPolicy OnFailure or OnCompletion: --watch deletes the job if it has failed, or is complete.",
         ),
         (
             (0, "created; with --watch: the job is complete"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import shtab
 
 _FOLDERS = ("DATA", "CONFIG", "OUT", "FOLDER|JOB")
-_FILES = {"FILE": shtab.FILE, "COMMAND": shtab.FILE, **dict.fromkeys(_FOLDERS, shtab.DIRECTORY)}
+_FILES = {"FILE": shtab.FILE, "FILE|JOB": shtab.FILE, "COMMAND": shtab.FILE, **dict.fromkeys(_FOLDERS, shtab.DIRECTORY)}
 _ZSH = (
     ("$zsh_eval_context[-1] == eval", "$zsh_eval_context[-1] == (eval|file)"),  # also for `source <(...)`
     ('"(-)*::', '"*:'),  # flags of the launcher may follow a flag of Paddle

@@ -11,6 +11,7 @@ from launcher.model import PSERVER, TRAINER
 
 OUTPUTS = ("json", "wide")
 SHELLS = ("bash", "zsh", "fish")
+MOST_SECONDS = 3600
 
 Parser = argparse.ArgumentParser
 
@@ -27,11 +28,9 @@ def run(parser: Parser, but: frozenset[str] = frozenset()) -> None:
 
 def _explained(variable: Variable) -> str:
     """Return what the variable means, which values it may have, and its default."""
-    default = variable.default
-    if default is None:
-        return f"{variable.meaning} ({variable.expected})"
-    shown = f"{default:g}" if isinstance(default, (bool, float)) else str(default)
-    return f"{variable.meaning} ({variable.expected}; default: {shown})"
+    default = variable.shown_default
+    after = "" if default is None else f"; default: {default}"
+    return f"{variable.meaning} ({variable.expected}{after})"
 
 
 def plan(parser: Parser) -> None:
@@ -100,9 +99,14 @@ def report(parser: Parser) -> None:
 
 
 def render(parser: Parser) -> None:
+    parser.add_argument("--strict", action="store_true", help="fail if a field in FILE is ignored or changed")
+    _conversion(parser)
+    parser.add_argument("file", metavar="FILE", help="YAML with a PaddleJob; - is standard input")
+
+
+def _conversion(parser: Parser) -> None:
     from launcher.job.spec import INJECT_IMAGE
 
-    parser.add_argument("--strict", action="store_true", help="fail if a field in FILE is ignored or changed")
     parser.add_argument(
         "--no-inject",
         action="store_true",
@@ -113,8 +117,24 @@ def render(parser: Parser) -> None:
         metavar="IMAGE",
         help=f"the image from which pods copy the launcher (default: {INJECT_IMAGE})",
     )
-    parser.add_argument("--entrypoint", metavar="COMMAND", help="the command for pod templates that have no command")
-    parser.add_argument("file", metavar="FILE", help="YAML with a PaddleJob; - is standard input")
+    parser.add_argument(
+        "--entrypoint",
+        metavar="COMMAND",
+        help="the command for pod templates that have no command (default: the image's ENTRYPOINT, read from its "
+        "registry)",
+    )
+    parser.add_argument(
+        "--registry",
+        metavar="HOST",
+        help="the registry of images whose name has none, such as paddle:1. Used only to read an ENTRYPOINT",
+    )
+    parser.add_argument(
+        "--plain-http",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a registry that speaks HTTP without TLS; may be repeated. On this machine, no flag is needed",
+    )
 
 
 def submit(parser: Parser) -> None:
@@ -123,6 +143,22 @@ def submit(parser: Parser) -> None:
     )
     _namespace(parser)
     render(parser)
+
+
+def doctor(parser: Parser) -> None:
+    parser.add_argument("--no-pod", action="store_true", help="make no pod: what only a pod can answer stays open")
+    parser.add_argument(
+        "--within", type=_seconds, metavar="SECONDS", help="how long the pod may take to answer (default: 180)"
+    )
+    parser.add_argument("-o", "--output", type=_json, metavar="FORMAT", help="json")
+    _namespace(parser)
+    _conversion(parser)
+    parser.add_argument(
+        "job",
+        metavar="FILE|JOB",
+        help="YAML with a PaddleJob, or with a job as plain manifests; - is standard input; or the name of a Job or "
+        "StatefulSet in the cluster",
+    )
 
 
 def list_jobs(parser: Parser) -> None:
@@ -202,6 +238,18 @@ def _role(text: str) -> str:
 
 def _output(text: str) -> str:
     return _one_of(OUTPUTS, text) if text else text
+
+
+def _json(text: str) -> str:
+    if text not in ("", "json"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected json")
+    return text
+
+
+def _seconds(text: str) -> float:
+    if not text.isdecimal() or not 1 <= int(text[:6]) <= MOST_SECONDS or len(text) > 5:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 1 to {MOST_SECONDS}")
+    return float(text)
 
 
 def _shell(text: str) -> str:

@@ -16,6 +16,7 @@ from launcher.errors import FOR_GOOD, Exit, Failure
 if TYPE_CHECKING:  # `run` does not load argparse
     from argparse import Namespace
 
+    from launcher.job.from_yaml import RenderOptions
     from launcher.live.show import Source
 
 
@@ -135,15 +136,40 @@ def _watch(source: Source) -> int:
 def _render(given: Namespace) -> int:
     from launcher.job import commands
 
-    options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
-    return _print(commands.render(given.file, options, strict=given.strict))
+    return _print(commands.render(given.file, _render_options(given, watch=False), strict=given.strict))
 
 
 def _submit(given: Namespace) -> int:
     from launcher.job import commands
 
-    options = commands.render_options(given.launcher_image, given.entrypoint, inject=not given.no_inject)
+    options = _render_options(given, watch=given.watch)
     return commands.submit(given.file, options, given.namespace, strict=given.strict, watch=given.watch)
+
+
+def _render_options(given: Namespace, *, watch: bool) -> RenderOptions:
+    from launcher.job import commands
+
+    return commands.render_options(
+        given.launcher_image,
+        given.entrypoint,
+        given.registry,
+        given.plain_http,
+        inject=not given.no_inject,
+        watch=watch,
+    )
+
+
+def _doctor(given: Namespace) -> int:
+    from launcher.doctor import command
+
+    return command.run(
+        given.job,
+        _render_options(given, watch=False),
+        given.namespace,
+        pod=not given.no_pod,
+        within=given.within,
+        as_json=given.output == "json",
+    )
 
 
 def _list(given: Namespace) -> int:
@@ -192,6 +218,12 @@ def _completion(given: Namespace) -> int:
     return _print(completion.script(parser.tree(), given.shell))
 
 
+def _schema() -> int:
+    from launcher.config import schema
+
+    return _print(schema.text().rstrip("\n"))
+
+
 def _version() -> int:
     return _print(__version__)
 
@@ -208,6 +240,7 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "report": _report,
     "render": _render,
     "submit": _submit,
+    "doctor": _doctor,
     "why": _why,
     "logs": _logs,
     "delete": _delete,
@@ -218,7 +251,7 @@ _NAME_A_JOB = """status: no job is named, and none runs here: expected the job's
   paddle-launcher status wide-and-deep         a job in the cluster that kubectl uses
   paddle-launcher list                         all jobs of the namespace"""
 # Probes call `alive` all the time, and loading argparse would be a tenth of the cost of a call.
-_WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "version": _version}
+_WITHOUT_ARGUMENTS: Mapping[str, Callable[[], int]] = {"alive": _alive, "schema": _schema, "version": _version}
 _HELP = ("help", "--help", "-h")
 _NAMES = frozenset({*_WITH_FLAGS_OF_PADDLE, *_COMMANDS, *_WITHOUT_ARGUMENTS, *_HELP})
 _OTHER_NAMES = {"--version": "version"}

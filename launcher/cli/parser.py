@@ -50,7 +50,7 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
 def overview() -> str:
     """Return the help of the program: one line per command."""
     width = max(len(command.name) for command in COMMANDS)
-    lines = [f"{PROGRAM} {__version__}: {_ABOUT}", ""]
+    lines = [f"{PROGRAM} {__version__}: {_ABOUT}"]
     for group in GROUPS:
         lines.append(f"{group}:")
         lines += [f"  {each.name:<{width}}  {each.summary}" for each in COMMANDS if each.group == group]

@@ -17,6 +17,13 @@ class Variable:
     expected: str
     meaning: str
 
+    @property
+    def shown_default(self) -> str | None:
+        """The default as the text that the variable would have, or None if no text stands for it."""
+        if self.default is None:
+            return None
+        return f"{self.default:g}" if isinstance(self.default, (bool, float)) else str(self.default)
+
 
 def variable(name: str, parse: Callable[[str], Any], default: Any, expected: str, meaning: str) -> Any:
     """Declare a field of the configuration with its variable."""

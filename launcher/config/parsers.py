@@ -1,16 +1,25 @@
-"""Parsers for the values of variables. Each parser raises ValueError if the text is not valid."""
+"""Parsers for the values of variables. Each parser raises ValueError if the text is not valid.
+
+schema.py describes the texts that each parser accepts: change both together.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from launcher.base.bounds import MAX_FILE_NAME, MAX_TIMEOUT, is_text
 from launcher.model import BOTH, PSERVER, TRAINER
 
 BY_ROLE = f"{TRAINER}="  # LAUNCHER_SERVICE begins with this if LAUNCHER_ROLE is set
+MIN_SILENCE = 15
+MIN_STALL = 5
+MAX_PER_NODE = 64
+ADDRESS = r"[0-9A-Za-z.:_%-]+"
+SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 ONE_PER_GPU = 0  # as the number of trainers per node: one trainer per GPU
 
 
@@ -21,12 +30,13 @@ def text(value: str) -> str:
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not low <= int(value) <= high:
-            raise ValueError
-        return int(value)
+    return partial(between, low, high)
 
-    return parse
+
+def between(low: int, high: int, value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not low <= int(value) <= high:
+        raise ValueError
+    return int(value)
 
 
 def seconds(value: str) -> float:
@@ -42,7 +52,7 @@ def seconds_or_none(value: str) -> float:
 def silence(value: str) -> float:
     """Parse LAUNCHER_SILENCE. The minimum is three heartbeats of 5 s, since a busy node may send heartbeats late."""
     number = seconds(value)
-    if number < 15:
+    if number < MIN_SILENCE:
         raise ValueError
     return number
 
@@ -55,29 +65,29 @@ def stall(value: str) -> float | Literal["auto"]:
     if value.strip().lower() == "auto":
         return "auto"
     number = seconds_or_none(value)
-    if 0 < number < 5:
+    if 0 < number < MIN_STALL:
         raise ValueError
     return number
 
 
 def switch(value: str) -> bool:
-    values = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-    if value.lower() not in values:
+    if value.lower() not in SWITCH:
         raise ValueError
-    return values[value.lower()]
+    return SWITCH[value.lower()]
 
 
 def matching(pattern: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError
-        return value
+    return partial(matched, pattern)
 
-    return parse
+
+def matched(pattern: str, value: str) -> str:
+    if not re.fullmatch(pattern, value):
+        raise ValueError
+    return value
 
 
 def count_or_gpus(value: str) -> int:
-    return ONE_PER_GPU if value.strip().lower() == "gpus" else integer(1, 64)(value)
+    return ONE_PER_GPU if value.strip().lower() == "gpus" else between(1, MAX_PER_NODE, value)
 
 
 def folder_name(value: str) -> str:
@@ -102,7 +112,7 @@ def absolute(value: str) -> str:
 
 def addresses(value: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in value.split(","))
-    if not all(re.fullmatch(r"[0-9A-Za-z.:_%-]+", address) for address in addresses):
+    if not all(re.fullmatch(ADDRESS, address) for address in addresses):
         raise ValueError
     return addresses
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from launcher.base.aio import wait_within
@@ -31,6 +32,7 @@ class KubernetesFinder(Finder):
         super().__init__(settings)
         self._deadline = Deadline(settings.timeout, settings.timeout_variable)
         self._view = View()
+        self._listed = self._view  # the latest whole list, for messages while a new list is made
         self._failure: Failure | None = None
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
@@ -41,7 +43,7 @@ class KubernetesFinder(Finder):
         """Start the child process early, since it needs a third of a second for its imports."""
         if self._watching is None or self._watching.done():
             self._failure = None
-            self._view.is_listed = False
+            self._begin_list()
             self._ends_when_all_run = False
             child = self._child({"do": "watch"})
             self._watching = asyncio.create_task(self._watch(child))
@@ -61,8 +63,7 @@ class KubernetesFinder(Finder):
         If pods have no numbers, all N live pods must have an address.
         """
         self._deadline.start()
-        # Check the deadline before `start`, which may begin a new list. The message must describe the last list.
-        self._deadline.check(describe_missing(self._view, self._settings), self._advice())
+        self._deadline.check(self._describe(), self._advice())
         await self.start()
         while (peers := self._chosen()) is None:
             await self._next_view()
@@ -84,7 +85,7 @@ class KubernetesFinder(Finder):
 
     def describe_missing(self, joined: Collection[str]) -> str:
         """Return which members are missing in the latest view. If `joined` is empty, a pod that runs is not missing."""
-        return describe_missing(self._view, self._settings, joined or None)
+        return self._describe(joined or None)
 
     def other_role(self) -> tuple[str | None, str]:
         known = None if self._settings.job_id else other_role_job(self._view, self._settings)
@@ -106,6 +107,16 @@ class KubernetesFinder(Finder):
         """End the child process. Keep the view as it is."""
         await self._end()
 
+    def _describe(self, joined: Collection[str] | None = None) -> str:
+        """Describe the pods. Until a new list is complete, describe the earlier list, unless there is an error."""
+        view = self._view if self._view.is_listed or self._view.trouble else self._listed
+        return describe_missing(view, self._settings, joined)
+
+    def _begin_list(self) -> None:
+        if self._view.is_listed:
+            self._listed = replace(self._view)
+        self._view.pods, self._view.is_listed = {}, False
+
     def _chosen(self) -> Peers | None:
         self._raise_failure()
         return choose_peers(self._view, self._settings)
@@ -125,7 +136,7 @@ class KubernetesFinder(Finder):
             self._watching.result()
 
     async def _next_view(self) -> None:
-        state = describe_missing(self._view, self._settings)
+        state = self._describe()
         self._deadline.report(state, self._advice())
         self._changed.clear()
         await self._deadline.pause(state, self._settings.timeout, self._changed)
@@ -166,7 +177,7 @@ class KubernetesFinder(Finder):
             case {"has_all": has_all}:
                 view.has_all = has_all
             case {"listing": _}:
-                view.pods, view.is_listed = {}, False
+                self._begin_list()
             case {"listed": _}:
                 view.is_listed, view.trouble = True, ""
             case {"trouble": text}:

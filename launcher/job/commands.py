@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -14,22 +14,33 @@ from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.from_yaml import RenderOptions
-from launcher.job.spec import INJECT_IMAGE, JobSpec
+from launcher.job.image_commands import ImageCommands
+from launcher.job.spec import INJECT_IMAGE, ON_COMPLETION, JobSpec
 
 if TYPE_CHECKING:
+    from launcher.base.kube import KubeClient
     from launcher.job.watch import ClusterSource
 
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 
 
-def render_options(image: str | None, entrypoint: str | None, *, inject: bool) -> RenderOptions:
+def render_options(
+    image: str | None,
+    entrypoint: str | None,
+    registry: str | None,
+    plain_http: Sequence[str],
+    *,
+    inject: bool,
+    watch: bool = False,
+) -> RenderOptions:
     """Return the RenderOptions for the flags of `render` and `submit`. Raises Failure if the flags are wrong."""
     if image is not None and not inject:
         raise Failure(
             Exit.USAGE, "--launcher-image: cannot be used with --no-inject, which copies no launcher into the pods"
         )
     command = () if entrypoint is None else rendering.split_command(entrypoint, "--entrypoint")
-    return RenderOptions(image or INJECT_IMAGE if inject else None, command)
+    images = ImageCommands(command, registry, frozenset(host.lower() for host in plain_http))
+    return RenderOptions(image or INJECT_IMAGE if inject else None, images, until_end=watch)
 
 
 def render(file: str, options: RenderOptions, *, strict: bool) -> str:
@@ -54,7 +65,7 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     client = connect(job.namespace)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C makes `create` delete what it has created
     try:
-        create(client, _in_namespace(job, client.namespace), beside)
+        uid = create(client, _in_namespace(job, client.namespace), beside)
     except KeyboardInterrupt:
         sys.stderr.write(f"submit: {job.name}: interrupted: all created objects are deleted\n")
         return 128 + signal.SIGINT
@@ -63,19 +74,36 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     if not watch:
         print(f"paddle-launcher status {where}; paddle-launcher logs --follow {where}", flush=True)
         return Exit.COMPLETE
+    return _watch(client, job, uid, where)
+
+
+def _watch(client: KubeClient, job: JobSpec, uid: str, where: str) -> int:
+    """Show the job until it ends, and delete it then if its file says so. Return the exit code of the job."""
+    from launcher.job.submit import delete_created
     from launcher.job.watch import ClusterSource
     from launcher.live.show import show
     from launcher.live.signals import Interrupted, ending_signals
 
+    code: int | None = None
     try:
         with ending_signals():
-            return show(ClusterSource(client, job.name), sys.stderr)
+            code = show(ClusterSource(client, job.name), sys.stderr)
+            if job.deleted and (job.deleted == ON_COMPLETION) == (code == Exit.COMPLETE):
+                delete_created(client, job.name, uid)
+                sys.stderr.write(f"submit: {job.name}: deleted, with its pods and logs (cleanPodPolicy)\n")
     except Interrupted as interrupted:
-        sys.stderr.write(
-            f"submit: {job.name} continues, but is no longer watched: "
-            f"paddle-launcher status {where}; paddle-launcher delete {where}\n"
-        )
-        return interrupted.exit_code
+        if code is None:
+            kept = f" It will not be deleted at its end (cleanPodPolicy: {job.deleted})" if job.deleted else ""
+            sys.stderr.write(
+                f"submit: {job.name} continues, but is no longer watched: "
+                f"paddle-launcher status {where}; paddle-launcher delete {where}{kept}\n"
+            )
+        return interrupted.exit_code if code is None else code
+    except Failure as failure:
+        if code is None:
+            raise
+        sys.stderr.write(f"submit: {job.name} cannot be deleted (cleanPodPolicy): {failure}\n")
+    return code
 
 
 def status(job: str, namespace: str | None, *, as_json: bool) -> str:

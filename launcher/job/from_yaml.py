@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.base.suggestion import meant
-from launcher.job import pod_env
+from launcher.job import pod_env, sample_set
 from launcher.job.findings import Fields, Findings
+from launcher.job.image_commands import ImageCommands
 from launcher.job.pod_template import GROUP_NAME, VOLCANO
 from launcher.job.preflight import check_pods
-from launcher.job.spec import PS, JobSpec, Json, PodGroupSpec, RoleSpec, SecretSpec, mode, name_problems
+from launcher.job.spec import (
+    ON_COMPLETION,
+    ON_FAILURE,
+    PS,
+    JobSpec,
+    Json,
+    PodGroupSpec,
+    RoleSpec,
+    SecretSpec,
+    mode,
+    name_problems,
+)
 from launcher.job.user_template import check_memory, read_template
 from launcher.model import BOTH, PSERVER, TRAINER
 
@@ -31,7 +44,8 @@ _SPEC = {
 }
 _SCHEDULING_POLICY = {"minAvailable", "queue", "priorityClass", "minResources"}
 _ROLE = {"replicas", "requests", "limits", "template"}
-_CLEAN_POD_POLICIES = ("Always", "Never", "OnFailure", "OnCompletion")
+_ALWAYS = "Always"
+_CLEAN_POD_POLICIES = (_ALWAYS, "Never", ON_FAILURE, ON_COMPLETION)
 _INTRANETS = ("PodIP", "Service", "Host")
 
 
@@ -40,11 +54,13 @@ class RenderOptions:
     """What a PaddleJob cannot say.
 
     launcher_image: the image from which the launcher is copied into the pods; None: nothing is copied
-    entrypoint: the ENTRYPOINT of the job's images
+    images: what the job's images run
+    until_end: whether the command runs until the job ends, and can delete the job then
     """
 
     launcher_image: str | None
-    entrypoint: tuple[str, ...] = ()
+    images: ImageCommands = dataclasses.field(default_factory=ImageCommands)
+    until_end: bool = False
 
 
 def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, findings: Findings) -> JobSpec | None:
@@ -63,6 +79,10 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
     _note_unknown(spec, _SPEC | {"cleanPolicy", "tasks"})
     valid_name = name if name and not name_problems(name, ()) else "job"  # so that all else can be checked
     roles = _roles(spec, valid_name, findings, options)
+    samples = sample_set.read(spec, metadata.text("namespace") if metadata else None, findings)
+    if samples:
+        roles = [sample_set.mounted(role, samples, findings) if role.role != PSERVER else role for role in roles]
+    policy = _clean_pod_policy(spec, findings, options)
     job_spec = JobSpec(
         name=valid_name,
         namespace=metadata.text("namespace") if metadata else None,
@@ -70,19 +90,20 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
         roles=tuple(roles),
         gloo=_gloo(spec, roles, findings),
         host_network=_host_network(spec, findings),
-        ttl_seconds=_ttl_seconds(spec, findings),
+        ttl_seconds=0 if policy == _ALWAYS else None,
+        deleted=policy if policy in (ON_FAILURE, ON_COMPLETION) else None,
         launcher_image=options.launcher_image,
         labels=_texts(metadata, "labels"),
         annotations=_texts(metadata, "annotations", without=(_LAST_APPLIED,)),
     )
-    _note_unsupported(spec, findings)
-    policy = _scheduling_policy(spec, findings)
+    _check_unsupported(spec, findings)
+    scheduling = _scheduling_policy(spec, findings)
     if name is not None:
         for problem in name_problems(name, [(role.name, role.replicas) for role in roles]):
             findings.add_problem("metadata.name", problem)
     if not spec.has("worker") or len(roles) < spec.has("ps") + spec.has("worker"):
         return None  # what is left of the job has another mode
-    pod_group = _pod_group(job_spec, policy, others, findings)
+    pod_group = _pod_group(job_spec, scheduling, others, findings)
     job_spec = replace(job_spec, pod_group=pod_group, secret=_secret(job_spec, others))
     _check_pods(job_spec, findings)
     return None if findings.problems else job_spec
@@ -139,7 +160,7 @@ def _role_spec(
     template = fields.mapping("template")
     if not fields.has("template"):
         findings.add_problem(fields.path("template"), "missing: expected a pod template with the container that trains")
-    checked = read_template(template, findings, options.entrypoint) if template else None
+    checked = read_template(template, findings, options.images) if template else None
     if checked is None:
         return None
     replicas = max(replicas or 1, 1)
@@ -177,41 +198,39 @@ def _host_network(spec: Fields, findings: Findings) -> bool:
     return intranet == "Host"
 
 
-def _ttl_seconds(spec: Fields, findings: Findings) -> int | None:
+def _clean_pod_policy(spec: Fields, findings: Findings, options: RenderOptions) -> str | None:
     policy, field = spec.text("cleanPodPolicy"), "spec.cleanPodPolicy"
     if spec.has("cleanPolicy"):
         effect = "the launcher uses cleanPodPolicy" if policy else "the launcher uses its value as cleanPodPolicy"
         findings.add_note("spec.cleanPolicy", f"the operator has no such field and ignores it: {effect}")
         if policy is None:
             policy, field = spec.text("cleanPolicy"), "spec.cleanPolicy"
-    if policy in ("OnFailure", "OnCompletion"):
+    if policy in (ON_FAILURE, ON_COMPLETION) and not options.until_end:
         findings.add_note(
             field,
-            f"{policy}: pods and logs are kept until `kubectl delete`: a Job cannot be deleted depending on how it "
-            "ended (Always deletes it in any case)",
+            f"{policy}: pods and logs are kept until `paddle-launcher delete`: a Job cannot be deleted depending on "
+            "how it ended: `submit --watch` deletes it then (Always deletes it in any case)",
         )
     elif policy is not None and policy not in _CLEAN_POD_POLICIES:
         findings.add_note(
             field,
             f"{policy!r}: pods and logs are kept: the operator has no such policy{meant(policy, _CLEAN_POD_POLICIES)}",
         )
-    return 0 if policy == "Always" else None
+    return policy
 
 
-def _note_unsupported(spec: Fields, findings: Findings) -> None:
+def _check_unsupported(spec: Fields, findings: Findings) -> None:
     if spec.mapping("heter"):
-        findings.add_note("spec.heter", "ignored: no released Paddle has the servers that heter workers need")
+        findings.add_problem(
+            "spec.heter",
+            "heter workers cannot run: no released Paddle trains a program with them: remove this field, and train "
+            "in worker and ps only",
+        )
     if spec.integer("elastic"):
         findings.add_note(
             "spec.elastic",
             f"{spec.values['elastic']}: ignored: the number of pods is fixed (replicas): if a pod is lost, the job "
             "waits for its replacement and continues with the same number",
-        )
-    if reference := spec.mapping("sampleSetRef"):
-        findings.add_note(
-            "spec.sampleSetRef",
-            f"{reference.values.get('name')}: ignored: only the operator can mount a SampleSet: mount the claim that "
-            "contains the data in worker.template",
         )
 
 

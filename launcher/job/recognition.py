@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.base import kube_pods
 from launcher.config.variables import VARIABLES
-from launcher.job.spec import COLLECTIVE, JOB_LABEL, MANAGED_BY, PS, ROLE_LABEL, SINGLE
+from launcher.job.spec import COLLECTIVE, DOCTOR_LABEL, JOB_LABEL, MANAGED_BY, PS, ROLE_LABEL, SINGLE
 from launcher.job.state import COMPLETE, FAILED, SUSPENDED, end_phase
 from launcher.model import PSERVER
 
@@ -113,16 +113,18 @@ def mode(group: Sequence[Workload]) -> str:
 
 
 def _workload(kind: str, seen: Json) -> Workload:
-    main = kube_pods.main_container(_template(seen))
+    main = kube_pods.main_container(template_of(seen))
     env = {str(each.get("name")): str(each.get("value") or "") for each in main.get("env") or []}
     words = tuple(map(str, [*(main.get("command") or []), *(main.get("args") or [])]))
     return Workload(kind, seen, env, words, str(main.get("image") or ""))
 
 
 def _runs_launcher(workload: Workload) -> bool:
-    """Return whether the pods are members of a job. Jobs that only split a data set have no member."""
-    template = _template(workload.seen)
+    """Return whether the pods are members of a job. Jobs that only split a data set or look at it have no member."""
+    template = template_of(workload.seen)
     labels = _labels(workload.seen) | _labels(template)
+    if DOCTOR_LABEL in labels:
+        return False
     if labels.get(JOB_LABEL) or labels.get(MANAGED_BY) == _LAUNCHER:
         return True
     if _OWN & set(workload.env):
@@ -134,7 +136,8 @@ def _runs_launcher(workload: Workload) -> bool:
     )
 
 
-def _template(seen: Json) -> Json:
+def template_of(seen: Json) -> Json:
+    """Return the pod template of a Job or StatefulSet, always with metadata."""
     template = (seen.get("spec") or {}).get("template") or {}
     return {**template, "metadata": template.get("metadata") or {}}
 

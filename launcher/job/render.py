@@ -11,10 +11,15 @@ from launcher.job import from_yaml, yaml_io
 from launcher.job.findings import Finding, Findings
 from launcher.job.from_yaml import RenderOptions
 from launcher.job.manifests import objects
-from launcher.job.spec import JobSpec, Json
+from launcher.job.spec import INJECT_IMAGE, JobSpec, Json
 from launcher.job.yaml_io import Document
 
 STANDARD_INPUT = "-"
+_UNPUBLISHED = (
+    f"{INJECT_IMAGE}: the pods copy the launcher from this image, which is in no registry: build it from the sources "
+    f"of the launcher, with your own name: `docker build -f docker/inject.Dockerfile -t YOUR/inject:1 .`, push it, and "
+    "use --launcher-image YOUR/inject:1 (or --no-inject if your images have the launcher)"
+)
 _DONE = {"render": "rendered", "submit": "submitted"}
 
 
@@ -38,10 +43,27 @@ def read_file(
 
     Notes go to standard error. Raises Failure with all problems, and if `strict` is true, with all notes.
     """
-    documents = yaml_io.read(_content(file), _file_name(file))
+    documents = read_documents(file)
+    if not has_job(documents):
+        raise Failure(Exit.CONFIG, f"{file_name(file)}: {_no_job(documents)}")
+    return convert(command, documents, options, strict=strict)
+
+
+def read_documents(file: str) -> list[Document]:
+    """Return the objects in the file. `file`: a path, or STANDARD_INPUT."""
+    return yaml_io.read(_content(file), file_name(file))
+
+
+def has_job(documents: Sequence[Document]) -> bool:
+    """Return whether one of the objects is a PaddleJob."""
+    return any(map(_is_job, documents))
+
+
+def convert(
+    command: str, documents: Sequence[Document], options: RenderOptions, *, strict: bool
+) -> list[tuple[Document, JobSpec | None]]:
+    """Return the objects, with a JobSpec for each PaddleJob, as `read_file` does."""
     jobs = [document for document in documents if _is_job(document)]
-    if not jobs:
-        raise Failure(Exit.CONFIG, f"{_file_name(file)}: {_no_job(documents)}")
     others = [document.value for document in documents if not _is_job(document)]
     parts: list[tuple[Document, JobSpec | None]] = []
     problems: list[Finding] = []
@@ -66,6 +88,8 @@ def read_file(
             print(f"{command}: {note}", file=sys.stderr)
     if wrong:
         raise Failure(Exit.CONFIG, "\n".join(wrong))
+    if options.launcher_image == INJECT_IMAGE:
+        print(f"{command}: {_UNPUBLISHED}", file=sys.stderr)
     return parts
 
 
@@ -87,10 +111,11 @@ def _content(file: str) -> bytes:
         with open(file, "rb") as opened:
             return opened.read()
     except OSError as error:
-        raise Failure(Exit.NO_INPUT, f"{_file_name(file)}: cannot be read: {error.strerror}") from None
+        raise Failure(Exit.NO_INPUT, f"{file_name(file)}: cannot be read: {error.strerror}") from None
 
 
-def _file_name(file: str) -> str:
+def file_name(file: str) -> str:
+    """Return the name of the file, for messages."""
     return "standard input" if file == STANDARD_INPUT else file
 
 

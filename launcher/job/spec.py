@@ -12,9 +12,11 @@ from launcher.model import PSERVER, TRAINER
 
 Json = dict[str, Any]
 
-PS, COLLECTIVE, SINGLE = "ps", "collective", "single"  # values of LAUNCHER_MODE
+V0, PS, COLLECTIVE, SINGLE = "v0", "ps", "collective", "single"  # values of LAUNCHER_MODE
+ON_FAILURE, ON_COMPLETION = "OnFailure", "OnCompletion"  # when `submit --watch` deletes a job
 INJECT_IMAGE = f"paddle-launcher-inject:{__version__}"  # of docker/inject.Dockerfile; k8s/options/inject has the same
 JOB_LABEL, ROLE_LABEL = "paddle-launcher/job", "paddle-launcher/role"
+DOCTOR_LABEL = "paddle-launcher/doctor"  # on the Job and the pod of `doctor`, with the name of the job
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 _NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -69,6 +71,7 @@ class JobSpec:
     secret: SecretSpec | None = None  # None: the secret is on a volume, or the job has one pod
     pod_group: PodGroupSpec | None = None
     ttl_seconds: int | None = None  # ttlSecondsAfterFinished; None: ended Jobs stay until they are deleted
+    deleted: str | None = None  # ON_FAILURE or ON_COMPLETION; None: it stays
     max_restarts: int = 3
     launcher_image: str | None = INJECT_IMAGE  # the image to copy the launcher from; None: the role's own image has it
     volume_objects: tuple[Json, ...] = ()  # volumes and claims that belong to this job alone

@@ -19,8 +19,8 @@ _PODS_GONE_SECONDS = 90.0  # for the pods of a deleted job to disappear, after t
 _POLL_SECONDS = 0.5
 
 
-def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> None:
-    """Create all objects of a job, or none.
+def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> str:
+    """Create all objects of a job, or none. Return the UID of its first Job.
 
     The first object is a suspended Job, whose creation reserves the name. The first Job owns all other objects. So they
     are deleted together with it. All Jobs are released at the end. So an interrupted submission leaves a Job that does
@@ -48,6 +48,13 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
     except BaseException:
         _undo(client, created)
         raise
+    return str(owner["uid"])
+
+
+def delete_created(client: KubeClient, name: str, uid: str) -> None:
+    """Delete a job if it is still the one whose first Job has this UID."""
+    if any(job["metadata"]["uid"] == uid for job in client.list("Job", f"{JOB_LABEL}={name}")):
+        delete(client, name)
 
 
 def delete(client: KubeClient, name: str) -> None:

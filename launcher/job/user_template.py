@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
+from launcher.job import sample_set
 from launcher.job.findings import Fields, Findings
+from launcher.job.image_commands import ImageCommands, Unknown
 from launcher.job.pod_template import DEFAULT_CONTAINER, INJECT, INJECT_FOLDER, SECRET_VOLUME
 from launcher.job.quantities import too_little
 from launcher.job.spec import Json
@@ -23,10 +25,10 @@ class UserTemplate:
     command: tuple[str, ...]
 
 
-def read_template(template: Fields, findings: Findings, entrypoint: tuple[str, ...]) -> UserTemplate | None:
+def read_template(template: Fields, findings: Findings, images: ImageCommands) -> UserTemplate | None:
     """Return the template, or None if its fields have wrong types. Add all problems.
 
-    entrypoint: for a container without `command`
+    images: for a container without `command`
     """
     before = len(findings.problems)
     metadata, pod = template.mapping("metadata"), template.mapping("spec")
@@ -44,7 +46,7 @@ def read_template(template: Fields, findings: Findings, entrypoint: tuple[str, .
     _check_reserved(containers, pod, findings)
     _check_memory(containers, pod, findings)
     main = containers[_main_index(names, metadata)]
-    command = _command(main, findings, entrypoint)
+    command = _command(main, findings, images)
     if not has_right_types:
         return None
     _note_changes(pod, findings)
@@ -88,7 +90,7 @@ def _check_reserved(containers: list[Fields], pod: Fields, findings: Findings) -
         if container.values.get("name") == INJECT:
             findings.add_problem(container.path("name"), f"{INJECT!r}: {_RESERVED}")
     for volume in pod.mappings("volumes"):
-        if volume.values.get("name") in (INJECT, SECRET_VOLUME):
+        if volume.values.get("name") in (INJECT, SECRET_VOLUME, sample_set.VOLUME):
             findings.add_problem(volume.path("name"), f"{volume.values['name']!r}: {_RESERVED}")
     for container in containers:
         for mount in container.mappings("volumeMounts"):
@@ -122,20 +124,22 @@ def _main_index(names: list[str], metadata: Fields | None) -> int:
     return 0
 
 
-def _command(container: Fields, findings: Findings, entrypoint: tuple[str, ...]) -> list[str]:
-    """Return `command`, or the image's entrypoint, followed by `args`, as Kubernetes runs them."""
+def _command(container: Fields, findings: Findings, images: ImageCommands) -> list[str]:
+    """Return the command and its arguments, as Kubernetes runs them, or [] after adding a problem."""
     before = len(findings.problems)
     command, arguments = container.texts("command"), container.texts("args")
     if len(findings.problems) > before:
         return []
-    if not command and not entrypoint:
-        findings.add_problem(
-            container.path("command"),
-            "missing: the image's ENTRYPOINT cannot be read from here: set the command in the template, or use "
-            '--entrypoint, as in --entrypoint "python3 train.py"',
-        )
+    if command:
+        return [*command, *arguments]
+    image = container.values.get("image") or ""
+    if not isinstance(image, str):
         return []
-    return [*(command or entrypoint), *arguments]
+    try:
+        return images.words(image, arguments)
+    except Unknown as reason:
+        findings.add_problem(container.path("command"), str(reason))
+        return []
 
 
 def _note_changes(pod: Fields, findings: Findings) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
+from launcher.base.clock import duration
 from launcher.live import words
 from launcher.live.view import PROBLEMS, EventLine, JobView, MemberView
 from launcher.model import BOTH
@@ -98,7 +99,7 @@ def progress_line(view: JobView) -> str:
     if view.speed is not None:
         parts.append(f"{words.speed(view.speed)} examples/s")
     if view.ends_at is not None:
-        parts.append(f"ETA {words.duration(view.ends_at - view.at)}")
+        parts.append(f"ETA {duration(view.ends_at - view.at)}")
     if not view.losses:
         parts += [f"{each.name}: {each.output}" for each in view.members if each.output][:1]
     return ", ".join(parts)

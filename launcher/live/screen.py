@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from launcher.base.clock import duration
 from launcher.live import words
 from launcher.live.selection import choose, summary
 from launcher.live.signals import drawing
@@ -77,6 +78,7 @@ def draw(
     if numbers := _numbers(view):
         head.append(_fit(Text(numbers), width))
     head += [_fit(Text(note, "yellow"), width) for note in [*([stale] if stale else []), *view.notes[:2]]]
+    hint = hint if height > 5 else ""
     room = max(0, height - len(head) - (1 if hint else 0))
     table, events = _divide(view, room)
     lines = list(head)
@@ -84,7 +86,7 @@ def draw(
         lines += [Text(), *_table(view, width, table - 2, now)]
     if events:
         lines += [Text(), *(_event(each, width) for each in view.events[-(events - 1) :])]
-    if hint and height > 5:
+    if hint:
         lines += [Text()] * (height - 1 - len(lines)) if fills else []
         lines.append(_fit(Text(hint, _DIM), width))
     return Group(*lines[:height])
@@ -123,7 +125,7 @@ def _progress(view: JobView, width: int, now: float) -> list[RenderableType]:
     before = f"pass {view.current_pass}" if "/" in view.current_pass else "progress"
     after = f"{math.floor(view.fraction * 100)} %"
     if view.ends_at is not None and not view.verdict:
-        after += f"  ETA {words.duration(view.ends_at - now)}"
+        after += f"  ETA {duration(view.ends_at - now)}"
     bar = max(5, width - len(before) - len(after) - 2 * _GAP)
     grid = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
     grid.add_row(

@@ -8,7 +8,8 @@ import threading
 import time
 from typing import Protocol, TextIO
 
-from launcher.live import words
+from launcher.base.clock import duration
+from launcher.live import signals, words
 from launcher.live.plain import PlainLines
 from launcher.live.view import JobView
 
@@ -47,17 +48,16 @@ def show(source: Source, stream: TextIO, *, hint: str = HINT) -> int:
     feed.start()
     view = None
     try:
-        drawer.open()
-        while view is None or not view.verdict:
-            view = feed.wait(_REDRAW_SECONDS) or view
-            if view is not None:
-                drawer.show(view, _stale(feed.silence, view))
-            elif feed.silence > _STALE_SECONDS:
-                drawer.show(_unknown(source.name), _unanswered(feed.silence))
-        drawer.end(view)
+        with signals.shown(drawer):
+            while view is None or not view.verdict:
+                view = feed.wait(_REDRAW_SECONDS) or view
+                if view is not None:
+                    drawer.show(view, _stale(feed.silence, view))
+                elif feed.silence > _STALE_SECONDS:
+                    drawer.show(_unknown(source.name), _unanswered(feed.silence))
+            drawer.end(view)
     finally:
         feed.stop()
-        drawer.close()
     return view.exit_code or 0
 
 
@@ -147,7 +147,7 @@ def _stale(silence: float, view: JobView) -> str:
 
 
 def _unanswered(silence: float) -> str:
-    return f"no answer for {words.duration(silence)}"
+    return f"no answer for {duration(silence)}"
 
 
 def _unknown(name: str) -> JobView:

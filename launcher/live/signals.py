@@ -1,16 +1,29 @@
-"""Signals that end a view. They never leave the terminal in a state that the user has to repair."""
+"""Signals that end or stop a view. They never leave the terminal in a state that the user has to repair."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+
+class Switchable(Protocol):
+    """A drawing on a terminal that can be left, as for Ctrl-Z, and shown again."""
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 _drawing = False  # an exception now would leave half a drawing
-_pending: int | None = None  # the signal that has arrived meanwhile
+_pending: int | None = None  # the ending signal that has arrived meanwhile
+_is_stopping = False  # SIGTSTP has arrived meanwhile
+_shown: Switchable | None = None  # what is on the terminal now
 
 
 class Interrupted(KeyboardInterrupt):
@@ -26,6 +39,8 @@ def ending_signals() -> Iterator[None]:
     """Raise Interrupted in the main thread for each signal that ends a command, so that it restores the terminal."""
     global _pending
     before = {number: signal.signal(number, _end) for number in _ENDING}
+    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # a shell without job control ignores it
+        before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, _stop)
     try:
         yield
     finally:
@@ -35,8 +50,21 @@ def ending_signals() -> Iterator[None]:
 
 
 @contextmanager
+def shown(view: Switchable) -> Iterator[None]:
+    """Open and close a drawing. Ctrl-Z closes it until the process continues."""
+    global _shown
+    try:
+        view.open()
+        _shown = view
+        yield
+    finally:
+        _shown = None
+        view.close()
+
+
+@contextmanager
 def drawing() -> Iterator[None]:
-    """Raise Interrupted only after the body, unless a second signal arrives."""
+    """Handle a signal only after the body, unless a second ending signal arrives."""
     global _drawing, _pending
     _drawing = True
     try:
@@ -46,6 +74,23 @@ def drawing() -> Iterator[None]:
     if _pending is not None:
         number, _pending = _pending, None
         _raise(number)
+    if _is_stopping:
+        _stop(signal.SIGTSTP, None)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    """Leave the terminal to the shell, and stop as without a handler."""
+    global _is_stopping
+    _is_stopping = _drawing
+    if _drawing:
+        return
+    if _shown is not None:
+        _shown.close()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)  # returns when the process continues, or at once if no shell could continue it
+    signal.signal(number, _stop)
+    if _shown is not None:
+        _shown.open()
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

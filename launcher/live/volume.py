@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from launcher.base.clock import duration
 from launcher.base.files import Folder
 from launcher.errors import Exit, Failure
 from launcher.live import words
@@ -123,7 +124,7 @@ class VolumeSource:
         if is_over and phase in status.ACTIVE and member:
             silent = status.silence(member.folder)
             if silent:
-                phase, what = "lost", f"{phase}? not written for {words.duration(silent)}"
+                phase, what = "lost", f"{phase}? not written for {duration(silent)}"
         numbers = member.numbers if member else Numbers()
         passes = numbers.passes or (member.passes if member else None)
         end = member.log_end if member else None

@@ -28,18 +28,6 @@ def clock(at: float) -> str:
         return "?"
 
 
-def duration(seconds: float) -> str:
-    """Return `7 s`, `3 min 05 s`, `2 h 07 min` or `3 d 4 h`."""
-    whole = max(0, round(seconds))
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 6000:
-        return f"{whole // 60} min {whole % 60:02} s"
-    if whole < 172_800:
-        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
-
-
 def age(seconds: float) -> str:
     """Return a time since something happened, as kubectl does: `7s`, `3m`, `2h7m`, `3d`."""
     whole = max(0, round(seconds))

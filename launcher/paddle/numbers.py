@@ -24,10 +24,11 @@ _MAX_LINE = 4096  # bytes; longer lines are cut
 _MAX_LINES, _MAX_PARSED = 16, 8192  # how many lines with a mark, and bytes of them, one look parses
 
 _NUMBER = rb"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|[-+]?(?:[nN][aA][nN]|[iI][nN][fF])"
+# After a number there is no `,` with a digit: `0,25` and `12,000` would be read as 0 and 12.
 _PAIR = re.compile(
     rb"\b([A-Za-z][\w/]{1,40})(?:['\"]?\s{0,4}(?:is\s?)?[:=]\s{0,8}|\s)[\['\"(]{0,2}\s{0,8}("
     + _NUMBER
-    + rb")(?:\s?/\s?(\d{1,18}))?(?!\w|\.\d)"
+    + rb")(?:\s?/\s?(\d{1,18}))?(?!\w|[.,]\d)"
 )
 _EPOCH_OF_HAPI = re.compile(rb"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
 _STEP_OF_DETECTION = re.compile(rb"Epoch: \[\d{1,9}\] \[ {0,9}(\d{1,9})/(\d{1,9})\]")

@@ -43,7 +43,7 @@ class Output:
     on_numbers: called on the event loop with the newest numbers that `numbers` finds, a few times per second
     on_output: called in a thread after each read
     stdout, stderr: where the launcher's standard output and standard error go
-    format_line: see StandardStreams
+    format_line, turns: see StandardStreams
 
     If the output is copied there, the process has a pipe for each of the two, unless both lead to the same file: then
     one pipe keeps the exact order. All other processes have one pipe.
@@ -60,6 +60,7 @@ class Output:
         stdout: int = 1,
         stderr: int = 2,
         format_line: Callable[[bytes], bytes] | None = None,
+        turns: Sequence[threading.Lock] = (),
         limits: Limits | None = None,
     ) -> None:
         limits = limits or Limits()
@@ -76,7 +77,7 @@ class Output:
         self._sinks: list[Sink] = [self._log]
         if process.echo:
             fds = (stdout, stderr) if self._is_split else (stdout,)
-            self._sinks.append(StandardStreams(fds, self._buffer, limits, format_line))
+            self._sinks.append(StandardStreams(fds, self._buffer, limits, format_line, turns))
         self._writing: list[asyncio.Future[None]] = []
         self._reader: _Reader | None = None
         self._stall_timer = self._loop.call_later(1, self._check_stalls)

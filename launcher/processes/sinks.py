@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _STREAMS = ("standard output", "standard error")
 _FORMATTED = 16 * 1024  # bytes that are formatted at a time
 _LONGEST_LINE = 64 * 1024
+_TURN = 1.0  # seconds
 _PIPE_CHUNK = (
     64 * 1024
 )  # a blocking write returns only after all bytes were taken, so small writes show progress earlier
@@ -199,6 +200,8 @@ class StandardStreams(Sink):
 
     fds: standard output and standard error; only standard output if all bytes go there
     format_line: takes a line without its end, and returns the line to write. None: lines are written as they are.
+    turns: one lock per stream, for all sinks that write there. One sink holds it until all lines that it has formatted
+        are written: a pipe that is full takes a part of a line, and the next part could be another sink's
     """
 
     max_write = _PIPE_CHUNK
@@ -209,6 +212,7 @@ class StandardStreams(Sink):
         buffer: Buffer,
         limits: Limits,
         format_line: Callable[[bytes], bytes] | None = None,
+        turns: Sequence[threading.Lock] = (),
     ) -> None:
         super().__init__(_STREAMS[0], buffer, limits)
         self._fds = fds
@@ -217,16 +221,21 @@ class StandardStreams(Sink):
         self._begun = [b"" for _ in fds]  # lines whose end was not read yet
         self._formatted = b""  # what is not written yet
         self._source_size = 0  # of the bytes from which it was made
+        self._turns = turns or [threading.Lock() for _ in fds]
+        self._turn: threading.Lock | None = None  # held while formatted lines are being written
         self._closed: set[int] = set()
 
     def run(self) -> None:
-        super().run()
-        for stream, begun in enumerate(self._begun):
-            if begun and self._format_line:
-                self._set_stream(stream)
-                self._formatted = self._format_line(begun)
-                while self._formatted and not self._cursor.closed:
-                    self._try_to_write(memoryview(b""))
+        try:
+            super().run()
+            for stream, begun in enumerate(self._begun):
+                if begun and self._format_line:
+                    self._set_stream(stream)
+                    self._formatted = self._format_line(begun)
+                    while self._formatted and not self._cursor.closed:
+                        self._try_to_write(memoryview(b""))
+        finally:
+            self._end_turn()
 
     def _next(self) -> memoryview | None:
         part = self._buffer.next_part(self._cursor, self.max_write)
@@ -243,6 +252,7 @@ class StandardStreams(Sink):
     def _write(self, data: memoryview) -> int:
         if self._stream in self._closed:
             self._formatted = b""
+            self._end_turn()
             return len(data)
         if self._format_line is None:
             return write_output(self._descriptor(), data)
@@ -250,16 +260,31 @@ class StandardStreams(Sink):
             self._source_size = len(data[:_FORMATTED])
             self._format(data[:_FORMATTED])
         if self._formatted:
-            self._formatted = self._formatted[write_output(self._descriptor(), self._formatted) :]
+            self._write_formatted()
         return 0 if self._formatted else self._source_size
 
+    def _write_formatted(self) -> None:
+        """Write some of the formatted lines, once it is this sink's turn."""
+        if self._turn is None and self._turns[self._stream].acquire(timeout=_TURN):
+            self._turn = self._turns[self._stream]
+        if self._turn is not None:
+            self._formatted = self._formatted[write_output(self._descriptor(), self._formatted) :]
+            if not self._formatted:
+                self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.release()
+            self._turn = None
+
     def _format(self, data: memoryview) -> None:
-        """Format all lines that end in the data. A line that is too long is divided."""
+        """Format all lines that end in the data. A line that is too long is divided, between two characters."""
         assert self._format_line is not None
         *lines, begun = (self._begun[self._stream] + data).split(b"\n")
         if len(begun) > _LONGEST_LINE:
-            lines.append(begun)
-            begun = b""
+            end = _whole_characters(begun)
+            lines.append(begun[:end])
+            begun = begun[end:]
         self._begun[self._stream] = begun
         self._formatted = b"".join(map(self._format_line, lines))
 
@@ -277,3 +302,11 @@ class StandardStreams(Sink):
 
     def _close(self) -> None:
         pass  # the launcher still uses the descriptors
+
+
+def _whole_characters(text: bytes) -> int:
+    """Return the length of the text without a character of UTF-8 at its end that may be cut."""
+    for back in range(1, min(4, len(text)) + 1):
+        if text[-back] & 0xC0 != 0x80:  # not within a character
+            return len(text) - back if text[-back] >= 0xC0 else len(text)
+    return len(text)

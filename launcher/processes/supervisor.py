@@ -127,6 +127,7 @@ class Supervisor:
         self._forwarding: asyncio.Task[None] | None = None  # a task that nothing refers to may be dropped
         self._format_line = format_line
         self._stdout, self._stderr = stdout, stderr
+        self._turns = (threading.Lock(), threading.Lock())  # for standard output and standard error
         self._limits = limits
         self._runs: list[_Run] = []
         self._log_folder: tuple[str | None, str] | None = None
@@ -145,6 +146,7 @@ class Supervisor:
             stdout=self._stdout,
             stderr=self._stderr,
             format_line=partial(self._format_line, process.role) if self._format_line else None,
+            turns=self._turns,
             limits=self._limits,
         )
         if self._log_folder is not None:

@@ -219,13 +219,19 @@ class Facts:
     def begin(self) -> float:
         """The time at which the first launcher began."""
         begins = [run.begin for member in self.members.values() for run in member.runs]
-        return min([*begins, *self.gangs[:1]], default=self.now)
+        generations = (generation.began for generation in self.generations.values())
+        return min([*begins, *self.gangs[:1]], default=min(generations, default=self.now))
 
     @property
     def last(self) -> float:
         """The time of the newest event."""
+        return max(self.latest, default=self.now)
+
+    @property
+    def latest(self) -> list[float]:
+        """The times of the newest events of all launchers."""
         times = [run.last for member in self.members.values() for run in member.runs]
-        return max([*times, *self.gangs[-1:], *(end[0] for end in self.ends[-1:])], default=self.now)
+        return [*times, *self.gangs[-1:], *(end[0] for end in self.ends[-1:])]
 
     @property
     def history(self) -> list[Generation]:

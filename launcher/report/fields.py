@@ -1,6 +1,6 @@
 """Check the fields of events: any user who may write to the folder may have changed a file.
 
-A field that is missing or wrong is None, or an empty text. All texts are short and printable.
+A field that is missing or wrong is None, or an empty text. All texts are short and printable, and conceal secrets.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Any
 
 from launcher.base.bounds import MAX_NUMBER
 from launcher.config.variables import VARIABLES
+from launcher.model import BOTH, PSERVER, TRAINER
 from launcher.report.facts import FirstCause
+from launcher.report.secrets import conceal
 from launcher.store import json_fields
 
 _TEXT, _LINE, _LINES = 2000, 400, 60
+_INFINITE = 1e30  # a loss of this size has diverged, and cannot be drawn beside others
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _NEVER = re.compile(r"SECRET|TOKEN|PASSWORD|TLS|KEY|CREDENTIAL", re.IGNORECASE)
 SETTINGS = frozenset(variable.name for variable in VARIABLES if not _NEVER.search(variable.name))
@@ -39,8 +42,14 @@ def text(content: Mapping[str, Any], name: str, limit: int = _TEXT) -> str:
     value = content.get(name)
     if not isinstance(value, str):
         return ""
-    shown = json_fields.plain(value[:limit])
+    shown = conceal(json_fields.plain(value[:limit]))
     return shown if len(value) <= limit else f"{shown} ..."
+
+
+def role(content: Mapping[str, Any]) -> str | None:
+    """Return the role of a member, or None. The name of the member, also in names of files, begins with the role."""
+    value = content.get("role")
+    return value if value in (BOTH, TRAINER, PSERVER) else None
 
 
 def number(content: Mapping[str, Any], name: str) -> int | None:
@@ -54,12 +63,12 @@ def code(content: Mapping[str, Any], name: str) -> int | None:
 
 
 def decimal(content: Mapping[str, Any], name: str) -> float | None:
-    """Return a number. The number may be written as a text: `nan`, `inf` or `-inf`."""
+    """Return a number. The number may be written as a text: `nan`, `inf` or `-inf`. A number that large is infinite."""
     value = content.get(name)
     if isinstance(value, str):
         return _NOT_FINITE.get(value)
-    if isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e30:
-        return float(value)
+    if isinstance(value, int | float) and type(value) is not bool:
+        return float(value) if abs(value) < _INFINITE else math.copysign(math.inf, value)
     return None
 
 
@@ -72,7 +81,8 @@ def lines(content: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Return the last lines of a list of texts."""
     value = content.get(name)
     found = value[-_LINES:] if isinstance(value, list) else []
-    return tuple(json_fields.plain(line[:_LINE]).replace("\n", " ") for line in found if isinstance(line, str))
+    texts = (json_fields.plain(line[:_LINE]).replace("\n", " ") for line in found if isinstance(line, str))
+    return tuple(map(conceal, texts))
 
 
 def cause(content: Mapping[str, Any], name: str = "first_cause") -> FirstCause | None:
@@ -82,7 +92,7 @@ def cause(content: Mapping[str, Any], name: str = "first_cause") -> FirstCause |
         return None
     return FirstCause(
         kind=text(found, "kind", 40),
-        role=text(found, "role", 40) or None,
+        role=role(found),
         rank=number(found, "rank"),
         pod=text(found, "pod", 260),
         what=what,

@@ -55,10 +55,12 @@ class MemberEvents:
         self._begun = False  # a generation has begun in this session
         self._had_generation = False  # an event of this launcher had a generation
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event, shift: float = 0.0) -> None:
+        """Add an event. `shift`: is added to its time."""
         at = fields.seconds(event.get("at"))
         if at is None:
             return
+        at += shift
         name = event["event"]
         generation = fields.number(event, "generation")
         run = self._run(at, name, event, generation)
@@ -99,7 +101,7 @@ class MemberEvents:
         run = self.member.run
         is_other = run is not None and (
             (run.ended is not None and name in ("staging_begun", "joined", "phase") and generation is None)
-            or (self._had_generation and generation is None and name not in ("joined", "dropped"))
+            or (self._had_generation and generation is None and name not in ("joined", "dropped", "clock_set"))
             or (name == "joined" and run.uid != "" and fields.text(event, "uid", 260) not in ("", run.uid))
         )
         if run is None or is_other:
@@ -112,7 +114,7 @@ class MemberEvents:
         self._begun = False
         run.pod, run.uid = fields.text(event, "pod", 260), fields.text(event, "uid", 260)
         self.member.pod = run.pod or self.member.pod
-        self.member.role = fields.text(event, "role", 40) or self.member.role
+        self.member.role = fields.role(event) or self.member.role
 
     def _enter(self, run: Run, at: float, phase: str, generation: int | None) -> None:
         run.phase = phase

@@ -9,12 +9,13 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 from launcher.base.files import Folder
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, PSERVER, CauseKind, Saves
-from launcher.report import fields
+from launcher.report import clocks, fields
 from launcher.report.facts import Facts, Generation, Lease, Member, PassDone, PeerChange, Place, finite
 from launcher.report.member_events import MemberEvents, Passes, pass_of
 from launcher.store import checkpoints, events, json_fields, unjoined
@@ -74,16 +75,18 @@ class _Reader:
         except Failure as failure:
             self._note(failure.message)
             return
-        for event in found[_begin_of_job(found) :]:
+        begin = _begin_of_job(found)
+        for event, shift in zip(found[begin:], clocks.shifts(found)[begin:], strict=True):
             at = fields.seconds(event.get("at"))
             if at is None:
                 continue
+            at += shift
             match event["event"]:
                 case "gang":
                     self._add_gang(at, event)
                 case "generation_begun" | "generation_ended":
                     began = True
-                    self._add_generation(fields.object_of(event, "generation"), at)
+                    self._add_generation(fields.object_of(event, "generation"), at, shift)
                 case "pass":
                     self._add_job_pass(at, event)
                 case "peer_lost" | "peer_returned":
@@ -122,15 +125,17 @@ class _Reader:
             if number is None:
                 continue
             member = self._member(Place.of(content.get("role"), number))
-            member.role = fields.text(content, "role", 40) or BOTH
+            member.role = fields.role(content) or BOTH
             member.pod = fields.text(content, "pod", 260)
             member.is_current = True
 
-    def _add_generation(self, content: Mapping[str, Any], at: float | None) -> None:
+    def _add_generation(self, content: Mapping[str, Any], at: float | None, shift: float = 0.0) -> None:
+        """Add a generation, or what is new about it. `shift`: is added to its times."""
         number, began = fields.number(content, "number"), fields.seconds(content.get("began"))
         if number is None or began is None or len(self._facts.generations) >= _GENERATIONS:
             return
-        ended = fields.seconds(content.get("ended"))
+        began, ended = began + shift, fields.seconds(content.get("ended"))
+        ended = None if ended is None else ended + shift
         known = self._facts.generations.setdefault(number, Generation(number, began))
         if at is not None and ended is None and abs(at - began) < 3:
             known.began = at  # with milliseconds
@@ -145,7 +150,10 @@ class _Reader:
             self._facts.passes.setdefault((generation, number), pass_of(event, generation, number, at))
 
     def _add_summary(self, job: Mapping[str, Any]) -> None:
-        """Add what only job.json has: a new hub writes the generations of earlier hubs to it."""
+        """Add what only job.json has: a new hub writes the generations of earlier hubs to it.
+
+        Without a timeline, as after an older version of the launcher, job.json also has the end.
+        """
         listed = job.get("generations")
         for generation in listed[-1000:] if isinstance(listed, list) else []:
             if isinstance(generation, dict):
@@ -153,6 +161,10 @@ class _Reader:
         if not self._facts.gangs:
             self._facts.name = fields.text(job, "job", 260) or self._facts.name
             self._add_members(job)
+            ended = fields.seconds(job.get("ended"))
+            if ended is not None and not self._facts.ends:
+                self._facts.ends.append((ended, fields.code(job, "exit_code") or 0, fields.cause(job)))
+                self._facts.is_ended = True
 
     # ---- the members' files ------------------------------------------------------------------------------------------
 
@@ -173,8 +185,11 @@ class _Reader:
             fold = MemberEvents(member, self._passes, self._training_from, samples)
             try:
                 attributes = folder.stat(events.NAME)
-                for event in events.iterate(folder, most):
-                    fold.add(event)
+                data = folder.read_end(events.NAME, most) or b""
+                # Most timelines have no such event. Then the events need not be read twice, nor kept.
+                shifts = clocks.shifts(events.parse(data)) if b'"clock_set"' in data else repeat(0.0)
+                for event, shift in zip(events.parse(data), shifts, strict=False):
+                    fold.add(event, shift)
             except Failure as failure:
                 self._note(failure.message)
                 continue
@@ -245,7 +260,10 @@ class _Reader:
         return Lease(lease.is_released, max(0.0, age))
 
     def _read_unjoined(self) -> None:
-        """Add the end of a pod that never joined. Prefer a cause that is more than a missing pod."""
+        """Add the end of a pod that never joined. Prefer a cause that is more than a missing pod.
+
+        Of two messages about a missing pod, the longer one says more: only some pods know what Kubernetes says.
+        """
         facts = self._facts
         try:
             ends = unjoined.ends(self._folder.path)
@@ -257,7 +275,11 @@ class _Reader:
             at, cause = fields.seconds(content.get("at")), fields.cause(content)
             if at is None or at < begin or cause is None:
                 continue
-            if facts.unjoined is None or facts.unjoined[2].kind == CauseKind.PEERS:
+            known = facts.unjoined
+            if known is None or (
+                known[2].kind == CauseKind.PEERS
+                and (cause.kind != CauseKind.PEERS or len(cause.what) > len(known[2].what))
+            ):
                 facts.unjoined = at, fields.code(content, "exit_code") or 0, cause
 
     def _object(self, folder: Folder, name: str) -> Mapping[str, Any]:

@@ -49,6 +49,10 @@ def judge(facts: Facts) -> Verdict:
         at, code, why = facts.unjoined
         return _failed(facts, why, at, code)
     if not facts.gangs and not facts.generations and not any(member.runs for member in facts.members.values()):
+        if facts.members:
+            missing_timeline = "The folder has no timeline of the job, so this page cannot say what happened."
+            hint = "`paddle-launcher status` shows what is known. Was events.jsonl removed?"
+            return Verdict(EMPTY, "No timeline", missing_timeline, advice=(hint,))
         hint = "`kubectl get pods` and the logs of the pods show what the pods wait for."
         return Verdict(EMPTY, "Not begun", "The job has not begun: no member has joined yet.", advice=(hint,))
     if facts.end is not None:
@@ -77,7 +81,8 @@ def _all_over(facts: Facts, runs: list[tuple[Member, Run]]) -> bool:
 
 
 def _is_moving(facts: Facts) -> bool:
-    return facts.now - facts.last < _QUIET
+    """Return whether an event was written just now. The clock of another node may be days ahead: it proves nothing."""
+    return any(abs(facts.now - at) < _QUIET for at in facts.latest)
 
 
 # ---- jobs that are over ----------------------------------------------------------------------------------------------
@@ -113,7 +118,7 @@ def _ended_without_hub(facts: Facts, ended: list[Run]) -> Verdict:
 def _stopped_without_end(facts: Facts) -> Verdict:
     assert facts.lease is not None
     silent = [member for member in facts.members.values() if member.is_current and _has_no_end(member)]
-    quiet = duration(facts.now - facts.last)
+    quiet = duration(facts.lease.age)
     if facts.lease.is_released:
         sentence = "The job has stopped, and its end was not written"
     else:
@@ -157,6 +162,8 @@ def _running(facts: Facts, runs: list[tuple[Member, Run]]) -> Verdict:
 
 
 def _not_training(facts: Facts, runs: list[tuple[Member, Run]]) -> str:
+    if not runs and not facts.gangs:
+        return "The job runs, and its members have written no timeline"
     states = {run.state for _, run in runs if run.ended is None}
     gathering = [member.name for member, run in runs if run.phase == "gathering" and run.ended is None]
     if gathering:

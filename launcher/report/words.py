@@ -6,22 +6,15 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from launcher.base import clock as base_clock
+
 
 def duration(seconds: float) -> str:
-    """Return a duration: `850 ms`, `4.2 s`, `42 s`, `3 min 05 s`, `2 h 07 min` or `3 d 4 h`."""
+    """Return a duration as `clock.duration` does. Less than 10 s have a decimal, less than 1 s are milliseconds."""
     seconds = max(0.0, seconds)
     if seconds < 0.95:
         return f"{round(seconds, 2) * 1000:.0f} ms" if seconds else "0 s"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 7200:
-        return f"{whole // 60} min {whole % 60:02} s"
-    if whole < 172_800:
-        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+    return f"{seconds:.1f} s" if seconds < 9.95 else base_clock.duration(seconds)
 
 
 def round_time(seconds: float) -> str:

@@ -99,8 +99,7 @@ def _connected(workdir: str) -> socket.socket:
             return asking
         asking.close()
         if time.monotonic() + _RETRY_AFTER > deadline:
-            advice = "is LAUNCHER_WORKDIR the same as for `run`?"
-            raise Failure(Exit.TIMED_OUT, f"no launcher answers at {path}: {why}: {advice}")
+            raise Failure(Exit.TIMED_OUT, f"no launcher answers at {path}: {why}")
         time.sleep(_RETRY_AFTER)
 
 
@@ -110,8 +109,12 @@ def _refusal(asking: socket.socket, path: str, deadline: float) -> str:
     try:
         asking.connect(path)
         return "" if asking.recv(len(_ALIVE)) == _ALIVE else "the launcher closed the connection"
+    except ConnectionRefusedError:
+        return "the launcher that used this socket has ended"
+    except TimeoutError:
+        return f"the launcher has not answered within {_PATIENCE:g} s: it is stopped, or gets no processor time"
     except OSError as error:
-        return error.strerror or f"no answer within {_PATIENCE:g} s"
+        return f"{error.strerror}: is LAUNCHER_WORKDIR the same as for `run`?"
 
 
 def _bind(path: str) -> socket.socket:

@@ -221,13 +221,24 @@ class Joining:
                     if again.reason != reported:
                         log.info(f"looking for peers again: {again.reason}")
                     reported = again.reason
-                    found = await self._find(record)
+                    found = await self._find_again(record)
         except asyncio.TimeoutError:
-            seconds, variable = patience(self._config, rejoin=self._rejoin)
-            waited = f"waited {seconds:g} s ({variable}) for the gang"
-            raise Failure(Exit.TIMED_OUT, f"{waited}: {self._missing()}") from None
+            raise self._timed_out() from None
         finally:
             reporting.cancel()
+
+    async def _find_again(self, record: Record) -> Peers:
+        """Find the peers after a join has failed. After the deadline, name the members that had not joined."""
+        try:
+            return await self._find(record)
+        except Failure as failure:
+            if failure.code is not Exit.TIMED_OUT or self._gang.missing() is None:
+                raise
+            raise self._timed_out() from None
+
+    def _timed_out(self) -> Failure:
+        seconds, variable = patience(self._config, rejoin=self._rejoin)
+        return Failure(Exit.TIMED_OUT, f"waited {seconds:g} s ({variable}) for the gang: {self._missing()}")
 
     async def _report_missing(self) -> None:
         """Log which members are missing: after each change, and at least every 30 s."""

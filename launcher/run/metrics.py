@@ -58,7 +58,7 @@ async def _answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         status, content = "404 Not Found", "the metrics are at /metrics\n"
     else:
         status, content = "200 OK", body()
-    data = content.encode()
+    data = content.encode(errors="replace")  # a name that is not UTF-8
     head = f"HTTP/1.1 {status}\r\nContent-Type: {_TYPE}\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
     writer.write(head.encode() + (b"" if request[0] == b"HEAD" else data))
     await writer.drain()

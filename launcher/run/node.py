@@ -59,6 +59,7 @@ PHASES = (
     *("complete", "stopped", "failed"),
 )
 _LAST_PHASES: Mapping[int, str] = {Exit.COMPLETE: "complete", Exit.STOPPED: "stopped"}
+_MOST_PASSES = 100  # that one read of the output may have
 _HOLDS_FOR = 30.0  # a lease counts as held for this many seconds after a renewal; its hub renews a lease every 5 s
 _MARK_TRIES, _MARK_AGAIN = 3, 1.0  # to write the mark; seconds between two tries
 _MARK_SEEN_WITHIN = 3.0  # seconds to look for the hub's mark: a network volume may show it late
@@ -201,13 +202,23 @@ class Node:
         return self.earlier_causes.lines(self._generation, end)
 
     def passed(self, number: int) -> None:
-        """Record that a pass is complete."""
+        """Record that a pass is complete, and each pass before it that was read together with it."""
+        for each in self._passes_to(number):
+            self.record("pass", **{"pass": each})
+            if self.generations:
+                self._job_events.add("pass", generation=self._generation, **{"pass": each})
         self._last_pass = number
-        self.record("pass", **{"pass": number})
         self._samples.take_next()  # the numbers of this pass may come after its end
         if self.generations:
-            self._job_events.add("pass", generation=self._generation, **{"pass": number})
             self.generations.passed()
+
+    def _passes_to(self, number: int) -> range:
+        """Return this pass, and the passes before it that are not recorded yet. Only v0 logs each pass, in order."""
+        if not self.first_plan.shows_passes:
+            return range(number, number + 1)
+        saved = paddle.saves(self._config, self._flags, self._command)
+        first = self._last_pass + 1 if self._last_pass is not None else saved.first if saved else number
+        return range(max(min(first, number), number - _MOST_PASSES), number + 1)
 
     def saw(self, numbers: Numbers) -> None:
         """Record numbers that a trainer has printed. The timeline gets samples of them."""

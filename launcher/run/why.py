@@ -20,11 +20,12 @@ async def explain(node: Node, gang: Gang) -> str:
         return _describe_join(gang)
     if node.rank != 0:
         return f"only rank 0 can answer this: kubectl exec {roster.members[0].pod} -- paddle-launcher why"
+    if node.snapshot().phase == "ending":  # no member answers any more
+        return f"{_head(node)}; all processes are being ended, and the log of each pod says why"
     reports = await gang.survey(_ANSWER_WITHIN)
-    now = node.snapshot()
-    head = f"{node.job or 'this job'}: generation {now.generation or 0}, {now.phase} since {now.since}"
+    head = _head(node)
     if reports is None:  # this gang has ended, and perhaps the next one is being formed
-        return f"{head}; {_describe_join(gang)}" if now.phase == "gathering" else head
+        return f"{head}; {_describe_join(gang)}" if node.snapshot().phase == "gathering" else head
     found = groups(reports, node.shape)
     lines = [f"{head}, {node.shape.size} members", summary(reports, node.shape)]
     if advice := _advise(found, node.shape, roster):
@@ -34,6 +35,11 @@ async def explain(node: Node, gang: Gang) -> str:
     if len(found) > _MAX_GROUPS:
         lines += ["", f"and {len(found) - _MAX_GROUPS} more places"]
     return "\n".join(lines)
+
+
+def _head(node: Node) -> str:
+    now = node.snapshot()
+    return f"{node.job or 'this job'}: generation {now.generation or 0}, {now.phase} since {now.since}"
 
 
 def _describe_join(gang: Gang) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launcher.base import file_errors
+from launcher.base.clock import duration
 from launcher.base.files import Folder
 from launcher.base.passes import pass_folder
 from launcher.base.table import format_table
@@ -194,16 +195,9 @@ def _row(member: Mapping[str, Any]) -> tuple[object, ...]:
     rank = member.get("rank") if member.get("role") in (None, BOTH) else _name(member)
     phase = member.get("phase")
     if "silent_seconds" in member:
-        phase = f"{phase}? not written for {_duration(member['silent_seconds'])}"
+        phase = f"{phase}? not written for {duration(member['silent_seconds'])}"
     plain = (member.get(key) for key in ("since", "last_pass", "exit_code"))
     return (rank, member.get("pod"), phase, *plain, describe_cause(member.get("first_cause")))
-
-
-def _duration(seconds: int) -> str:
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
 
 
 def describe_cause(cause: object) -> str | None:

@@ -37,7 +37,7 @@ class EventTail:
             finally:
                 os.close(fd)
 
-        return events.parse(self._folder.read_by(read, events.NAME) or b"")
+        return list(events.parse(self._folder.read_by(read, events.NAME) or b""))
 
     def _read(self, fd: int) -> bytes:
         """Return all whole lines after the offset. An unfinished line is read the next time."""

@@ -22,7 +22,7 @@ def test_the_page_of_commands_shows_their_help() -> None:
 def test_help_fits_in_80_columns_and_its_examples_are_right(command: Command) -> None:
     assert max(map(len, parser.help_of(command).splitlines())) < 80
     for example in command.examples:
-        line = example.partition("paddle-launcher ")[2].partition("|")[0].partition(")")[0]
+        line = example.partition("paddle-launcher ")[2].partition("|")[0].partition(")")[0].partition(" > ")[0]
         name, *words = shlex.split(line)
         assert name == command.name
         if name in ("run", "plan", "local"):

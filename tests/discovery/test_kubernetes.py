@@ -27,11 +27,6 @@ from tests.support.paths import REPOSITORY
 from tests.support.pods import ended, member_of_set, pod
 
 
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("pki") / "good", "good")
-
-
 @pytest.fixture
 def api(authority: Authority) -> Iterator[FakeApi]:
     server = FakeApi(authority)
@@ -490,6 +485,20 @@ def test_a_member_that_saw_all_pods_run_can_look_again(api: FakeApi, settings: M
             await until(lambda: search.finder.members()[0].address == "10.0.0.6")
             assert (await search.finder.find()).hub == "10.0.0.6"
             assert api.count("list") == 2
+
+    run(test())
+
+
+def test_until_a_new_list_is_complete_the_earlier_list_is_described(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.7", index=0), pod("x-b", "10.0.0.8", index=1))
+
+    async def test() -> None:
+        async with searching(settings("x-b")) as search:
+            await search.task
+            before = search.finder.describe_missing(["x-b"])
+            assert before == "x-a (10.0.0.7) has not joined yet"
+            await search.finder.start()
+            assert search.finder.describe_missing(["x-b"]) == before
 
     run(test())
 

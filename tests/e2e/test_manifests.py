@@ -252,5 +252,6 @@ def test_volumes_are_valid_to_the_api_server(cluster: Cluster, name: str) -> Non
 def test_every_option_can_be_combined_with_every_job(cluster: Cluster, tmp_path: Path, name: str, option: str) -> None:
     plain, made = rendered(K8S / name, cluster), rendered(overlay(tmp_path, name, option), cluster)
     assert made != plain
-    given: Json = {"kind": "List", "apiVersion": "v1", "items": made}
+    known = [each for each in made if each["kind"] != "PodGroup"]  # Volcano may not be installed
+    given: Json = {"kind": "List", "apiVersion": "v1", "items": known}
     kubectl("-n", cluster.namespace, "apply", "--dry-run=server", "-f", "-", given=given)

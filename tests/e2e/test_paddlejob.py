@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from launcher.job import Failure, PaddleJob, Volume
 from tests.e2e.cluster import Cluster, kubectl, until
@@ -193,6 +194,26 @@ def test_the_command_line_submits_a_paddle_job_and_ends_with_its_code(cluster: C
         [*command, "status", "--namespace", cluster.namespace, "wide-ande-deep"], capture_output=True, text=True
     )
     assert shown.stdout.startswith("wide-ande-deep: complete\n")
+
+
+@pytest.mark.parametrize(("policy", "code"), [("OnCompletion", 0), ("OnCompletion", 78), ("OnFailure", 78)])
+def test_submit_watch_deletes_a_job_as_its_policy_says(cluster: Cluster, policy: str, code: int) -> None:
+    text = (K8S.parent / "tests" / "paddlejobs" / "wide-and-deep.yaml").read_text()
+    text = text.replace("an/image:1", cluster.image).replace("cleanPodPolicy: Never", f"cleanPodPolicy: {policy}")
+    job = yaml.safe_load(text)
+    del job["spec"]["ps"], job["spec"]["withGloo"]
+    (container,) = job["spec"]["worker"]["template"]["spec"]["containers"]
+    container["command"] = ["true"]
+    if code:
+        container["env"] = [{"name": "CONF_PADDLE_NIC", "value": "no-such-device"}]  # fails for good
+    command = [sys.executable, "-m", "launcher", "submit", "--watch", "-n", cluster.namespace, "--no-inject", "-"]
+    given = yaml.safe_dump(job)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=WITHIN, check=False)
+    assert done.returncode == code, done.stderr
+    left = kubectl(
+        "-n", cluster.namespace, "get", "jobs,pods,secrets,services", "-l", "paddle-launcher/job", "-o", "name"
+    )
+    assert bool(left) == ((policy, code) == ("OnCompletion", 78))
 
 
 def test_every_field_that_a_parameter_becomes_is_valid_to_the_api_server(cluster: Cluster) -> None:

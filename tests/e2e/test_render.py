@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from launcher.job.from_yaml import RenderOptions
+from launcher.job.image_commands import ImageCommands
 from tests.e2e.cluster import Cluster, Json, kubectl
 from tests.e2e.manifests import apply, packages_of, pod_security
 from tests.support.rendering import EXAMPLES, SERVERS_AND_TRAINERS, example, jobs, of_kind, pod_spec, render_text
@@ -23,7 +24,7 @@ WAYS = ["injected", "in the image"]
 
 
 def options(way: str, *entrypoint: str) -> RenderOptions:
-    return RenderOptions(os.environ["E2E_INJECT_IMAGE"] if way == WAYS[0] else None, entrypoint)
+    return RenderOptions(os.environ["E2E_INJECT_IMAGE"] if way == WAYS[0] else None, ImageCommands(entrypoint))
 
 
 def text_of(cluster: Cluster, name: str) -> str:
@@ -81,6 +82,18 @@ def test_a_restricted_namespace_accepts_the_pods_of_a_user_who_is_not_root(
         (pod if place == "the pod" else pod["containers"][0])["securityContext"] = {"runAsUser": 10001}
     made = render_text(yaml.safe_dump(job), options(way, "python3", "-c", SERVERS_AND_TRAINERS))
     assert "trainer 1 reached 2" in complete(cluster, made)
+
+
+def test_workers_read_the_claim_of_a_sample_set(cluster: Cluster, claim: Path) -> None:
+    pod_security(cluster, "privileged")  # as above
+    (claim / "words").write_text("the words of the sample set")
+    text = text_of(cluster, "sample-set.yaml").replace("name: pictures", "name: paddle")
+    (job,) = yaml.safe_load_all(text)
+    (container,) = job["spec"]["worker"]["template"]["spec"]["containers"]
+    container |= {"command": ["sh", "-c"], "args": ["cat /mnt/pictures/words && touch /mnt/pictures/written"]}
+    said = complete(cluster, render_text(yaml.safe_dump(job), options(WAYS[0])))
+    assert "the words of the sample set" in said
+    assert (claim / "written").exists()
 
 
 @pytest.mark.usefixtures("volcano")

@@ -30,10 +30,15 @@ from launcher.gang.protocol import Malformed, Message
 from launcher.job import yaml_io
 from launcher.job.findings import Findings
 from launcher.job.from_yaml import API, KIND, RenderOptions, to_job_spec
+from launcher.job.image_commands import ImageCommands
 from launcher.job.manifests import objects
 from launcher.model import Cause, CauseKind, Numbers, Saves, Shape
 from launcher.paddle import NumberFinder
 from launcher.processes.output import PassFinder, Tail
+from launcher.registry.errors import Unreadable
+from launcher.registry.image import _Image
+from launcher.registry.reference import parse as parse_reference
+from launcher.registry.transport import Answer, Transport
 from launcher.report import page, reader
 from launcher.store import checkpoints, status
 from launcher.store.failure_marks import FailureMarks, mark_name
@@ -188,7 +193,7 @@ def _folder() -> Iterator[str]:
 
 def yaml_files(data: bytes) -> None:
     """Render a file. The output is YAML that means the same objects, also for a reader without the launcher's rules."""
-    options = RenderOptions("an/inject:1", ("python3", "train.py"))
+    options = RenderOptions("an/inject:1", ImageCommands(("python3", "train.py")))
     with contextlib.suppress(Failure):
         documents = yaml_io.read(data, "input")
         values = [document.value for document in documents]
@@ -302,6 +307,40 @@ def _check_finite(value: object) -> None:
             _check_finite(item)
 
 
+# ---- registries: the image's name, and all answers
+
+
+class _Answers(Transport):
+    """Answers requests in turn with lines: the first with status 401, all others with 200."""
+
+    def __init__(self, challenge: str, bodies: list[bytes]) -> None:
+        super().__init__("registry.test", frozenset(), math.inf)
+        self._challenge = challenge
+        self._bodies = iter(bodies)
+        self._asked = False
+
+    def get(self, url: str, headers: Mapping[str, str], limit: int) -> Answer:
+        if not self._asked:
+            self._asked = True
+            return Answer(401, {"www-authenticate": self._challenge}, b"")
+        return Answer(200, {}, next(self._bodies, b""))
+
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str], limit: int, body: bytes | None = None
+    ) -> Answer:
+        return self.get(url, headers, limit)
+
+
+def registry_answers(data: bytes) -> None:
+    """Read an image. The first line is its name, the second the login that is asked for; then all bodies follow."""
+    name, challenge, *bodies = [*data.split(b"\n"), b"", b""]
+    with contextlib.suppress(Unreadable):
+        reference = parse_reference(name.decode(errors="replace"), "registry.test")
+        config = _Image(reference, _Answers(challenge.decode("latin-1"), bodies)).config()
+        for word in (*config.entrypoint, *config.command):
+            assert yaml.safe_load(yaml_io.dump({"args": [word]})) == {"args": [word]}
+
+
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "protocol": protocol_lines,
     "state": state_files,
@@ -309,4 +348,5 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "log": log_output,
     "numbers": log_numbers,
     "config": configuration,
+    "registry": registry_answers,
 }

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import until
 from tests.support.submitted import FLAGS, WIDE_AND_DEEP, command, ended, put_pod, running
@@ -48,6 +50,48 @@ def test_submit_watch_ends_with_the_jobs_exit_code(cluster: FakeCluster) -> None
     cluster.after = fail
     done = command("submit", "--watch", *FLAGS, str(WIDE_AND_DEEP), code=3)
     assert done.stderr.splitlines()[-1] == "wide-ande-deep: exit code 3: trainer 1 (x): ended with 3"
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "OnCompletion", "Never"])
+@pytest.mark.parametrize("code", [0, 3])
+def test_submit_watch_deletes_the_job_at_its_end_if_its_policy_says_so(
+    cluster: FakeCluster, tmp_path: Path, policy: str, code: int
+) -> None:
+    is_deleted = policy == ("OnFailure" if code else "OnCompletion")
+
+    def end(verb: str, plural: str) -> None:
+        if verb == "PATCH":
+            for role, count in (("worker", 2), ("ps", 2)):
+                for rank in range(count):
+                    put_pod(cluster, role, rank, "wide-ande-deep", **ended(code, f"exit code {code}: it is so"))
+                cluster.end(f"wide-ande-deep-{role}", "Failed" if code else "Complete", reason="r", message="m")
+        if verb == "DELETE" and plural == "jobs":  # as Kubernetes does
+            for name in cluster.names("pods"):
+                cluster.delete("pods", name)
+
+    cluster.after = end
+    (tmp_path / "job.yaml").write_text(
+        WIDE_AND_DEEP.read_text().replace("cleanPodPolicy: Never", f"cleanPodPolicy: {policy}")
+    )
+    done = command("submit", "--watch", "--strict", *FLAGS, str(tmp_path / "job.yaml"), code=code)
+    assert bool(cluster.names("jobs")) != is_deleted
+    assert ("deleted, with its pods and logs (cleanPodPolicy)" in done.stderr) == is_deleted
+
+
+def test_a_job_that_cannot_be_deleted_at_its_end_keeps_its_exit_code(cluster: FakeCluster, tmp_path: Path) -> None:
+    def end(verb: str, plural: str) -> None:
+        if verb == "PATCH":
+            for role in ("worker", "ps"):
+                cluster.end(f"wide-ande-deep-{role}", "Complete")
+
+    cluster.after = end
+    cluster.refused["DELETE", "jobs"] = (403, "you may not")
+    (tmp_path / "job.yaml").write_text(
+        WIDE_AND_DEEP.read_text().replace("cleanPodPolicy: Never", "cleanPodPolicy: OnCompletion")
+    )
+    done = command("submit", "--watch", *FLAGS, str(tmp_path / "job.yaml"))
+    assert "submit: wide-ande-deep cannot be deleted (cleanPodPolicy): " in done.stderr
+    assert "you may not" in done.stderr
 
 
 def test_ctrl_c_during_a_submission_deletes_what_was_created(cluster: FakeCluster) -> None:

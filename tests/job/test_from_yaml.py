@@ -58,6 +58,7 @@ ENTRYPOINT = "--entrypoint=python3 train.py"
             f"{{worker: {role(', volumeMounts: [{name: a, mountPath: /launcher/}]')}}}",
             "spec.worker.template.spec.containers[0].volumeMounts[0].mountPath: '/launcher'",
         ),
+        (f"{{{WORKER}, heter: {role()}}}", "spec.heter: heter workers cannot run: no released Paddle trains a program"),
         (f"{{{WORKER}, withGloo: 3}}", "spec.withGloo: 3: expected 0"),
         (f"{{{WORKER}, withGloo: yes}}", "spec.withGloo: True: expected a whole number"),
         (
@@ -231,7 +232,7 @@ def test_all_objects_have_the_labels_of_the_job_and_its_kubernetes_jobs_the_anno
 
 def test_any_wrong_value_in_a_file_is_a_problem_and_never_a_crash() -> None:
     """Replace each value of the examples in turn by values of other types."""
-    for name in ("whole-template.yaml", "policy-and-host.yaml", "volcano.yaml"):
+    for name in ("whole-template.yaml", "policy-and-host.yaml", "volcano.yaml", "sample-set.yaml"):
         documents = list(yaml.safe_load_all(example(name)))
         for path in paths(documents):
             for value in (None, 7, True, "x", [], [3], {}, {"x": 3}):

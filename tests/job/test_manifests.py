@@ -79,6 +79,7 @@ def test_the_fields_of_the_users_template_are_kept(name: str) -> None:
         if role not in wanted["spec"]:
             continue
         template = wanted["spec"][role]["template"]
+        template["spec"].pop("restartPolicy", None)  # always Never
         for each in template["spec"]["containers"]:
             if each["name"] != "logs":  # the main container
                 each.pop("command", None)
@@ -181,6 +182,23 @@ def test_the_manifests_in_k8s_have_the_same_pod_failure_policy() -> None:
     theirs = next(iter(yaml.safe_load_all(manifests.read_text())))["spec"]["podFailurePolicy"]
     text = yaml.safe_dump(jobs(render_example("wide-and-deep.yaml"))["wide-ande-deep-ps"]["spec"]["podFailurePolicy"])
     assert yaml.safe_load(text.replace("containerName: paddle", "containerName: trainer")) == theirs
+
+
+@pytest.mark.parametrize("name", ["job", "job-indexed", "ps-and-workers", "single", "statefulset"])
+def test_volcano_waits_for_all_pods_of_a_job_in_k8s(name: str) -> None:
+    """More than that could never be scheduled, fewer would start without the others."""
+    folder = K8S / "options" / "volcano" / name
+    texts = [path.read_text() for path in (K8S / name).glob("*.yaml")]
+    specs = [each.get("spec", {}) for text in texts for each in yaml.safe_load_all(text)]
+    pods = sum(spec.get("completions") or spec.get("replicas") or 1 for spec in specs if "template" in spec)
+    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    annotations = [yaml.safe_load(patch["patch"])[0]["value"] for patch in component["patches"]]
+    groups = [yaml.safe_load((folder / resource).read_text()) for resource in component.get("resources", [])]
+    if groups:
+        assert [group["spec"]["minMember"] for group in groups] == [pods]
+        assert annotations == [{"scheduling.k8s.io/group-name": groups[0]["metadata"]["name"]}]
+    else:
+        assert annotations == [{"scheduling.volcano.sh/group-min-member": str(pods)}]
 
 
 def test_each_rendering_has_a_new_secret_with_a_new_name() -> None:

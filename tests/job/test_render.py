@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from launcher.errors import Exit
+from launcher.job.spec import INJECT_IMAGE
 from tests.support.paths import PADDLEJOBS
-from tests.support.render_command import WORKER, messages, paddle_job, render, role
+from tests.support.render_command import WORKER, messages, paddle_job, plain_render, render, role
 
 ENTRYPOINT = "--entrypoint=python3 train.py"
 NOTES = {
@@ -23,10 +24,16 @@ NOTES = {
         "spec.cleanPodPolicy: 'Nerver': pods and logs are kept: the operator has no such policy: did you mean Never?"
     ],
     "elastic.yaml": ["spec.worker.requests: 2: ignored", "spec.worker.limits: 4: ignored", "spec.elastic: 1: ignored"],
-    "sample-set.yaml": [
-        "spec.cleanPodPolicy: OnFailure",
-        "spec.heter: ignored",
-        "spec.sampleSetRef: pictures: ignored",
+    "sample-set.yaml": ["spec.cleanPodPolicy: OnFailure"],
+    "samples-and-servers.yaml": [
+        "spec.ps.template.spec.containers[0].image: demo: kept",
+        "spec.worker.template.spec.containers[0].image: demo: kept",
+    ],
+    "restarting.yaml": [
+        "spec.ps.template.spec.restartPolicy: OnFailure: replaced by Never",
+        "spec.worker.template.spec.restartPolicy: OnFailure: replaced by Never",
+        "spec.ps.template.spec.containers[0].image: demo: kept",
+        "spec.worker.template.spec.containers[0].image: demo: kept",
     ],
     "policy-and-host.yaml": [],
     "whole-template.yaml": ["spec.worker.template.spec.containers[0].name: logs"],
@@ -60,17 +67,6 @@ def test_strict_renders_a_file_without_notes(name: str) -> None:
     assert ended.stderr == ""
 
 
-def test_a_container_without_a_command_is_an_error_that_names_the_flag_for_it() -> None:
-    ended = render(str(PADDLEJOBS / "wide-and-deep.yaml"))
-    assert ended.returncode == Exit.CONFIG
-    assert ended.stdout == ""
-    assert [line.partition(":")[0] for line in messages(ended)] == [
-        "spec.ps.template.spec.containers[0].command",
-        "spec.worker.template.spec.containers[0].command",
-    ]
-    assert "--entrypoint" in ended.stderr
-
-
 def test_the_entrypoint_flag_precedes_args_and_is_used_only_without_a_command() -> None:
     worker = '{replicas: 1, template: {spec: {containers: [{name: paddle, image: i, args: ["--lr", "1e-3"]}]}}}'
     ended = render(
@@ -82,6 +78,17 @@ def test_the_entrypoint_flag_precedes_args_and_is_used_only_without_a_command() 
         ["run", "--", "python3", "train.py"],
         ["run", "--", "env", "A=b c", "python3", "train.py", "--lr", "1e-3"],
     ]
+
+
+def test_an_image_that_nobody_has_published_is_named_with_the_commands_that_build_it() -> None:
+    ended = plain_render("--strict", text=paddle_job(f"{{{WORKER}}}"))
+    assert ended.returncode == 0
+    assert f"image: {INJECT_IMAGE}" in ended.stdout
+    (said,) = messages(ended)
+    assert said.startswith(f"{INJECT_IMAGE}: the pods copy the launcher from this image, which is in no registry")
+    assert "docker build -f docker/inject.Dockerfile" in said
+    assert "--launcher-image" in said
+    assert plain_render("--no-inject", text=paddle_job(f"{{{WORKER}}}")).stderr == ""
 
 
 def test_the_launcher_image_can_be_set_or_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import termios
@@ -70,6 +71,21 @@ def test_ctrl_c_ends_a_view_whose_volume_does_not_answer() -> None:
         terminal.type("\x03")
         assert terminal.code() == 130, terminal.output
         assert "Traceback" not in terminal.output
+
+
+def test_ctrl_z_leaves_the_terminal_to_the_shell_until_the_view_continues(job: JobFolder) -> None:
+    with Terminal(["bash", "--norc", "-i"], environment()) as terminal:
+        terminal.type(shlex.join(watch(job)) + "\n")
+        terminal.wait_for("Ctrl-C ends this view")
+        terminal.type("\x1a")
+        before, _, after = terminal.wait_for("Stopped").partition(LEAVE)
+        assert SHOW_CURSOR in before[-20:] + after
+        terminal.type("fg\n")
+        assert ENTER in terminal.wait_for("Ctrl-C ends this view")
+        terminal.type("\x03")
+        terminal.wait_for(LEAVE)
+        terminal.type("exit\n")
+        assert terminal.code() == 130
 
 
 def test_sigterm_leaves_the_terminal_as_it_was(job: JobFolder) -> None:

@@ -16,7 +16,8 @@ from tests.support.supervising import alive, program, python, until
 
 HANDLES = """
 import os, signal, sys, time
-signal.signal(signal.SIGUSR1, lambda number, _: print(sys.argv[1], "got", number, flush=True))
+# Not print: the signal may come while the program still prints that it is up, and Python refuses to print then.
+signal.signal(signal.SIGUSR1, lambda number, _: os.write(1, f"{{sys.argv[1]}} got {{number}}\\n".encode()))
 {more}
 print(sys.argv[1], "is up", flush=True)
 while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -292,6 +293,19 @@ def test_each_line_on_standard_output_is_formatted_and_the_log_stays_as_it_is(tm
     run(test())
 
 
+def test_a_formatted_line_is_shown_before_the_next_output_comes(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(stdout=stdout, format_line=lambda line: b"> " + line + b"\n")
+            case.set_folder(tmp_path)
+            case.writer.write(b"a trainer that hangs\nwithout an end")
+            await until(lambda: read() == b"> a trainer that hangs\n")
+            assert await case.finish() == 0
+            assert read() == b"> a trainer that hangs\n> without an end\n"
+
+    run(test())
+
+
 def test_a_line_without_an_end_is_shown_in_parts(tmp_path: Path) -> None:
     async def test() -> None:
         async with reading_end() as (stdout, read):
@@ -303,5 +317,40 @@ def test_a_line_without_an_end_is_shown_in_parts(tmp_path: Path) -> None:
             await until(lambda: read().count(b"x") == 500_000)
             assert await finished == 0
             assert max(map(len, read().split(b"\n"))) < 100_000
+
+    run(test())
+
+
+def test_a_line_that_is_too_long_is_divided_between_two_characters(tmp_path: Path) -> None:
+    text = "x" + "\N{GRINNING FACE}" * 100_000
+
+    async def test() -> None:
+        async with reading_end() as (stdout, read):
+            case = Case(stdout=stdout, format_line=lambda line: line + b"\n")
+            case.set_folder(tmp_path)
+            case.writer.write_in_thread(text.encode() + b"\n")
+            await until(lambda: read().count(b"\xf0") == 100_000)
+            assert await case.finish() == 0
+            lines = read().split(b"\n")
+            assert len(lines) > 3
+            assert "".join(line.decode() for line in lines) == text
+
+    run(test())
+
+
+def test_formatted_lines_of_two_processes_are_never_mixed(tmp_path: Path) -> None:
+    """A full pipe takes a part of a line. Then the other process must not write the next part."""
+
+    async def test() -> None:
+        turn = threading.Lock()
+        async with reading_end() as (stdout, read):
+            cases = [Case(stdout=stdout, format_line=lambda line: line + b"\n", turns=[turn]) for _ in range(2)]
+            lines = [letter * 10_000 for letter in (b"a", b"b")]
+            for number, case in enumerate(cases):
+                case.set_folder(tmp_path / str(number))
+                case.writer.write_in_thread((lines[number] + b"\n") * 100)
+            await until(lambda: len(read()) == 2 * 100 * 10_001)
+            assert [await case.finish() for case in cases] == [0, 0]
+            assert set(read().split(b"\n")) == {*lines, b""}
 
     run(test())

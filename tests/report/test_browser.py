@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,19 @@ import pytest
 
 from launcher.report import fields, page, reader
 from launcher.report.facts import Facts
+from tests.support.browser import CHROMIUM, running_browser
 from tests.support.report_jobs import MadeJob, cause
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-CHROMIUM = shutil.which("chromium")
+pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
-_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-_FLAGS += ["--disable-component-update", "--disable-sync"]
 Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
+    with running_browser() as running:
         yield running
-        running.close()
 
 
 class Opened:

@@ -27,7 +27,16 @@ def test_a_stamp_is_a_time_in_utc(stamp: object, seconds: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(1, 1.0), (0.5, 0.5), ("inf", math.inf), (True, None), ("1", None), (10**40, None), ([], None)],
+    [
+        (1, 1.0),
+        (0.5, 0.5),
+        ("inf", math.inf),
+        (True, None),
+        ("1", None),
+        (10**40, math.inf),
+        (-1e308, -math.inf),
+        ([], None),
+    ],
 )
 def test_a_decimal_may_be_a_text_only_if_it_is_not_finite(value: object, number: float | None) -> None:
     assert fields.decimal({"loss": value}, "loss") == number

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.report import lanes, page, reader
+from launcher.report import fields, lanes, page, reader
 from launcher.report.accounts import account
 from launcher.report.facts import Facts, Place
 from launcher.report.verdict import judge
+from launcher.store import unjoined
 from tests.support.report_jobs import BEGIN, MadeJob, cause, second, stamp
 
 
@@ -125,6 +126,14 @@ def test_of_a_large_timeline_the_end_is_read_and_the_page_says_so(
     assert b"Files that could not be read" in page.render(facts)
 
 
+def test_of_the_pods_that_waited_for_a_missing_pod_the_one_that_knows_most_is_read(tmp_path: Path) -> None:
+    short = "waited 600 s: 2 of 3 have joined (missing: rank 1)"
+    for pod, what in (("pod-0", f"{short}; pod-1 is Pending: Unschedulable"), ("pod-2", short)):
+        end = {"kind": "peers", "rank": None, "role": None, "pod": None, "what": what}
+        unjoined.add(str(tmp_path / "output"), pod, 75, end)
+    assert judge(read(tmp_path)).sentence.endswith("pod-1 is Pending: Unschedulable")
+
+
 def test_a_spoiled_file_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     output = MadeJob(generations=1).write(tmp_path) / "output"
     (output / "job.json").write_text("[" * 100_000)
@@ -180,3 +189,62 @@ def test_members_of_two_roles_are_named_by_their_roles(tmp_path: Path) -> None:
     assert [lane.label for lane in found] == ["trainer 0", "pserver 0"]
     assert found[1].marks[0].text.startswith("ended generation 0: pserver 0 (pod p-0)")
     assert account(facts, verdict, lanes.end_of_axis(facts, verdict)).wall == pytest.approx(60, abs=2)
+
+
+@pytest.mark.parametrize("seconds", [-7200.0, 259_200.0])
+def test_times_before_a_clock_was_set_are_corrected(tmp_path: Path, seconds: float) -> None:
+    """All clocks are wrong at first, and are set after 100 s."""
+    output = MadeJob(generations=2).write(tmp_path) / "output"
+    right = read(tmp_path)
+    for file in output.glob("**/events.jsonl"):
+        before, after = list[str](), list[str]()
+        for text in file.read_text().splitlines():
+            event = json.loads(text)
+            at = fields.seconds(event["at"]) or 0.0
+            if at < BEGIN + 100:
+                event["at"] = stamp(at - seconds)
+                if "generation_" in event["event"]:
+                    event["generation"]["began"] = second(at - seconds)
+            (before if at < BEGIN + 100 else after).append(json.dumps(event) + "\n")
+        set_at = line(BEGIN + 100, "clock_set", seconds=seconds)
+        file.write_text("".join([*before, set_at, *after]))
+    found = read(tmp_path)
+    assert judge(found).sentence == judge(right).sentence
+    assert [lane.spans for lane in lanes.lanes(found, judge(found))] == (
+        [lane.spans for lane in lanes.lanes(right, judge(right))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "sentence"),
+    [
+        (0, None, "The job is complete: 100 s."),
+        (137, cause(1, what="trainer was killed"), "The job failed: rank 1 (pod quick-start-1): trainer was killed"),
+        (None, None, "The job runs, and its members have written no timeline."),
+    ],
+)
+def test_without_a_timeline_job_json_says_how_the_job_has_ended(
+    tmp_path: Path, code: int | None, why: Any, sentence: str
+) -> None:
+    """As in the folder of an older version."""
+    ended = None if code is None else second(BEGIN + 100)
+    members = [{"rank": rank, "role": "both", "pod": f"quick-start-{rank}"} for rank in range(3)]
+    job = {
+        "job": "quick-start",
+        "members": members,
+        "generations": [{**generation(0, BEGIN), "ended": ended, "first_cause": why}],
+        "started": second(BEGIN),
+        "ended": ended,
+        "exit_code": code,
+        "first_cause": why,
+    }
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "job.json").write_text(json.dumps(job))
+    facts = read(tmp_path)
+    assert judge(facts).sentence == sentence
+    assert b"</html>" in page.render(facts)
+
+
+def test_a_folder_without_a_timeline_is_not_called_a_job_that_has_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "output" / "node_0").mkdir(parents=True)
+    assert "no timeline" in judge(read(tmp_path)).sentence

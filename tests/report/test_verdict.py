@@ -142,3 +142,12 @@ def test_a_job_whose_pods_were_all_killed_says_who_wrote_no_end(tmp_path: Path) 
 def test_a_folder_without_events_is_a_job_that_has_not_begun(tmp_path: Path) -> None:
     verdict = judge(reader.read(str(tmp_path), now=BEGIN))
     assert verdict.sentence == "The job has not begun: no member has joined yet."
+
+
+def test_a_clock_that_is_days_ahead_does_not_keep_a_dead_job_running(tmp_path: Path) -> None:
+    job = MadeJob(ends="running", generations=1)
+    output = job.write(tmp_path) / "output"
+    append(output / "node_1", job.end + 300_000, "numbers", generation=0, loss=0.5)
+    facts = reader.read(str(output), now=job.end + 3600)
+    facts.lease = Lease(False, 3600.0)
+    assert judge(facts).state == "silent"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.report import visualdl
+from launcher.report import reader, visualdl
 from launcher.report.facts import Facts
 from tests.support.paths import REPOSITORY
 from tests.support.report_jobs import MadeJob
@@ -71,6 +71,14 @@ def test_each_trainer_is_a_run_and_the_passes_are_one_more(made: Made, written: 
     losses = [value for run, tag, _, value in written if (run, tag) == ("rank_0", "loss")]
     assert losses == [sample.loss for sample in next(iter(facts.members.values())).samples]
     assert [step for run, tag, step, _ in written if (run, tag) == ("passes", "pass/loss")] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_role_that_another_user_has_written_leads_to_no_other_folder(written: list[Any], tmp_path: Path) -> None:
+    MadeJob(generations=1).write(tmp_path)
+    for file in (tmp_path / "output").glob("**/events.jsonl"):
+        file.write_text(file.read_text().replace('"both"', json.dumps(f"{tmp_path}/elsewhere/rank")))
+    facts = reader.read(str(tmp_path / "output"))
+    assert visualdl.export(facts, str(tmp_path / "curves")) == ["rank_0", "rank_1", "rank_2", "passes"]
 
 
 def test_without_the_package_the_message_says_how_to_install_it(

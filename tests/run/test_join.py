@@ -17,6 +17,7 @@ from launcher.config import JobConfig
 from launcher.discovery.finder import FinderSettings, SingleFinder
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, GangSettings, JoinFailed, Verdict
+from launcher.gang.events import MissingMembers
 from launcher.model import FIRST, Cause, Member, Peers, Roster, Start
 from launcher.run import join
 from launcher.run.factories import Factories
@@ -169,6 +170,30 @@ async def test_a_join_that_takes_too_long_names_the_variable_with_its_time(
         await asyncio.wait_for(parts.joining.join(), 8)
     assert failed.value.code == Exit.TIMED_OUT
     assert failed.value.message.startswith(f"waited 0.05 s ({variable}) for the gang: ")
+
+
+@in_loop
+async def test_a_member_whose_hub_has_left_names_the_missing_members_at_its_own_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's time is over a moment before the time of the other members."""
+    parts = Parts(job_config(tmp_path, size=3))
+    finds = [parts.finders[0].find]
+
+    async def refuse(*args: Any, **more: Any) -> tuple[Roster, int]:
+        raise JoinFailed("the hub has left")
+
+    async def find() -> Peers:
+        if finds:
+            return await finds.pop()()
+        raise Failure(Exit.TIMED_OUT, "waited 600 s for peers: the API server has not answered yet")
+
+    monkeypatch.setattr(parts.gang, "join", refuse)
+    monkeypatch.setattr(parts.gang, "missing", lambda: MissingMembers(2, 3, (2,)))
+    monkeypatch.setattr(parts.finders[0], "find", find)
+    with pytest.raises(Failure, match=r"for the gang: 2 of 3 have joined \(missing: rank 2\)") as failed:
+        await parts.joining.join()
+    assert failed.value.code == Exit.TIMED_OUT
 
 
 @in_loop

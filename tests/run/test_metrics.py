@@ -68,6 +68,16 @@ async def test_prometheus_reads_phase_generation_pass_loss_and_speed(tmp_path: P
 
 
 @in_loop
+async def test_a_job_whose_name_is_not_utf_8_has_metrics(tmp_path: Path) -> None:
+    node = node_of(tmp_path, 1)
+    node.job = b"job-\xff".decode(errors="surrogateescape")
+    async with served(node) as port:
+        status, text = await ask(port)
+    assert status == b"HTTP/1.1 200 OK"
+    assert 'paddle_job="job-?"' in text
+
+
+@in_loop
 async def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     async with served(node_of(tmp_path, 1)) as port:
         _, text = await ask(port)

@@ -147,6 +147,19 @@ async def test_the_status_has_the_generation_the_phase_and_the_latest_pass(tmp_p
 
 
 @in_loop
+async def test_passes_of_v0_that_are_read_together_are_all_in_the_timeline(tmp_path: Path) -> None:
+    node = node_of(tmp_path, 0)
+    mark(node, Start(1, 3))
+    node.passed(6)
+    node.passed(7)
+    assert node.journal is not None
+    assert node.journal.flush(8)
+    lines = (Path(node.journal.folder) / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["pass"] for event in events if event["event"] == "pass"] == [4, 5, 6, 7]
+
+
+@in_loop
 async def test_a_snapshot_shows_phase_generation_size_restarts_pass_output_peers_and_outcome(tmp_path: Path) -> None:
     node = node_of(tmp_path, 1)
     before = node.snapshot()

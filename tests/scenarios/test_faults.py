@@ -257,7 +257,7 @@ def test_status_says_for_how_long_a_killed_launcher_has_not_written(job: Job) ->
     show = [sys.executable, "-m", "launcher", "status", str(job.output.parent)]
     shown = subprocess.run(show, text=True, capture_output=True, check=True).stdout
     first, second, third = shown.splitlines()[1:4]
-    assert "training? not written for 10 min" in second
+    assert "training? not written for 10 min " in second
     assert "not written" not in first + third
 
 

@@ -13,8 +13,13 @@ from launcher.report import child, reader
 from launcher.report.facts import Place
 from launcher.report.lanes import lanes
 from launcher.report.verdict import Verdict, judge
+from tests.support import floor
+from tests.support.cluster_job import api_of, member
+from tests.support.fake_api import Authority, FakeApi
 from tests.support.jobs import Job, until
 from tests.support.passes import PSERVER, SIX, TRAINER, until_generation, until_saved
+from tests.support.pods import ended, unschedulable, waiting
+from tests.support.supervising import needs_root
 
 
 class Fault(NamedTuple):
@@ -70,6 +75,28 @@ def _stopped_twice(job: Job) -> object:
     return job
 
 
+def _out_of_memory(job: Job) -> object:
+    """The kernel kills the trainer of rank 1, whose pod has a limit of 128 MiB."""
+    if not floor.supports("container=128"):
+        pytest.skip("no control groups with a memory limit can be made here")
+    job.start(0, 2)
+    job.program = (*floor.command("container=128"), "-m", "launcher")
+    return job.start(1, STANDIN_TAKES_MEMORY_AT="1:1:1024")
+
+
+def _crashing_pserver(job: Job) -> object:
+    (job.folder / "crashes").write_text("99")
+    return job.start(0, 2).start(1, STANDIN_CRASHES_LEFT=str(job.folder / "crashes"))
+
+
+def _silent_pod(job: Job) -> object:
+    """Nothing comes from rank 1 any more, as if its node had lost its power."""
+    job.start_in_a_pass(LAUNCHER_SILENCE="15").launchers[1].send_signal(signal.SIGSTOP)
+    codes = [job.code(rank) for rank in (0, 2)]
+    job.launchers[1].kill()
+    return codes
+
+
 FAULTS = {
     "a trainer is killed": Fault(_killed(1, TRAINER), ("rank 1 (pod pod-1)", "trainer", "SIGKILL")),
     "the hub's trainer is killed": Fault(_killed(0, TRAINER), ("rank 0 (pod pod-0)", "trainer", "SIGKILL")),
@@ -104,6 +131,48 @@ FAULTS = {
     "no trainer prints anything": Fault(
         lambda job: job.start_in_a_pass(LAUNCHER_STALL_TIMEOUT="5"), ("stalled", "no trainer")
     ),
+    "the kernel kills a trainer because memory ran out": Fault(
+        _out_of_memory, ("rank 1 (pod pod-1)", "trainer", "out of memory", "memory limit is 128 MiB")
+    ),
+    "a pserver crashes at each start": Fault(_crashing_pserver, ("rank 1 (pod pod-1)", "pserver", "SIGSEGV")),
+    "a node loses its power": Fault(_silent_pod, ("rank 1 (pod pod-1)", "was lost", "nothing was heard for")),
+}
+
+
+def _unschedulable(job: Job, api: FakeApi) -> object:
+    api.put(unschedulable(member(job, 1, ""), "0/3 nodes are available: 3 Insufficient memory."))
+    return job.start(0, 2, LAUNCHER_PEER_TIMEOUT="15")
+
+
+def _image_missing(job: Job, api: FakeApi) -> object:
+    api.put(waiting(member(job, 1, ""), "ImagePullBackOff", 'Back-off pulling image "paddle:typo"'))
+    return job.start(0, 2, LAUNCHER_PEER_TIMEOUT="15")
+
+
+def _launcher_out_of_memory(job: Job, api: FakeApi) -> object:
+    job.start_in_a_pass()
+    api.put(ended(member(job, 1), 137, "OOMKilled", "Failed"))
+    job.launchers[1].kill()
+    return job
+
+
+class ClusterFault(NamedTuple):
+    """The same as Fault, where the API server says more than the launchers see."""
+
+    happens: Callable[[Job, FakeApi], object]
+    words: tuple[str, ...]
+
+
+CLUSTER_FAULTS = {
+    "a pod cannot be scheduled": ClusterFault(
+        _unschedulable, ("2 of 3 have joined", "pod-1 is Pending: Unschedulable", "3 Insufficient memory")
+    ),
+    "an image cannot be pulled": ClusterFault(
+        _image_missing, ("2 of 3 have joined", "pod-1 is Pending", "ImagePullBackOff", "paddle:typo")
+    ),
+    "the kernel kills a whole pod because memory ran out": ClusterFault(
+        _launcher_out_of_memory, ("rank 1 (pod pod-1)", "was lost", "OOMKilled")
+    ),
 }
 
 
@@ -115,9 +184,24 @@ def verdict_of(job: Job) -> Verdict:
 def test_the_first_sentence_names_rank_pod_and_cause(job: Job, fault: Fault) -> None:
     fault.happens(job)
     job.codes()
+    check_first_sentence(job, fault.words)
+
+
+@needs_root
+@pytest.mark.parametrize("fault", CLUSTER_FAULTS.values(), ids=CLUSTER_FAULTS.keys())
+def test_the_first_sentence_has_what_kubernetes_says_about_the_pod(
+    job: Job, authority: Authority, fault: ClusterFault
+) -> None:
+    with api_of(job, authority) as api:
+        fault.happens(job, api)
+        job.codes()
+    check_first_sentence(job, fault.words)
+
+
+def check_first_sentence(job: Job, words: tuple[str, ...]) -> None:
     verdict = verdict_of(job)
-    assert verdict.state == "failed"
-    pattern = "The job failed: .*" + ".*".join(map(re.escape, fault.words))
+    assert verdict.state == "failed", job.stderr()
+    pattern = "The job failed: .*" + ".*".join(map(re.escape, words))
     assert re.match(pattern, verdict.sentence), verdict.sentence
     assert verdict.advice
     assert b"</html>" in (job.output / child.write(str(job.output))[0]).read_bytes()

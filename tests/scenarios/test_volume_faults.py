@@ -179,6 +179,18 @@ def test_a_volume_that_is_stalled_at_the_start_ends_with_74(disk_job: Job) -> No
     assert disk_job.codes() == [74, 74, 74]
 
 
+@pytest.mark.slow
+def test_a_volume_that_is_silent_for_too_long_ends_the_job_and_is_named(disk_job: Job) -> None:
+    disk_job.start_in_a_pass(LAUNCHER_SILENCE="15", LAUNCHER_STALL_TIMEOUT="0")
+    run("fsfreeze", "--freeze", disk_job.volume)
+    until(lambda: all("exit code " in disk_job.termination(rank) for rank in range(3)), 90, disk_job.stderr())
+    run("fsfreeze", "--unfreeze", disk_job.volume)
+    assert disk_job.codes() == [74, 69, 69], disk_job.stderr()
+    sentence = first_sentence(disk_job.output)
+    assert sentence.startswith("The job failed: rank 0 (pod pod-0): "), sentence
+    assert "volume" in sentence
+
+
 def test_a_stop_reaches_all_members_while_the_volume_is_stalled(disk_job: Job) -> None:
     disk_job.hold(IN_A_PASS).start(
         flags=MANY, LAUNCHER_STOP_GRACE="2"

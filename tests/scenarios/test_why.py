@@ -99,6 +99,25 @@ def test_a_member_that_is_stopped_did_not_answer(job: Job, gate: Path) -> None:
         job.launchers[1].send_signal(signal.SIGCONT)
 
 
+def test_a_job_that_is_ending_says_so_at_once(job: Job) -> None:
+    job.start_in_a_pass(STANDIN_DEAF="1", LAUNCHER_STOP_GRACE="60")
+    job.launchers[1].terminate()
+    until(lambda: job.status(0).get("phase") == "ending", what=job.stderr())
+    assert "ending since" in (said := why(job).stdout)
+    assert "all processes are being ended" in said
+    for launcher in job.launchers.values():
+        launcher.terminate()
+    job.codes()
+
+
+def test_a_hub_that_is_stopped_and_a_hub_that_is_gone_are_told_apart(job: Job) -> None:
+    job.start_in_a_pass().launchers[0].send_signal(signal.SIGSTOP)
+    assert "it is stopped, or gets no processor time" in why(job).stderr
+    job.launchers[0].kill()
+    job.codes()
+    assert "the launcher that used this socket has ended" in why(job).stderr
+
+
 def test_without_a_launcher_why_says_where_it_looked(tmp_path: Path, job: Job) -> None:
     asked = why(job)
     assert asked.returncode == Exit.TIMED_OUT

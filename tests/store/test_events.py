@@ -6,6 +6,7 @@ import json
 import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def test_a_number_that_json_does_not_know_is_a_text() -> None:
         b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"pass","pass":NaN}',
         b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"pass","pass":' + b"9" * 400 + b"}",
         b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"warning","text":"\xff"}',
-        b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"warning","text":"' + b"x" * 300_000 + b'"}',
+        b'{"v":1,"at":"2026-11-19T11:10:00.000Z","event":"warning","text":"' + b"x" * 3_000_000 + b'"}',
     ],
     ids=range(10),
 )
@@ -190,6 +191,15 @@ def test_lines_that_no_launcher_has_written_are_left_out(tmp_path: Path, line: b
     good = events.as_line(new_event("stop_requested"))
     (tmp_path / "events.jsonl").write_bytes(good + line + b"\n" + good)
     assert names(tmp_path) == ["stop_requested", "stop_requested"]
+
+
+def test_the_members_of_a_large_gang_with_long_names_are_read(tmp_path: Path) -> None:
+    member = {"rank": 999, "role": "both", "pod": "p" * 253, "uid": "u" * 36, "address": "10.100.100.100"}
+    log = opened(tmp_path)
+    log.add(new_event("gang", job="large", members=[member] * 1000))
+    assert log.flush(30)
+    (gang,) = events.read(Folder(str(tmp_path)))
+    assert len(gang["members"]) == 1000
 
 
 def test_of_a_huge_file_only_the_end_is_read(tmp_path: Path) -> None:
@@ -244,12 +254,24 @@ def test_the_job_is_what_the_events_of_the_hub_say() -> None:
     assert (timeline.content["exit_code"], timeline.content["first_cause"]) == (9, CAUSE)
 
 
+def test_a_clock_that_was_set_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeline, now = Timeline(fold_member), time.time
+    timeline.log.open(Folder(str(tmp_path)))
+    timeline.add("pass", **{"pass": 1})
+    monkeypatch.setattr(time, "time", lambda: now() + 259_200)
+    timeline.add("pass", **{"pass": 2})
+    assert timeline.log.flush(30)
+    assert names(tmp_path) == ["pass", "clock_set", "pass"]
+    assert events.read(Folder(str(tmp_path)))[1]["seconds"] == pytest.approx(259_200, abs=1)
+
+
 def test_the_schema_knows_each_event_that_is_written() -> None:
     for event in (
         new_event("pass", generation=0, **{"pass": 1}),
         new_event("generation_ended", generation=FAILED),
         new_event("peer_lost", generation=0, peer={"role": "both", "rank": 1, "pod": "pod-1"}, why="its node is gone"),
         new_event("process_ended", generation=0, process="trainer", exit_code=137, tail=["line"]),
+        new_event("clock_set", seconds=-7200.0),
     ):
         jsonschema.validate(json.loads(events.as_line(event)), SCHEMA)
     with pytest.raises(jsonschema.ValidationError):

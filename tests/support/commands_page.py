@@ -10,7 +10,7 @@ _HEAD = """\
 
 What `paddle-launcher --help` and `paddle-launcher COMMAND --help` print. Tab completion for bash, zsh and fish:
 [completion](#completion). [Watch a job](watch.md) shows `status --watch` and `list`,
-[See where a job hangs](why.md) shows `why`.
+[See where a job hangs](why.md) shows `why`, [Check a job before it trains](doctor.md) shows `doctor`.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -24,6 +25,7 @@ class FakeCluster:
     refused: the status and message with which requests fail, by verb and plural
     logs: the log lines of pods, by name
     after: called with verb and plural after each answer
+    paths: what other paths than those of objects answer
     """
 
     def __init__(self, folder: Path, namespace: str = "ns") -> None:
@@ -33,6 +35,7 @@ class FakeCluster:
         self.refused: dict[tuple[str, str], tuple[int, str]] = {}
         self.logs: dict[str, list[str]] = {}
         self.after: Callable[[str, str], None] = lambda verb, plural: None
+        self.paths: dict[str, Json] = {"/version": {"major": "1", "minor": "32"}, f"/api/v1/namespaces/{namespace}": {}}
         self.expired = 0  # how many of the next requests for a further page come too late
         self.asked: list[tuple[str, str]] = []  # verb and plural of each request
         self.lock = threading.Lock()
@@ -73,10 +76,13 @@ class FakeCluster:
         if (verb, plural) in self.refused:
             return self.refused[verb, plural][0], {"message": self.refused[verb, plural][1]}
         if verb == "POST":
-            return self._create(plural, body or {})
+            return self._create(plural, body or {}, stored="dryRun" not in query)
         if verb == "GET" and not name:
             wanted = [each.split("=", 1) for each in query.get("labelSelector", "").split(",") if each]
             listed = [each for (kind, _), each in list(self.objects.items()) if kind == plural]
+            field, _, value = query.get("fieldSelector", "").partition("=")
+            if field == "involvedObject.uid":
+                listed = [each for each in listed if each["involvedObject"]["uid"] == value]
             if namespace := query.get("namespace"):
                 listed = [each for each in listed if each["metadata"].get("namespace", namespace) == namespace]
             return self._page([each for each in listed if _has_labels(each, wanted)], query)
@@ -99,10 +105,12 @@ class FakeCluster:
         metadata = {"continue": str(following)} if following < len(found) else {}
         return 200, {"items": found[first:following], "metadata": metadata}
 
-    def _create(self, plural: str, wanted: Json) -> tuple[int, Any]:
+    def _create(self, plural: str, wanted: Json, *, stored: bool) -> tuple[int, Any]:
         name = wanted["metadata"]["name"]
         if (plural, name) in self.objects:
             return 409, {"message": f'{plural} "{name}" already exists'}
+        if not stored:
+            return 201, wanted
         self.created.append((plural, name))
         self.put(plural, wanted)
         return 201, wanted
@@ -162,8 +170,14 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length)) if length else None
         url = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        plural, name, below = _parts(url.path)
         cluster = self.server.cluster
+        if url.path in cluster.paths or not _is_of_objects(url.path):
+            found = cluster.paths.get(url.path)
+            self._send(
+                404 if found is None else 200, found if found is not None else {"message": f"there is no {url.path}"}
+            )
+            return
+        plural, name, below = _parts(url.path)
         if below == "log":
             self._send_log(cluster.logs.get(name, []), query)
             return
@@ -172,13 +186,16 @@ class _Handler(BaseHTTPRequestHandler):
         with cluster.lock:
             cluster.asked.append((verb, plural))
             status, answer = cluster.answer(verb, plural, name, query, body)
+        self._send(status, answer)
+        cluster.after(verb, plural)
+
+    def _send(self, status: int, answer: Any) -> None:
         payload = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
-        cluster.after(verb, plural)
 
     def _send_log(self, lines: list[str], query: dict[str, str]) -> None:
         """Send two lines per second of log time; `sinceTime` counts in whole seconds, as in the real API."""
@@ -193,6 +210,14 @@ class _Handler(BaseHTTPRequestHandler):
                 lines[lines.index(CUT)] = "after the cut"
                 return
             self.wfile.write(f"{time} {line}\n".encode() if "timestamps" in query else f"{line}\n".encode())
+
+
+def _is_of_objects(path: str) -> bool:
+    """Return whether the path is of objects, not of a namespace, a group of the API, or the server."""
+    if re.fullmatch("/api/v1/namespaces/[^/]+", path):
+        return False
+    known = {"v1", "batch/v1", "apps/v1", "scheduling.volcano.sh/v1beta1"}
+    return any(path.startswith((f"/api/{each}/", f"/apis/{each}/")) for each in known)
 
 
 def _parts(path: str) -> tuple[str, str, str]:

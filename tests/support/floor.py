@@ -4,6 +4,7 @@ The limits:
 
     pids=40                   processes and threads of the program and all its children: a control group of their own
     memory=64                 MiB, in the same way
+    container=64              the same, and the program sees its group where a container sees its own. Needs root
     nofile=64                 file descriptors of each process
     deny=pidfd_open,eventfd2  these system calls fail with ENOSYS, as in a sandbox
 
@@ -24,12 +25,14 @@ from pathlib import Path
 LIMITS = ("pids=40", "memory=64", "nofile=64", "deny=pidfd_open,eventfd2")
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_FILES = {"pids": ("pids.max", "pids.max"), "memory": ("memory.max", "memory.limit_in_bytes")}  # version 2, version 1
+_MEMORY = ("memory.max", "memory.limit_in_bytes")  # version 2, version 1
+_FILES = {"pids": ("pids.max", "pids.max"), "memory": _MEMORY, "container": _MEMORY}
 _CALLS = {
     "x86_64": (0xC000003E, {"eventfd2": 290, "pidfd_open": 434}),
     "aarch64": (0xC00000B7, {"eventfd2": 19, "pidfd_open": 434}),
 }
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = 22, 38, 2
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
@@ -55,7 +58,7 @@ def supports(limit: str) -> bool:
 
 
 def group(name: str, pid: int) -> Path:
-    """Return the folder of the control group that `pids` or `memory` made for this process."""
+    """Return the folder of the control group that `pids`, `memory` or `container` made for this process."""
     parent = _parent(name)
     assert parent is not None
     return parent / f"floor-{pid}"
@@ -75,6 +78,7 @@ def remove_groups() -> None:
 
 def _parent(name: str) -> Path | None:
     """Return the folder in which a group with this controller can be made, or None."""
+    name = "memory" if name == "container" else name
     old, new = _CGROUPS / name, _CGROUPS
     if (old / "cgroup.procs").exists():
         return old if os.access(old, os.W_OK) else None
@@ -92,6 +96,16 @@ def _limit_group(name: str, value: int) -> None:
     new, _ = _FILES[name]
     (folder / (old if (folder / old).exists() else new)).write_text(str(value))
     (folder / "cgroup.procs").write_text(str(os.getpid()))
+    if name == "container":
+        _show_as_own(folder)
+
+
+def _show_as_own(folder: Path) -> None:
+    """Show this group in place of the group of the machine, as the runtime of a container does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = libc.unshare(_CLONE_NEWNS) or libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
+    if private or libc.mount(bytes(folder), bytes(folder.parent), None, _MS_BIND, None):
+        raise OSError(ctypes.get_errno(), "the control group was not mounted")
 
 
 def _deny(names: list[str]) -> None:
@@ -114,7 +128,7 @@ def main() -> None:
     for limit in words[:end]:
         name, _, value = limit.partition("=")
         if name in _FILES:
-            _limit_group(name, int(value) << 20 if name == "memory" else int(value))
+            _limit_group(name, int(value) if name == "pids" else int(value) << 20)
         elif name == "nofile":
             resource.setrlimit(resource.RLIMIT_NOFILE, (int(value), int(value)))
         elif name == "deny":

@@ -14,12 +14,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import CDLL
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
+
+_CLONE_NEWNET = 0x40000000
 _HOLDER = """
 import sys
 from launcher.run import netns
@@ -66,6 +71,20 @@ class Nodes:
         process = self.popen(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
         output, errors = process.communicate(timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function of this process in a thread that is inside: what it listens on is inside, too. Needs root."""
+        results: list[T] = []
+
+        def work() -> None:
+            with open(f"/proc/{self._holder.pid}/ns/net") as namespace:
+                if CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) == 0:
+                    results.append(function())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return results[0]
 
     def inside(self) -> list[int]:
         """Return the live processes in the namespace, without zombies and without the holder of the namespace."""

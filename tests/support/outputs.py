@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from launcher.model import Numbers, Process
@@ -51,6 +51,7 @@ class Case:
         stderr: int | None = None,
         process: Process | None = None,
         format_line: Callable[[bytes], bytes] | None = None,
+        turns: Sequence[threading.Lock] = (),
     ) -> None:
         self.passes: list[int] = []
         self.numbers: list[Numbers] = []
@@ -63,6 +64,7 @@ class Case:
             stdout=stdout,
             stderr=stdout if stderr is None else stderr,
             format_line=format_line,
+            turns=turns,
             limits=limits,
         )
         self.writer = Writer(self.output)

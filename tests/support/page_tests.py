@@ -26,6 +26,7 @@ TESTS = (
     ("README.md", "## I have a train.py", f"{_CLUSTER}::test_the_path_for_a_training_program"),
     ("README.md", "## I have a PaddleJob", f"{_CLUSTER}::test_the_path_for_a_paddlejob"),
     ("README.md", "## Train on one machine", f"{_PADDLE}::test_the_readme_trains_on_one_machine"),
+    ("docs/configuration.md", "paddle-launcher schema ", f"{_HERE}::test_the_schema_of_all_variables_is_written"),
     ("docs/events.md", "tail -n 3 ", f"{_HERE}::test_commands_that_read_the_folder_of_a_job"),
     ("docs/paddle.md", "paddle-launcher run -- python train.py\n", f"{_HERE}::test_a_program_runs_by_itself"),
     ("docs/paddlejob.md", "docker build ", f"{_HERE}::test_a_paddlejob_is_rendered_with_an_image_that_was_built"),

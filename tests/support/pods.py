@@ -68,3 +68,10 @@ def evicted(made: Json) -> Json:
 def waiting(made: Json, reason: str, message: str = "", kind: str = "containerStatuses", name: str = "trainer") -> Json:
     made["status"][kind] = [{"name": name, "state": {"waiting": {"reason": reason, "message": message}}}]
     return made
+
+
+def unschedulable(made: Json, message: str) -> Json:
+    """Let no node have room for the pod."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    made["status"] = {"phase": "Pending", "conditions": [condition]}
+    return made

@@ -11,10 +11,19 @@ from tests.support.paths import REPOSITORY
 Ended = subprocess.CompletedProcess[str]
 
 
-def render(*arguments: str, text: str | None = None) -> Ended:
-    """Run the command. If a text is given, it is the standard input."""
+_INJECT = "--launcher-image=an/inject:1"  # without such a flag, `render` prints how to build this image
+
+
+def render(*arguments: str, text: str | None = None, **variables: str) -> Ended:
+    """Run the command. If a text is given, it is the standard input. `variables`: more of the environment."""
+    inject = [] if any(each.startswith(("--launcher-image", "--no-inject")) for each in arguments) else [_INJECT]
+    return plain_render(*inject, *arguments, text=text, **variables)
+
+
+def plain_render(*arguments: str, text: str | None = None, **variables: str) -> Ended:
+    """Run the command with these arguments only."""
     command = [sys.executable, "-m", "launcher", "render", *arguments, *(["-"] if text is not None else [])]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)} | variables
     return subprocess.run(command, env=environment, input=text, capture_output=True, text=True, timeout=30, check=False)
 
 

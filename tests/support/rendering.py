@@ -15,14 +15,15 @@ from launcher import config
 from launcher.config import JobConfig
 from launcher.job import CephFSVolume, ClaimVolume, Volume
 from launcher.job.from_yaml import RenderOptions
+from launcher.job.image_commands import ImageCommands
 from launcher.job.render import render
 from tests.support.paths import PADDLEJOBS
 
 Json = dict[str, Any]
 
 EXAMPLES = sorted(path.name for path in PADDLEJOBS.glob("*.yaml") if "claim" not in path.name)
-INJECTED = RenderOptions("an/inject:1", ("python3", "train.py"))
-NOT_INJECTED = RenderOptions(None, ("python3", "train.py"))
+INJECTED = RenderOptions("an/inject:1", ImageCommands(("python3", "train.py")))
+NOT_INJECTED = RenderOptions(None, ImageCommands(("python3", "train.py")))
 _MODELS = {
     "Job": "V1Job",
     "Service": "V1Service",

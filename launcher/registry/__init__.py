@@ -1,0 +1,1 @@
+"""Read what an image runs from its registry, for commands on a laptop. A registry is not trusted."""

@@ -1,0 +1,11 @@
+"""Why an image cannot be read."""
+
+from __future__ import annotations
+
+
+class Unreadable(Exception):
+    """An image cannot be read. The text names the registry and the reason, and never a password."""
+
+
+class NoTls(Unreadable):
+    """A server does not speak TLS, or ends the connection during the handshake."""
