@@ -195,12 +195,12 @@ class Welcomes:
         self._head = b'{"word":"welcome","roster":' + canonical(rows.decode())
         self._hashed = hashlib.sha256(self._head)
 
-    def encode(self, attempt: int, rank: int) -> tuple[bytes, bytes]:
-        """Return the welcome of one member as a line, and the digest of this line for its seal."""
+    def encode(self, attempt: int, rank: int) -> tuple[tuple[bytes, bytes], bytes]:
+        """Return the welcome of one member as the two parts of a line, and the digest of this line for its seal."""
         rest = b"," + canonical({"gang": self._gang, "turn": attempt, "rank": rank})[1:] + b"\n"
         hashed = self._hashed.copy()
         hashed.update(rest)
-        return self._head + rest, hashed.digest()
+        return (self._head, rest), hashed.digest()
 
 
 def read_welcome(message: Message) -> Welcome:

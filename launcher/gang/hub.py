@@ -153,7 +153,8 @@ class Hub:
     def _welcome(self, seat: Seat) -> None:
         assert self._welcomes is not None
         if seat.connection is not None:
-            seat.connection.send(*self._welcomes.encode(self._attempts.number, seat.rank))
+            line, hashed = self._welcomes.encode(self._attempts.number, seat.rank)
+            seat.connection.send(*line, hashed=hashed)
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
@@ -242,7 +243,7 @@ class Hub:
         line = protocol.encode(message)
         hashed = digest(line)
         for connection in self._connections():
-            connection.send(line, hashed)
+            connection.send(line, hashed=hashed)
         self._tell_own_member(message)
 
     def _on_stopped(self, seat: Seat) -> None:
