@@ -561,6 +561,17 @@ def test_jobs_of_two_roles_are_one_job_and_equal_pods_are_asked_once(world: Worl
     assert len(world.kubelet.jobs) == 1
 
 
+@pytest.mark.parametrize("name", ["--kubeconfig=evil", "x; touch evil", "\x1b[2J"])
+def test_a_name_that_a_command_could_take_for_something_else_is_refused(world: World, name: str) -> None:
+    """The commands that mend a job have the names of its file."""
+    spec = workload_of(world.use("job"))["spec"]["template"]["spec"]
+    spec["serviceAccountName"] = spec["containers"][0]["name"] = name
+    path = write(world.folder, world.objects)
+    message = command("doctor", "--no-pod", str(path), code=78).stderr
+    assert message.count(f"{name!r}: expected a name") == 2
+    assert "\x1b" not in message
+
+
 def test_a_paddlejob_is_examined_as_it_would_be_rendered(world: World) -> None:
     found = doctor("--no-pod", *FLAGS, str(WIDE_AND_DEEP))
     assert found["variables"]["what"].startswith("mode ps, ")
