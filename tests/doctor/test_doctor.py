@@ -670,18 +670,23 @@ def test_an_odd_answer_of_the_pod_is_no_traceback(world: World) -> None:
     world.use("job")
     world.kubelet.state = {"terminated": {"exitCode": 0}}
     world.cluster.after = after_create(
-        world, ["paddle-doctor {", "paddle-doctor []", "paddle-doctor {}", 'paddle-doctor {"what": 1, "fields": 2}', ""]
+        world,
+        [
+            *("paddle-doctor {", "paddle-doctor []", "paddle-doctor {}", 'paddle-doctor {"what": 1, "fields": 2}', ""),
+            f"paddle-doctor {'[' * 100_000}",
+        ],
     )
     assert "the container cannot start" in world.doctor(code=78)["launcher"]["what"]
 
 
-def test_an_answer_of_another_shape_is_unknown(world: World) -> None:
+@pytest.mark.parametrize("free", ["x", float("inf")])
+def test_an_answer_of_another_shape_is_unknown(world: World, free: object) -> None:
     world.use("job")
     world.kubelet.state = {"terminated": {"exitCode": 0}}
     said = [
         ("device", {"devices": ["x"]}),
         ("ports", {"taken": 3}),
-        ("volume", {"needed": 1, "mounted": 1, "free": "x"}),
+        ("volume", {"needed": 1, "mounted": 1, "free": free}),
     ]
     lines = [json.dumps({"what": what, "state": "found", "fields": fields}) for what, fields in said]
     world.cluster.after = after_create(world, [f"paddle-doctor {line}" for line in lines])
