@@ -107,13 +107,16 @@ class Connection(asyncio.Protocol):
         self._incoming = Seal(key)
         self._line_limit = KNOWN_PEER_LIMIT
 
-    def send(self, line: bytes, hashed: bytes | None = None) -> None:
-        """Queue a line. If the connection has ended, drop the line. `hashed`: the digest of the line, if known."""
+    def send(self, *line: bytes, hashed: bytes | None = None) -> None:
+        """Queue a line, in one part or several. If the connection has ended, drop the line.
+
+        hashed: the digest of the line, if known. Then a long line is copied only once, together with its seal.
+        """
         if self._transport is None or self.closing:
             return
         if self._outgoing is not None:
-            line = self._outgoing.next(hashed or digest(line)) + line
-        self._transport.write(line)
+            line = (self._outgoing.next(hashed or digest(b"".join(line))), *line)
+        self._transport.write(b"".join(line))
 
     def close(self) -> None:
         """Write all queued lines, then end the connection. Read no further line."""
@@ -252,7 +255,7 @@ class Heartbeat:
             if now - connection.heard_at > self._silence:
                 connection.time_out(self._silence)
                 continue
-            connection.send(line, hashed)
+            connection.send(line, hashed=hashed)
             if connection.is_cut_off(self._every):
                 connection.unsure_at = now
                 self._on_cut_off(connection)

@@ -176,14 +176,21 @@ def read_join(message: Message) -> Join:
 
 
 def waiting(missing: MissingMembers) -> Message:
-    return {"word": "waiting", "joined": missing.joined, "size": missing.size, "ranks": list(missing.ranks)}
+    return {
+        "word": "waiting",
+        "joined": missing.joined,
+        "size": missing.size,
+        "ranks": list(missing.ranks),
+        "runs": missing.runs,
+    }
 
 
 def read_waiting(message: Message) -> MissingMembers:
     ranks = message.get("ranks")
     if not isinstance(ranks, list) or len(ranks) > MISSING_SHOWN or not all(map(is_number, ranks)):
         raise Malformed("ranks")
-    return MissingMembers(number(message, "joined"), number(message, "size"), tuple(ranks))
+    runs = message.get("runs") is True
+    return MissingMembers(number(message, "joined"), number(message, "size"), tuple(ranks), runs)
 
 
 class Welcomes:
@@ -195,12 +202,12 @@ class Welcomes:
         self._head = b'{"word":"welcome","roster":' + canonical(rows.decode())
         self._hashed = hashlib.sha256(self._head)
 
-    def encode(self, attempt: int, rank: int) -> tuple[bytes, bytes]:
-        """Return the welcome of one member as a line, and the digest of this line for its seal."""
+    def encode(self, attempt: int, rank: int) -> tuple[tuple[bytes, bytes], bytes]:
+        """Return the welcome of one member as the two parts of a line, and the digest of this line for its seal."""
         rest = b"," + canonical({"gang": self._gang, "turn": attempt, "rank": rank})[1:] + b"\n"
         hashed = self._hashed.copy()
         hashed.update(rest)
-        return self._head + rest, hashed.digest()
+        return (self._head, rest), hashed.digest()
 
 
 def read_welcome(message: Message) -> Welcome:

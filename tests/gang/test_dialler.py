@@ -180,4 +180,4 @@ def _roster() -> Roster:
     return Roster(tuple(Node(rank, settings(2)).me for rank in range(2)))
 
 
-WELCOME, _ = handshake.Welcomes("gang", _roster()).encode(0, 1)
+WELCOME = b"".join(handshake.Welcomes("gang", _roster()).encode(0, 1)[0])

@@ -83,7 +83,8 @@ def test_the_answer_is_no_proof_and_each_direction_has_its_own_key() -> None:
 
 
 def test_a_welcome_is_read_as_it_was_sent() -> None:
-    line, hashed = handshake.Welcomes("gang", ROSTER).encode(7, 1)
+    parts, hashed = handshake.Welcomes("gang", ROSTER).encode(7, 1)
+    line = b"".join(parts)
     assert handshake.read_welcome(read(line)) == Welcome("gang", 7, 1, ROSTER)
     assert hashed == digest(line)
 
@@ -203,7 +204,7 @@ def test_a_wrong_cause_is_malformed(field: str, value: object) -> None:
     ],
 )
 def test_a_wrong_welcome_is_malformed(change: dict[str, object]) -> None:
-    message = read(handshake.Welcomes("gang", ROSTER).encode(0, 1)[0])
+    message = read(b"".join(handshake.Welcomes("gang", ROSTER).encode(0, 1)[0]))
     with pytest.raises(Malformed):
         handshake.read_welcome({**message, **change})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +24,7 @@ def put_manifests(cluster: FakeCluster, path: str, namespace: str = "ns") -> lis
     names = []
     for made in _documents(path):
         plural = {"Job": "jobs", "StatefulSet": "statefulsets"}[made["kind"]]
-        names.append(put_workload(cluster, plural, made["metadata"]["name"], made["spec"], namespace))
+        names.append(put_workload(cluster, plural, made["metadata"]["name"], deepcopy(made["spec"]), namespace))
     return names
 
 

@@ -46,12 +46,12 @@ def test_the_site_is_built_without_a_network(copy: Path) -> None:
 
 
 def test_a_new_chinese_page_is_in_the_navigation_of_its_language(copy: Path) -> None:
-    (copy / "docs" / "zh" / "resume.md").write_text("# 断点续训\n\n[English](../resume.md)\n")
+    (copy / "docs" / "zh" / "e2e.md").write_text("# 端到端测试结果\n\n[English](../e2e.md)\n")
     assert build(copy).returncode == 0
     built = copy / "site"
-    assert "断点续训" in (built / "zh" / "faults" / "index.html").read_text()
-    assert "断点续训" not in (built / "faults" / "index.html").read_text()
-    assert 'href="../zh/resume/" hreflang="zh"' in (built / "resume" / "index.html").read_text()
+    assert "端到端测试结果" in (built / "zh" / "faults" / "index.html").read_text()
+    assert "端到端测试结果" not in (built / "faults" / "index.html").read_text()
+    assert 'href="../zh/e2e/" hreflang="zh"' in (built / "e2e" / "index.html").read_text()
 
 
 def test_each_broken_link_and_each_page_without_a_place_is_named(copy: Path) -> None:
