@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _LIST = b"train.list"  # the data files of a shard, one per line
 _LIST_SIZE = 1 << 20
 _BATCH = 100
-_MOST_SHARDS = 100_000  # an automounter may have a folder of every name
+_MOST_SHARDS = 10_000  # that are counted: an automounter may have a folder of every name
 
 
 class _PlannedCopy:
@@ -164,14 +164,16 @@ class Copier:
         trainers = copy.trainers
         if trainers is None:
             return
-        shards = trainers
-        while shards < _MOST_SHARDS and self._is_folder(os.path.join(copy.job, str(shards), "data")):
-            shards += 1
+        shards, found = trainers, _BATCH
+        while found == _BATCH and shards < _MOST_SHARDS:
+            found = self._pool.call(inspection.count_shards, os.fsencode(copy.job), shards, _BATCH)
+            shards += found
         if shards == trainers:
             return
         unused = [printable(os.path.join(copy.job, str(number), "data")) for number in (trainers, shards - 1)]
         problem = (
-            f"{shards} shards for {trainers} trainer{'' if trainers == 1 else 's'}: no trainer of this job reads "
+            f"{shards}{' or more' if found == _BATCH else ''} shards for {trainers} "
+            f"trainer{'' if trainers == 1 else 's'}: no trainer of this job reads "
             f"{' to '.join(sorted(set(unused), key=unused.index))}"
         )
         if copy.allow_unused:
@@ -183,9 +185,6 @@ class Copier:
             f"the data set again: {_shard_command(trainers)}; to train on a part of the data, set "
             "LAUNCHER_ALLOW_UNUSED_SHARDS=1",
         )
-
-    def _is_folder(self, path: str) -> bool:
-        return self._pool.call(inspection.kind_of, os.fsencode(path)) == "folder"
 
     def _refuse_nested(self, copy: _PlannedCopy) -> None:
         source = self._pool.call(inspection.resolve, os.fsencode(copy.source))
