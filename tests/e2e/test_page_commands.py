@@ -114,11 +114,14 @@ def test_the_path_for_2016_manifests(reader: Reader, namespace: str, volume: Pat
     for kind, made in zip(("pv", "pvc"), claimed(volume, namespace), strict=True):
         text = yaml.safe_dump(made).replace("name: paddle", "name: efsvol")
         (reader.folder / f"{kind}.yaml").write_text(text)
-    install, build, *others = run_by("test_the_path_for_2016_manifests")
+    install, build, *others, clean_up = run_by("test_the_path_for_2016_manifests")
     reader.follow_all([install, build])
     assert images(reader) == ["your/paddle-launcher:1", "your/paddle-data:1"]
     reader.bash(names_for(namespace)).check_returncode()
     reader.follow_all(others)
+    (report,) = re.findall(r"`(kubectl exec paddle-shell -- [^`]*report[^`]*)`", (REPOSITORY / "README.md").read_text())
+    reader.bash(" ".join(report.split())).check_returncode()
+    reader.follow(clean_up)
     assert passes(volume / "paddle-cluster-job") == 10
     assert (reader.folder / "my" / "model" / "done").exists()
     assert is_gone(namespace)
