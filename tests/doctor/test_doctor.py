@@ -403,6 +403,18 @@ def test_the_wheel_must_fit_the_mode(world: World, version: str, cuda: bool, mod
         assert world.doctor()["paddle"]["what"].startswith(f"{version} ")
 
 
+@pytest.mark.parametrize("mode", ["ps", "collective"])
+def test_a_version_that_no_test_trains_with_is_a_warning(world: World, mode: str) -> None:
+    world.use("job-indexed")
+    program(world.programs, "python", PYTHON_WITH.format("2.0.0", False))
+    container_of(world.objects)["args"] = ["run", "--", "python", "train.py"]
+    if mode == "ps":
+        set_variable(world.objects, "LAUNCHER_PSERVERS", "1")
+    found = world.doctor()["paddle"]
+    assert found["state"] == "warning"
+    assert found["what"].startswith("2.0.0 for CPUs: not tested with the launcher")
+
+
 def test_a_python_without_paddle_is_named_with_the_wheel_to_install(world: World) -> None:
     world.use("job-indexed")
     program(world.programs, "python", f'case "$*" in *paddle*) {PYTHON_WITHOUT_PADDLE};; *) echo 3.11.2;; esac')
