@@ -90,7 +90,7 @@ class Joining:
 
     async def join(self) -> Joined | None:
         """Return the complete gang, or None if the job is complete already. Raises Failure."""
-        self._deadline = time.monotonic() + patience(self._config, rejoin=self._rejoin)[0]
+        self._deadline = self._next_deadline()
         await self._finder.start()
         await self._gang.listen()
         record = await self._open_record(await self._finder.identity())
@@ -285,6 +285,11 @@ class Joining:
         finally:
             task.cancel()
 
+    def _next_deadline(self) -> float:
+        """Return until when this member waits. In an elastic job, the hub may begin without those that are missing."""
+        settle = self._config.restarts.settle if self._config.is_elastic else 0.0
+        return time.monotonic() + patience(self._config, rejoin=self._rejoin)[0] + settle
+
     async def _is_complete(self, record: Record) -> bool:
         return await self._volume((await self._volume(record.earlier)).is_complete)
 
@@ -297,7 +302,7 @@ class Joining:
         while True:
             await asyncio.sleep(_LOOK_EVERY)
             if (known := self._gang.missing()) and known.runs:
-                self._deadline = time.monotonic() + patience(self._config, rejoin=self._rejoin)[0]
+                self._deadline = self._next_deadline()
             missing = self._missing()
             if missing != reported or time.monotonic() - reported_at >= _REPORT_EVERY:
                 log.info(f"waiting for the gang: {missing}")

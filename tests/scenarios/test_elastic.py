@@ -102,6 +102,17 @@ def test_a_lost_member_is_waited_for_unless_the_job_may_shrink_at_once(elastic: 
     assert sizes(job) == [3, 3 if shrink == "wait" else 2]
 
 
+def test_the_others_go_on_without_a_lost_member_that_is_not_replaced_in_time(elastic: Job) -> None:
+    job = elastic.hold("pass-2").start(flags=SIX, LAUNCHER_REJOIN_TIMEOUT="2")
+    until_saved(job, 1)
+    job.launchers[2].kill()
+    assert job.code(2) == 137
+    until_generation(job, 1)
+    job.release()
+    assert [job.code(rank) for rank in (0, 1)] == [0, 0], job.stderr()
+    assert sizes(job) == [3, 2]
+
+
 def test_below_the_least_the_others_wait_as_in_a_job_of_fixed_size(elastic: Job) -> None:
     job = elastic.hold("pass-2").start(
         flags=SIX, CONF_PADDLE_GRADIENT_NUM="3:3", LAUNCHER_REJOIN_TIMEOUT="1", LAUNCHER_SHRINK="now"
