@@ -37,9 +37,9 @@ def describe_denial(said: str, namespace: str) -> str:
     role = _ROLE.format(namespace=namespace, subject=subject)
     if account and account[1] != namespace:
         return (
-            f"JOB_NAMESPACE is {namespace}, but this pod's namespace is {account[1]}: remove JOB_NAMESPACE from the Job. "
-            f"{denied[0].upper()}{denied[1:]}If the job's pods are in namespace {namespace} all the same, create the Role "
-            f"and the RoleBinding below:\n{role}"
+            f"JOB_NAMESPACE is {namespace}, but this pod's namespace is {account[1]}: remove JOB_NAMESPACE from the "
+            f"Job. {denied[0].upper()}{denied[1:]}If the job's pods are in namespace {namespace} all the same, create "
+            f"the Role and the RoleBinding below:\n{role}"
         )
     return (
         f"{denied}Create the Role and the RoleBinding below, or use LAUNCHER_DISCOVERY=dns, which needs no RBAC "

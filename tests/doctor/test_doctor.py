@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from launcher import __version__
 from launcher.doctor import inside
 from launcher.doctor.report import OK, WARNING, WRONG, Check, as_text
 from tests.support.doctor import (
@@ -582,6 +583,19 @@ def test_a_paddlejob_is_examined_as_it_would_be_rendered(world: World) -> None:
     found = doctor("--no-pod", *FLAGS, str(WIDE_AND_DEEP))
     assert found["variables"]["what"].startswith("mode ps, ")
     assert found["service"]["state"] == "ok"
+
+
+def test_a_launcher_image_that_cannot_be_pulled_names_the_flags_that_need_none(world: World) -> None:
+    for claim in ("paddle", "data", "wide-and-deep"):
+        world.cluster.put("persistentvolumeclaims", {"metadata": {"name": claim}, "status": {"phase": "Bound"}})
+    inject = f"paddle-launcher-inject:{__version__}"
+    waiting = {"reason": "ImagePullBackOff", "message": "ErrImagePull: pull access denied"}
+    init = {"name": "paddle-launcher", "image": f"docker.io/library/{inject}", "state": {"waiting": waiting}}
+    world.kubelet.status = {"phase": "Pending", "initContainerStatuses": [init]}
+    found = doctor("--entrypoint", "python3 train.py", str(WIDE_AND_DEEP), code=78)
+    mends = next(each["mend"] for name, each in found.items() if name.endswith("image") and each["state"] == "wrong")
+    assert mends[0].startswith("add --no-inject, here and to submit, if ")
+    assert mends[1].startswith("or add --launcher-image IMAGE")
 
 
 def test_a_missing_namespace_is_named_first_with_its_command(world: World) -> None:
