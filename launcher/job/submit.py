@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from launcher.base.kube import KINDS, KubeClient
 from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
+from launcher.job.lookup import no_such_job
 from launcher.job.manifests import objects
 from launcher.job.spec import JOB_LABEL, JobSpec, Json
-from launcher.job.state import no_such_job
 
 _OTHER_KINDS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # besides Jobs and pods
 _GONE_SECONDS = 20.0  # for the objects of a deleted job with the same name to disappear

@@ -11,6 +11,7 @@ from itertools import cycle, islice
 from launcher.base.kube import KubeClient
 from launcher.errors import Exit, Failure
 from launcher.job.log_end import LogEnd, read_log_end
+from launcher.job.lookup import read_state
 from launcher.job.outage import OutageLimit
 from launcher.job.state import (
     COMPLETE,
@@ -21,7 +22,6 @@ from launcher.job.state import (
     JobState,
     MemberState,
     PodHistory,
-    read_state,
 )
 from launcher.live import words
 from launcher.live.show import show
@@ -99,7 +99,8 @@ class ClusterSource:
 
     def _is_stuck(self) -> bool:
         """Return whether the submission of the job was interrupted."""
-        suspended = self._state is not None and self._state.phase == SUSPENDED and self._state.exit_code is None
+        state = self._state
+        suspended = state is not None and state.submitted and state.phase == SUSPENDED and state.exit_code is None
         return suspended and time.monotonic() - self._began > SUBMIT_SECONDS
 
     def _view(self, state: JobState) -> JobView:
