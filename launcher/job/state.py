@@ -19,6 +19,7 @@ GONE = "gone"  # a member of a job that has ended, and whose pod was deleted
 SUBMIT_SECONDS = 30.0  # within this time, a submission releases its suspended Jobs
 HALF_SUBMITTED = "only a part of the job was submitted: delete the job, then submit it again"
 
+_MOST_TAIL = 10  # lines
 _CONSEQUENCES = (Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED)
 _MESSAGE = re.compile(r"exit code ([0-9]+): (.*)")
 _EXIT_CODE = re.compile(r"exit code ([0-9]+)")
@@ -53,6 +54,7 @@ class MemberState:
 class JobState:
     """The state of a job. `exit_code` and `cause`: set once its end is known. `ended`: all of its Jobs have ended.
 
+    tail: the last lines of the process that failed first
     submitted: whether `submit` has made it
     """
 
@@ -63,6 +65,7 @@ class JobState:
     exit_code: int | None = None
     cause: str = ""
     ended: bool = False
+    tail: tuple[str, ...] = ()
     submitted: bool = True
 
 
@@ -98,7 +101,7 @@ class PodHistory:
         if not any(codes):
             return replace(last, phase=COMPLETE, exit_code=int(Exit.COMPLETE), ended=True)
         code, cause = _first_cause(self.pods.values(), [])
-        return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True)
+        return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True, tail=_tail(self.pods.values()))
 
 
 def state_of(name: str, namespace: str, parts: Sequence[Part], pods: Sequence[Json], *, submitted: bool) -> JobState:
@@ -117,7 +120,7 @@ def state_of(name: str, namespace: str, parts: Sequence[Part], pods: Sequence[Js
         return replace(state, exit_code=int(Exit.COMPLETE))
     if phase == FAILED:
         code, cause = _first_cause(pods, conditions)
-        return replace(state, exit_code=code, cause=cause)
+        return replace(state, exit_code=code, cause=cause, tail=_tail(pods))
     return state
 
 
@@ -204,8 +207,27 @@ def _phase(jobs: Sequence[Json], conditions: Sequence[Json], members: Sequence[M
 
 
 def _first_cause(pods: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, str]:
-    newest = _newest(pods).values()
-    return first_cause(filter(None, map(end_of, newest)), conditions)
+    return first_cause(_ends(pods), conditions)
+
+
+def _tail(pods: Iterable[Json]) -> tuple[str, ...]:
+    """Return the last lines of the process that failed first, from the message of its pod."""
+    end = next(iter(_causes(_ends(pods))), None)
+    lines = str((end or {}).get("message") or "").strip().splitlines()[1:]
+    return tuple(line for line in lines if line.strip())[-_MOST_TAIL:]
+
+
+def _ends(pods: Iterable[Json]) -> list[Json]:
+    return [end for end in map(end_of, _newest(pods).values()) if end]
+
+
+def _causes(ends: Iterable[Json]) -> list[Json]:
+    """Return the ends that are no consequence of another one, the first cause first."""
+    causes = [end for end in ends if end.get("exitCode") not in _CONSEQUENCES]
+    # Times are in whole seconds, so codes that may be the consequence of another failure come last.
+    return sorted(
+        causes, key=lambda end: (end.get("exitCode") in (Exit.PEER_LOST, Exit.GIVEN_UP), str(end.get("finishedAt")))
+    )
 
 
 def first_cause(ends: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, str]:
@@ -216,10 +238,7 @@ def first_cause(ends: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, 
     ends: how the main containers of the pods have ended, as the API shows it
     """
     ends = sorted(ends, key=lambda end: str(end.get("finishedAt")))
-    causes = [end for end in ends if end.get("exitCode") not in _CONSEQUENCES]
-    # Times are in whole seconds, so codes that may be the consequence of another failure come last.
-    causes.sort(key=lambda end: end.get("exitCode") in (Exit.PEER_LOST, Exit.GIVEN_UP))
-    for end in causes:
+    for end in _causes(ends):
         return int(end["exitCode"]), _reason_of_end(end)
     failed = [condition for condition in conditions if _ENDS.get(condition["type"]) == FAILED]
     reasons = "; ".join(dict.fromkeys(map(_reason_of_condition, failed)))
