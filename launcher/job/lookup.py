@@ -25,27 +25,23 @@ def read_state(client: KubeClient, name: str, history: PodHistory | None = None)
         ]
         pods = client.list("Pod", f"{JOB_LABEL}={name}")
     else:
-        found = _plain(client, name)
+        found = find_plain(client, name)
         parts = [Part(each.seen, each.value("LAUNCHER_ROLE") or BOTH, each.members) for each in found]
         pods = [pod for each in found for pod in _pods_of(client, each)]
     pods = history.add(pods) if history else pods
     return state_of(name, client.namespace, parts, pods, submitted=bool(jobs))
 
 
-def no_such_job(client: KubeClient, name: str) -> Failure:
-    return Failure(
-        Exit.NO_INPUT,
-        f"{name}: there is no such job in namespace {client.namespace}: "
-        "`paddle-launcher list -A` lists the jobs of all namespaces",
-    )
-
-
-def _plain(client: KubeClient, name: str) -> Sequence[Workload]:
+def find_plain(client: KubeClient, name: str) -> Sequence[Workload]:
     """Return the Jobs and StatefulSets of a job that `submit` has not made. Raises Failure if there are none."""
     found = recognition.workloads(client.list_all("Job"), _sets(client))
     job = next((each.job for each in found if name in (each.job, each.name)), None)
     if job is None:
-        raise no_such_job(client, name)
+        raise Failure(
+            Exit.NO_INPUT,
+            f"{name}: there is no such job in namespace {client.namespace}: "
+            "`paddle-launcher list -A` lists the jobs of all namespaces",
+        )
     return [each for each in found if each.job == job]
 
 

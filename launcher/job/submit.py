@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from launcher.base.kube import KINDS, KubeClient
 from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
-from launcher.job.lookup import no_such_job
+from launcher.job.lookup import find_plain
 from launcher.job.manifests import objects
 from launcher.job.spec import JOB_LABEL, JobSpec, Json
 
@@ -62,7 +62,11 @@ def delete(client: KubeClient, name: str) -> None:
     jobs = client.list("Job", f"{JOB_LABEL}={name}")
     pods = client.list("Pod", f"{JOB_LABEL}={name}")
     if not jobs and not pods:
-        raise no_such_job(client, name)
+        plain = " ".join(f"{each.kind.lower()}/{each.name}" for each in find_plain(client, name))
+        raise Failure(
+            Exit.NO_INPUT,
+            f"{name}: was not made by submit: `kubectl -n {client.namespace} delete {plain}` deletes it",
+        )
     grace = max([0, *(pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods)])
     _delete_objects(client, name)
     _wait_for_pods(client, name, grace + _PODS_GONE_SECONDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from launcher.errors import Failure
@@ -15,7 +17,7 @@ from tests.support.workloads import put_manifests, put_pod_of
 NAME = "paddle-cluster-job"
 
 
-def put(cluster: FakeCluster, owner: str, number: int, address: str = "", **state: object) -> str:
+def put(cluster: FakeCluster, owner: str, number: int, address: str = "", **state: Any) -> str:
     """Add a pod with the labels that Kubernetes sets. With an address, it has no index."""
     name = put_pod_of(cluster, owner, number, indexed=not address, **state)
     pod = cluster.objects["pods", name]
