@@ -133,9 +133,9 @@ class Counter:
             setattr(Connection, name, self._counted(getattr(Connection, name)))
 
     def _counted(self, method: Callable[..., None]) -> Callable[..., None]:
-        def counted(connection: Connection, *line: bytes) -> None:
+        def counted(connection: Connection, *line: bytes, **known: bytes) -> None:
             self.messages += 1
-            method(connection, *line)
+            method(connection, *line, **known)
 
         return counted
 

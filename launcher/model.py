@@ -97,6 +97,20 @@ class Roster:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Which shards the trainers of one member read, in an elastic job.
+
+    first: the number of the member's first trainer
+    trainers: the number of trainers of the gang
+    shards: the number of shards of the job, 0 without a volume
+    """
+
+    first: int
+    trainers: int
+    shards: int = 0
+
+
+@dataclass(frozen=True)
 class ProcessState:
     """What one process of a member does.
 
@@ -165,10 +179,12 @@ class Start:
 
     generation: the number of the generation, starting at 0
     resume: the number of the newest complete pass, or None to start from the beginning
+    trainers_before: how many members trained in the generation before, or None if there was none
     """
 
     generation: int
     resume: int | None
+    trainers_before: int | None = None
 
 
 FIRST = Start(0, None)
@@ -222,6 +238,7 @@ class CauseKind(str, Enum):
     TAKEN_OVER = "taken over"  # another gang holds the lease of the output folder
     STOPPED = "stopped"  # a launcher received SIGTERM
     LOST = "lost"  # a launcher has ended without a message, or has stopped sending messages
+    RESIZED = "resized"  # the job grows: all processes start again, with the members that have waited
     LAUNCHER = "launcher"  # a fault of the launcher itself
 
     __str__ = str.__str__  # str() and f-strings return the value; an f-string needs this since Python 3.11
@@ -240,6 +257,11 @@ class CauseKind(str, Enum):
     def gone(self) -> bool:
         """Whether the member at fault is no longer there."""
         return self in (CauseKind.LOST, CauseKind.STOPPED)
+
+    @property
+    def planned(self) -> bool:
+        """Whether somebody asked for this end. Then it is no failure, and does not count as an attempt."""
+        return self in (CauseKind.STOPPED, CauseKind.RESIZED)
 
 
 @dataclass(frozen=True)

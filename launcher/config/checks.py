@@ -16,6 +16,9 @@ from launcher.config.parsers import BY_ROLE
 from launcher.errors import CANNOT_RUN, NOT_FOUND, Failure
 from launcher.model import BOTH, PSERVER, TRAINER
 
+# The key of the fewest nodes among the values. CONF_PADDLE_GRADIENT_NUM has the most nodes.
+LEAST = "the least of CONF_PADDLE_GRADIENT_NUM"
+
 # The variable that sets the number of pods of each role.
 COUNT_VARIABLE = {
     BOTH: "CONF_PADDLE_GRADIENT_NUM",
@@ -58,6 +61,8 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
         )
     role, servers = values["LAUNCHER_ROLE"], values["LAUNCHER_PSERVERS"]
     problems += _role_problems(values, given)
+    if values[LEAST] and values[LEAST] < size:
+        problems += _elastic_problems(values, given)
     has_peers = size is None or size > 1 or role is not None
     by_job_name = discovery == "kubernetes" and "LAUNCHER_SELECTOR" not in given
     if role and by_job_name:
@@ -127,6 +132,23 @@ def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
         problems.append(
             f"LAUNCHER_SERVICE: {service!r}: expected {BY_ROLE}NAME.SERVICE if LAUNCHER_ROLE is set (NAME is the "
             "trainers' Job or StatefulSet), and only SERVICE if LAUNCHER_ROLE is not set"
+        )
+    return problems
+
+
+def _elastic_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    """Return what an elastic job needs, and these variables do not allow."""
+    sizes, problems = given["CONF_PADDLE_GRADIENT_NUM"], []
+    why = f"since CONF_PADDLE_GRADIENT_NUM is {sizes}: an elastic job starts its processes again when its size changes"
+    if not values["LAUNCHER_MAX_RESTARTS"]:
+        problems.append(f"LAUNCHER_MAX_RESTARTS: {values['LAUNCHER_MAX_RESTARTS']}: expected 1 or more, {why}")
+    if not values["LAUNCHER_REJOIN_TIMEOUT"]:
+        problems.append(f"LAUNCHER_REJOIN_TIMEOUT: 0: expected more than 0, {why}")
+    servers = values["LAUNCHER_PSERVERS"]
+    if servers and not values["LAUNCHER_ROLE"] and servers > values[LEAST]:
+        problems.append(
+            f"LAUNCHER_PSERVERS: {servers}: expected at most {values[LEAST]}, the least of CONF_PADDLE_GRADIENT_NUM "
+            f"({sizes}): each server runs beside a trainer"
         )
     return problems
 

@@ -20,6 +20,7 @@ MIN_STALL = 5
 MAX_PER_NODE = 64
 ADDRESS = r"[0-9A-Za-z.:_%-]+"
 SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+MAX_NODES = 100_000
 ONE_PER_GPU = 0  # as the number of trainers per node: one trainer per GPU
 
 
@@ -37,6 +38,17 @@ def between(low: int, high: int, value: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not low <= int(value) <= high:
         raise ValueError
     return int(value)
+
+
+def sizes(value: str) -> tuple[int, int]:
+    """Parse `3`, or `2:5`: the least and the most nodes of an elastic job."""
+    match = re.fullmatch(r"\s*([0-9]{1,10})(?::([0-9]{1,10}))?\s*", value)
+    if not match:
+        raise ValueError
+    least, most = int(match[1]), int(match[2] or match[1])
+    if not 1 <= least <= most <= MAX_NODES:
+        raise ValueError
+    return least, most
 
 
 def seconds(value: str) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.base.host import SERVICE_ACCOUNT, visible_gpus
-from launcher.config.checks import COUNT_VARIABLE, check_pod, contradictions, last_port, missing_program
+from launcher.config.checks import COUNT_VARIABLE, LEAST, check_pod, contradictions, last_port, missing_program
 from launcher.config.declaration import Variable, declared
 from launcher.config.parsers import ONE_PER_GPU
 from launcher.config.variables import (
@@ -94,6 +94,7 @@ def read(
         restarts=RestartConfig(**_fields(RestartConfig, values)),
         monitoring=MonitoringConfig(**_fields(MonitoringConfig, values)),
         shape=shape,
+        least=values[LEAST],
         gpus=visible_gpus(environment) if check_here else 0,
         scratch=_scratch(values) if check_here else None,
         host_name=socket.gethostname(),
@@ -150,7 +151,8 @@ def role_member(environment: Mapping[str, str], own_flags: Mapping[str, str]) ->
         return None
     number = values["JOB_COMPLETION_INDEX"] if values["LAUNCHER_RANK"] is None else values["LAUNCHER_RANK"]
     count_variable = next(known for known in VARIABLES if known.name == COUNT_VARIABLE[role])
-    count = _value(count_variable, given, [])
+    sizes = _value(count_variable, given, [])
+    count = sizes[1] if isinstance(sizes, tuple) else sizes
     if count and number is not None and number >= count:
         return None  # the corrected job has no member with this number, so no member would remove the failure mark
     output = os.path.join(path, name, "output")
@@ -186,8 +188,8 @@ def _value(variable: Variable, given: Mapping[str, str], problems: list[str]) ->
 
 def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> None:
     """Set the defaults that depend on other variables."""
-    if single and "CONF_PADDLE_GRADIENT_NUM" not in given:
-        values["CONF_PADDLE_GRADIENT_NUM"] = 1
+    alone = (1, 1) if single and "CONF_PADDLE_GRADIENT_NUM" not in given else (None, None)
+    values[LEAST], values["CONF_PADDLE_GRADIENT_NUM"] = values["CONF_PADDLE_GRADIENT_NUM"] or alone
     if values["LAUNCHER_DISCOVERY"] is None:
         by_service = "dns" if values["LAUNCHER_SERVICE"] else "kubernetes"
         values["LAUNCHER_DISCOVERY"] = "static" if values["LAUNCHER_PEERS"] else by_service

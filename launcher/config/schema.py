@@ -90,6 +90,11 @@ def _text() -> Iterator[_Json]:
     yield {"maxLength": MAX_TEXT} | _pattern(rf"[^{_CONTROL}]*")
 
 
+def _sizes() -> Iterator[_Json]:
+    nodes = _integers(1, parsers.MAX_NODES)
+    yield _pattern(rf"\s*({nodes})(:({nodes}))?\s*")
+
+
 def _seconds() -> Iterator[_Json]:
     yield _pattern(rf"\s*({_numbers(1)}|0+\.[0-9]*[1-9][0-9]*)\s*")
 
@@ -143,6 +148,7 @@ _MADE: dict[Callable[..., Any], Callable[..., Iterator[_Json]]] = {
 }
 _FIXED: dict[Callable[[str], Any], Callable[[], Iterator[_Json]]] = {
     parsers.text: _text,
+    parsers.sizes: _sizes,
     parsers.seconds: _seconds,
     parsers.seconds_or_none: _seconds_or_none,
     parsers.silence: _silence,

@@ -23,6 +23,7 @@ from launcher.config.parsers import (
     seconds,
     seconds_or_none,
     silence,
+    sizes,
     stall,
     switch,
     text,
@@ -161,6 +162,21 @@ class RestartConfig:
         300.0,
         f"seconds, 0 or more, {UP_TO}",
         "with LAUNCHER_MAX_RESTARTS: how long to wait for the replacement of a lost pod; 0: a lost pod ends the job",
+    )
+    settle: float = variable(
+        "LAUNCHER_SETTLE",
+        seconds,
+        10.0,
+        f"seconds, above 0, {UP_TO}",
+        "elastic jobs: the job begins with fewer pods than it may have, once no pod has joined for so long",
+    )
+    shrink: str = variable(
+        "LAUNCHER_SHRINK",
+        matching("wait|now"),
+        "wait",
+        "wait or now",
+        "elastic jobs: whether the others wait LAUNCHER_REJOIN_TIMEOUT for the replacement of a lost pod, or go on at "
+        "once while enough pods are left",
     )
     backoff_limit: int | None = variable(
         "LAUNCHER_BACKOFF_LIMIT",
@@ -331,7 +347,8 @@ class JobConfig:
     gang: GangConfig
     restarts: RestartConfig
     monitoring: MonitoringConfig
-    shape: Shape
+    shape: Shape  # in an elastic job, with as many trainers as it may have
+    least: int  # the fewest nodes that train; equal to shape.trainers unless the job is elastic
     gpus: int  # the number of GPUs that are visible in this pod
     scratch: str | None  # a folder to use if the work directory is not writable
     host_name: str
@@ -349,6 +366,11 @@ class JobConfig:
     def trainers(self) -> int:
         """The number of trainers on all nodes."""
         return self.shape.trainers * self.trainers_per_node
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the number of nodes that train may change."""
+        return self.least < self.shape.trainers
 
     @property
     def rejoins(self) -> bool:
@@ -377,7 +399,13 @@ class JobConfig:
 
 # Variables without a field. Other fields are computed from these variables.
 DERIVED = (
-    Variable("CONF_PADDLE_GRADIENT_NUM", COUNT, None, "the number of nodes, 1 or more", "N: how many pods train"),
+    Variable(
+        "CONF_PADDLE_GRADIENT_NUM",
+        sizes,
+        None,
+        "the number of nodes, 1 or more; LEAST:MOST, such as 2:5",
+        "N: how many pods train; LEAST:MOST: an elastic job, whose number of pods may change",
+    ),
     Variable("POD_NAMESPACE", text, None, "the pod's namespace", "set by fieldRef metadata.namespace"),
     Variable(
         "JOB_COMPLETION_INDEX",

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.base.file_errors import printable
-from launcher.data import files, inspection, space, tree
+from launcher.data import files, inspection, lists, space, tree
 from launcher.data.files import PART
 from launcher.data.inspection import File, Link
 from launcher.data.pool import Pool
@@ -28,14 +28,21 @@ log = logging.getLogger(__name__)
 _LIST = b"train.list"  # the data files of a shard, one per line
 _LIST_SIZE = 1 << 20
 _BATCH = 100
-_MOST_SHARDS = 100_000  # an automounter may have a folder of every name
+_MOST_SHARDS = 10_000  # that are counted: an automounter may have a folder of every name
 
 
 class _PlannedCopy:
     """A `Copy` of the request, with the files and links that must be copied."""
 
     def __init__(
-        self, source: str, destination: str, what: str, job: str, trainers: int | None, allow_unused: bool
+        self,
+        source: str,
+        destination: str,
+        what: str,
+        job: str,
+        trainers: int | None,
+        allow_unused: bool,
+        data: str | None,
     ) -> None:
         self.source = source
         self.destination = destination
@@ -43,6 +50,7 @@ class _PlannedCopy:
         self.job = job
         self.trainers = trainers
         self.allow_unused = allow_unused
+        self.data = data
         self.tree = Tree(os.fsencode(source))
         self.path = b""  # the destination with all links resolved; set after the check of the source
         self.is_new = False  # whether the destination does not exist yet
@@ -73,8 +81,10 @@ class Copier:
         self._pool.call(files.make_with_parents, os.fsencode(os.path.dirname(self._record_path)))
         record = StageRecord(self._pool, self._record_path)
         space.check(self._pool, [self._plan(copy, record) for copy in self._copies])
+        self._remove_shards_of_others(record)
         for copy in self._copies:
             self._update(copy, record)
+        self._merge_lists()
 
     def clean(self) -> None:
         """Remove incomplete copies after a failure, so that they do not fill the disk."""
@@ -127,7 +137,7 @@ class Copier:
 
     def _any_has_bytes(self, copy: _PlannedCopy, names: list[bytes]) -> bool:
         """Return whether a data file of the list has a byte. A name that is no file may mean anything: True."""
-        workdir, destination = os.path.dirname(os.fsencode(self._record_path)), os.fsencode(copy.destination)
+        workdir, destination = self._workdir, os.fsencode(copy.data or copy.destination)
         paths = [os.path.normpath(os.path.join(workdir, name)) for name in names]
         inside = {os.path.relpath(path, destination): path for path in paths}
         sizes = {inside[file[0]]: file[3] for file in copy.tree.files if file[0] in inside}
@@ -154,14 +164,16 @@ class Copier:
         trainers = copy.trainers
         if trainers is None:
             return
-        shards = trainers
-        while shards < _MOST_SHARDS and self._is_folder(os.path.join(copy.job, str(shards), "data")):
-            shards += 1
+        shards, found = trainers, _BATCH
+        while found == _BATCH and shards < _MOST_SHARDS:
+            found = self._pool.call(inspection.count_shards, os.fsencode(copy.job), shards, _BATCH)
+            shards += found
         if shards == trainers:
             return
         unused = [printable(os.path.join(copy.job, str(number), "data")) for number in (trainers, shards - 1)]
         problem = (
-            f"{shards} shards for {trainers} trainer{'' if trainers == 1 else 's'}: no trainer of this job reads "
+            f"{shards}{' or more' if found == _BATCH else ''} shards for {trainers} "
+            f"trainer{'' if trainers == 1 else 's'}: no trainer of this job reads "
             f"{' to '.join(sorted(set(unused), key=unused.index))}"
         )
         if copy.allow_unused:
@@ -173,9 +185,6 @@ class Copier:
             f"the data set again: {_shard_command(trainers)}; to train on a part of the data, set "
             "LAUNCHER_ALLOW_UNUSED_SHARDS=1",
         )
-
-    def _is_folder(self, path: str) -> bool:
-        return self._pool.call(inspection.kind_of, os.fsencode(path)) == "folder"
 
     def _refuse_nested(self, copy: _PlannedCopy) -> None:
         source = self._pool.call(inspection.resolve, os.fsencode(copy.source))
@@ -233,6 +242,27 @@ class Copier:
         kept = len(copy.tree.files) - len(copy.files)
         rest = f"; not copied, because already in the destination: {format_files(kept)}" if kept else ""
         log.info(f"{text}, {format_size(total / max(seconds, 0.001))}/s{rest}")
+
+    def _remove_shards_of_others(self, record: StageRecord) -> None:
+        """Remove the shards that earlier starts have copied, and that other trainers have now."""
+        folders, wanted = {copy.data for copy in self._copies}, {copy.destination for copy in self._copies}
+        for known in record.destinations():
+            if known not in wanted and os.path.dirname(known) in folders:
+                log.info(f"shard {os.path.basename(known)} belongs to another trainer now: removing it here")
+                tree.remove_folder(self._pool, os.fsencode(known))
+                record.forget(known)
+
+    def _merge_lists(self) -> None:
+        shards: dict[str, list[bytes]] = {}
+        for copy in self._copies:
+            if copy.data is not None:
+                shards.setdefault(copy.data, []).append(os.fsencode(copy.destination))
+        for data, destinations in shards.items():
+            self._pool.call(lists.merge, os.fsencode(data), self._workdir, destinations)
+
+    @property
+    def _workdir(self) -> bytes:
+        return os.path.dirname(os.fsencode(self._record_path))
 
     def _clean(self, copy: _PlannedCopy) -> None:
         tree.remove_folder(self._pool, copy.temporary_folder)

@@ -12,6 +12,7 @@ import stat
 from launcher.base import entries, files
 from launcher.base.entries import unless_stale
 from launcher.base.file_errors import cannot_read, cannot_write
+from launcher.errors import Failure
 
 File = tuple[bytes, int, int, int, int, int]  # path, start and length of the range to copy, whole size, mtime, mode
 Link = tuple[bytes, bytes]  # path, target
@@ -35,6 +36,24 @@ def kind_of(path: bytes, follow: bool = True) -> str:
     except OSError as error:
         raise cannot_read(path, error) from error
     return "folder" if stat.S_ISDIR(mode) else "something else"
+
+
+def count_shards(job: bytes, first: int, most: int) -> int:
+    """Return how many shards the job's folder has, from this number on without a gap. Stop counting at `most`.
+
+    A folder that cannot be examined is no shard: it may belong to another user.
+    """
+    count = 0
+    while count < most and _is_folder(os.path.join(job, b"%d" % (first + count), b"data")):
+        count += 1
+    return count
+
+
+def _is_folder(path: bytes) -> bool:
+    try:
+        return kind_of(path) == "folder"
+    except Failure:
+        return False
 
 
 def nearest_folder(path: bytes) -> tuple[bytes, list[bytes]]:

@@ -25,6 +25,14 @@ class StageRecord:
         self._path = path
         self._destinations: dict[str, Any] = _parse(pool.call(inspection.read_file, path, _LIMIT))
 
+    def destinations(self) -> list[str]:
+        """Return all destinations to which a copy was ever started."""
+        return list(self._destinations)
+
+    def forget(self, destination: str) -> None:
+        """Remove the entry of a destination whose folder is removed. The next `write` writes this to the disk."""
+        self._destinations.pop(destination, None)
+
     def names(self, destination: str) -> set[bytes]:
         """Return the paths that staging has copied, or started to copy. The paths of folders end with a slash."""
         return {os.fsencode(name) for name in self._destinations.get(destination, {}).get("names", ())}

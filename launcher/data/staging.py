@@ -23,6 +23,7 @@ class Copy:
     job: the job's folder on the volume, for messages
     trainers: the expected number of shards; None if this is no shard
     allow_unused: copy the shard even if the job's folder has more shards
+    data: for one of several shards of a trainer: the trainer's data folder. `destination` is a folder in it
     """
 
     source: str
@@ -31,6 +32,7 @@ class Copy:
     job: str
     trainers: int | None = None
     allow_unused: bool = False
+    data: str | None = None
 
 
 class Staging:

@@ -22,6 +22,8 @@ FINDERS = {
 class FinderSettings:
     """The part of the configuration that a finder needs.
 
+    shape: in an elastic job, with as many trainers as it may have
+    needs_numbers: pods without numbers are an error
     rank: the rank over both roles, from LAUNCHER_RANK or JOB_COMPLETION_INDEX, or None
     timeout_variable: the name of the variable that sets `timeout`, for messages
     env: the environment for the finder's child processes
@@ -46,6 +48,7 @@ class FinderSettings:
     timeout_variable: str
     env: Mapping[str, str]
     service_account: str = SERVICE_ACCOUNT
+    needs_numbers: bool = False
 
     @property
     def size(self) -> int:

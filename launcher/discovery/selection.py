@@ -153,6 +153,12 @@ def _member(pod: Pod, settings: FinderSettings, own: str | None = None) -> Membe
 
 def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None:
     count = settings.shape.count(settings.role)
+    if number is None and settings.needs_numbers:
+        raise Failure(
+            Exit.CONFIG,
+            f"pod {me.name} has no number, and an elastic job needs numbers (CONF_PADDLE_GRADIENT_NUM is LEAST:MOST): "
+            "use an Indexed Job (`completionMode: Indexed`) or a StatefulSet",
+        )
     if number is not None and number >= count:
         members = "members" if settings.role == BOTH else f"{settings.role}s"
         variable = "LAUNCHER_PSERVERS" if settings.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"

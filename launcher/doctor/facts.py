@@ -65,7 +65,13 @@ def read(place: Place, seen: Visit, asked: Json) -> list[Check]:
             continue
         try:
             checks += list(reader(place, facts, asked))
-        except (TypeError, ValueError, KeyError, AttributeError):  # another program of the image has printed this
+        except (
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+        ):  # another program of the image has printed this
             checks.append(Check(what, UNKNOWN, "the answer of the pod cannot be read"))
     return checks
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from launcher.base import kube_pods
 from launcher.doctor import mend
 from launcher.doctor.place import Place, bring_launcher, last_line
-from launcher.doctor.report import OK, UNKNOWN, WRONG, Check
+from launcher.doctor.report import OK, UNKNOWN, WARNING, WRONG, Check
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import PS, V0, Json
 from launcher.paddle import advice
 
 _WITH_SERVERS = ((2, 6), (3, 0))  # versions of Paddle with parameter servers; docs/paddle.md
+_OLDEST = (2, 6)  # the oldest version, except for v0, that tests train with
 
 
 def launcher(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
@@ -63,7 +64,7 @@ def paddle(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
         yield Check("paddle", WRONG, text, _mend_import(place, "\n".join(tail), known or ""))
         return
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if how == PS and numbers not in _WITH_SERVERS and numbers:
+    if how == PS and numbers not in _WITH_SERVERS and numbers >= _OLDEST:
         text = f"Paddle {version} has no parameter servers, which mode ps needs: 2.6.2 and 3.0.0 have"
         yield Check("paddle", WRONG, text, _other_wheel(place))
         return
@@ -71,6 +72,9 @@ def paddle(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
     if not facts.get("cuda") and _wants_gpus(place.workload):
         text = f"Paddle {version} is built for CPUs, but the pods ask for GPUs"
         yield Check("paddle", WRONG, text, _rebuild(place, f"pip install paddlepaddle-gpu=={version}"))
+        return
+    if numbers and numbers < _OLDEST:
+        yield Check("paddle", WARNING, f"{version} {kind}: not tested with the launcher; 2.6.2, 3.0.0 and 3.3.1 are")
         return
     yield Check("paddle", OK, f"{version} {kind}, fits mode {how}")
 

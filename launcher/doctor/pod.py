@@ -301,7 +301,7 @@ def _read_log(client: KubeClient, pod: Json, seen: Visit) -> None:
         try:
             said: Any = json.loads(text)
             what, fields = str(said["what"]), said["fields"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         seen.began = what
         if said.get("state") == "found" and isinstance(fields, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,9 +19,10 @@ from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
 
 _TEXTS = {str: str}
-_REFERENCE = {"name": str, "key": str, "optional": bool}
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?")  # in a command, it is neither a flag nor more words
+_REFERENCE = {"name": _NAME, "key": str, "optional": bool}
 _CONTAINER: Json = {
-    "name": str,
+    "name": _NAME,
     "image": str,
     "command": [str],
     "args": [str],
@@ -28,7 +30,7 @@ _CONTAINER: Json = {
         {"name": str, "value": str, "valueFrom": {"configMapKeyRef": _REFERENCE, "secretKeyRef": _REFERENCE}},
     ],
     "envFrom": [{"configMapRef": _REFERENCE, "secretRef": _REFERENCE, "prefix": str}],
-    "volumeMounts": [{"name": str, "mountPath": str}],
+    "volumeMounts": [{"name": _NAME, "mountPath": str}],
     "ports": [{"containerPort": int, "hostPort": int}],
     "securityContext": {"runAsUser": int, "runAsGroup": int},
 }
@@ -38,15 +40,15 @@ _POD: Json = {
     "initContainers": [_CONTAINER],
     "volumes": [
         {
-            "name": str,
-            "persistentVolumeClaim": {"claimName": str},
-            "secret": {"secretName": str, "optional": bool},
-            "configMap": {"name": str, "optional": bool},
+            "name": _NAME,
+            "persistentVolumeClaim": {"claimName": _NAME},
+            "secret": {"secretName": _NAME, "optional": bool},
+            "configMap": {"name": _NAME, "optional": bool},
         },
     ],
-    "imagePullSecrets": [{"name": str}],
+    "imagePullSecrets": [{"name": _NAME}],
     "nodeSelector": _TEXTS,
-    "serviceAccountName": str,
+    "serviceAccountName": _NAME,
     "schedulerName": str,
     "subdomain": str,
     "restartPolicy": str,
@@ -54,7 +56,7 @@ _POD: Json = {
     "automountServiceAccountToken": bool,
     "securityContext": {"runAsUser": int, "runAsGroup": int, "fsGroup": int},
 }
-_METADATA: Json = {"name": str, "namespace": str, "labels": _TEXTS, "annotations": _TEXTS}
+_METADATA: Json = {"name": _NAME, "namespace": _NAME, "labels": _TEXTS, "annotations": _TEXTS}
 _WORKLOAD: Json = {
     "metadata": _METADATA,
     "spec": {
@@ -63,15 +65,15 @@ _WORKLOAD: Json = {
         "replicas": int,
         "backoffLimit": int,
         "completionMode": str,
-        "serviceName": str,
+        "serviceName": _NAME,
         "podFailurePolicy": {"rules": [{"action": str, "onExitCodes": _CODES}]},
         "template": {"metadata": _METADATA, "spec": _POD},
     },
 }
 _OTHER: Json = {
     "metadata": _METADATA,
-    "roleRef": {"kind": str, "name": str},
-    "subjects": [{"kind": str, "name": str, "namespace": str}],
+    "roleRef": {"kind": str, "name": _NAME},
+    "subjects": [{"kind": str, "name": _NAME, "namespace": _NAME}],
     "rules": [{"apiGroups": [str], "resources": [str], "verbs": [str]}],
 }
 _SERVICE: Json = {"metadata": _METADATA, "spec": {"clusterIP": str, "selector": _TEXTS}}
@@ -247,6 +249,9 @@ def _wrong_types(value: Any, shape: Any, path: str) -> list[str]:
     """Return the fields of a wrong type, among those that the checks read. A null field counts as absent."""
     if value is None:
         return []
+    if isinstance(shape, re.Pattern):
+        good = isinstance(value, str) and (not value or shape.fullmatch(value))
+        return [] if good else [f"{path}: {value!r:.60}: expected a name: letters and digits, and - . _ : within it"]
     if isinstance(shape, type):
         good = isinstance(value, shape) and (shape is bool or not isinstance(value, bool))
         return [] if good else [f"{path}: {value!r:.60}: expected {_NAMES[shape]}"]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from launcher.base.aio import wait_within
@@ -16,7 +16,7 @@ from launcher.gang.ending import Ending
 from launcher.gang.events import AlreadyComplete, GangSettings, NotComplete, StartRefused, Verdict
 from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.protocol import Malformed, Message
-from launcher.gang.seats import Seat
+from launcher.gang.seats import Seat, Seats
 from launcher.gang.stall import StallDetector
 from launcher.gang.survey import Surveys
 from launcher.model import Cause, CauseKind, Start
@@ -56,7 +56,7 @@ class Attempts:
     def __init__(
         self,
         settings: GangSettings,
-        seats: Sequence[Seat],
+        seats: Seats,
         ending: Ending,
         surveys: Surveys,
         *,
@@ -80,6 +80,7 @@ class Attempts:
         self._stall = StallDetector(
             settings,
             surveys,
+            lambda: seats.shape,
             lambda cause: self.report(time.monotonic(), cause),
             lambda: any(seat.is_cut_off(settings) for seat in seats),
         )
@@ -144,7 +145,7 @@ class Attempts:
             self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
 
     def _all(self, ranks: set[int]) -> bool:
-        return len(ranks) == self._settings.size
+        return len(ranks) == len(self._seats)
 
     # ---- an attempt begins ---------------------------------------------------------------------------------------
 
@@ -201,7 +202,7 @@ class Attempts:
         if were_cut_off:  # a member has only just received the restart: it gets as much time as the other members had
             loop.call_later(self._settings.restart_within, self._stop_unless_ended, attempt)
             return
-        names, within = self._settings.shape.names([seat.rank for seat in missing]), self._settings.restart_within
+        names, within = self._seats.shape.names([seat.rank for seat in missing]), self._settings.restart_within
         what = f"{attempt.previous_cause.what}; not started again: {names} did not end within {within:g} s"
         self._stop(replace(attempt.previous_cause, what=what))
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from launcher.base.host import host_port
 from launcher.gang import messages
 from launcher.gang.events import GangSettings
 from launcher.gang.protocol import Malformed, Message
-from launcher.gang.seats import Seat
+from launcher.gang.seats import Seat, Seats
 from launcher.model import Cause, CauseKind
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ class Cuts:
     seats: the seats of all members in rank order
     """
 
-    def __init__(self, settings: GangSettings, seats: Sequence[Seat]) -> None:
+    def __init__(self, settings: GangSettings, seats: Seats) -> None:
         self._settings = settings
         self._seats = seats
         self._reported: dict[tuple[int, int], tuple[float, str]] = {}  # by the ranks of a pair: when, and in words
@@ -42,7 +41,7 @@ class Cuts:
         other = self._seats[rank]
         if age < self._settings.silence or min(self._heard_for(seat), self._heard_for(other)) < self._settings.silence:
             return
-        shape, place = self._settings.shape, host_port(other.member.address, self._settings.port)
+        shape, place = self._seats.shape, host_port(other.member.address, self._settings.port)
         pair = f"{shape.name(seat.rank)} cannot reach {shape.name(rank)} at {place}"
         if not self._is_recent((seat.rank, rank)):
             log.warning(

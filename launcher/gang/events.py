@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
@@ -12,6 +13,22 @@ PROGRESS_REPORTS = 4  # the most that one member sends within the stall timeout
 _SHORTEST_AUTO_STALL = 60.0  # seconds
 
 StallTimeout = float | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """How the size of a gang may change. It is at most GangSettings.size.
+
+    least: the number of trainers below which the gang does not begin
+    settle: the gang begins with fewer members than it may have, once no member has joined for so many seconds
+    returning: how many members of the previous gang, and of those that wait, should join; None if that is not known
+    ranks: the ranks in the previous gang, by pod uid. A member keeps its rank if the gang has this rank
+    """
+
+    least: int
+    settle: float
+    returning: int | None = None
+    ranks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,7 @@ class GangSettings:
     rejoins: bool = False  # whether the other members form a new gang after one member is lost
     pservers: int = 0  # how many members run only a server, with the last ranks; 0: each member trains and serves
     tls_folder: str | None = None  # where the TLS certificates are; None: connections do not use TLS
+    elastic: Elastic | None = None  # None: the gang has always `size` members
 
     @property
     def check_every(self) -> float:
@@ -213,13 +231,19 @@ class JoinFailed(Exception):
 
 @dataclass(frozen=True)
 class MissingMembers:
-    """How many of `size` members have joined. `ranks`: the first missing ranks; empty if members have no numbers."""
+    """How many of `size` members have joined. `ranks`: the first missing ranks; empty if members have no numbers.
+
+    runs: the gang runs without this member, which joins as soon as the gang can grow
+    """
 
     joined: int
     size: int
     ranks: tuple[int, ...]
+    runs: bool = False
 
     def __str__(self) -> str:
+        if self.runs:
+            return f"the job runs with {self.joined} of {self.size}, and grows when its running pass is saved"
         text = f"{self.joined} of {self.size}"
         if not self.ranks:
             return text

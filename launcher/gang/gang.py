@@ -64,6 +64,7 @@ class Gang:
     seen: called with `peer_lost` when the connection of a member has ended, and with `peer_returned` when the member
         has connected again. Further arguments: its rank, its pod, and the reason or "". If the member stays away, its
         loss is reported as a cause, too.
+    newcomer: called when another member has begun to wait until an elastic gang grows
     prepare: takes what ended the last attempt, or None; returns the next start. Raises StartRefused, AlreadyComplete.
     """
 
@@ -76,6 +77,7 @@ class Gang:
         judge: Callable[[Cause], tuple[Cause, Verdict]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
         seen: Callable[[str, int, str, str], None] = lambda event, rank, pod, why: None,
+        newcomer: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._incarnation = os.urandom(8).hex()
@@ -98,6 +100,7 @@ class Gang:
             judge=judge,
             prepare=prepare,
             seen=seen,
+            newcomer=newcomer,
         )
         self._verdict_timer: asyncio.TimerHandle | None = None
         self.hub_died = False  # the connection to the hub ended, and the hub was not merely silent
@@ -173,6 +176,21 @@ class Gang:
 
     def joined_pods(self) -> list[str]:
         return self._hub.joined_pods() if self._hub else []
+
+    # ---- an elastic gang, on its hub -----------------------------------------------------------------------------
+
+    def newcomers(self) -> int:
+        """Return how many members wait until the gang grows."""
+        return self._hub.newcomers() if self._hub else 0
+
+    def resize(self, what: str) -> None:
+        """Stop the gang, so that all members and those that wait join a larger one. `what`: a sentence for the log."""
+        if self._hub and self._roster:
+            self._hub.resize(what)
+
+    def returning(self, *, without_lost: bool) -> int | None:
+        """Return how many members should join the next gang, or None if this launcher is not the hub."""
+        return self._hub.returning(without_lost=without_lost) if self._hub and self._roster else None
 
     def connected_peers(self) -> int:
         """Return how many other members this launcher is connected to."""
@@ -278,7 +296,7 @@ class Gang:
             return
         assert self._roster is not None
         pod = self._roster.members[0].pod
-        lost = lost_member(self._settings.shape, 0, pod, reason, silent=silent)
+        lost = lost_member(self._roster.shape, 0, pod, reason, silent=silent)
         if self._reports.trained and not self._reports.failures:
             self._decisions.lose_hub(HubLost(lost), run_time)
         else:

@@ -176,14 +176,21 @@ def read_join(message: Message) -> Join:
 
 
 def waiting(missing: MissingMembers) -> Message:
-    return {"word": "waiting", "joined": missing.joined, "size": missing.size, "ranks": list(missing.ranks)}
+    return {
+        "word": "waiting",
+        "joined": missing.joined,
+        "size": missing.size,
+        "ranks": list(missing.ranks),
+        "runs": missing.runs,
+    }
 
 
 def read_waiting(message: Message) -> MissingMembers:
     ranks = message.get("ranks")
     if not isinstance(ranks, list) or len(ranks) > MISSING_SHOWN or not all(map(is_number, ranks)):
         raise Malformed("ranks")
-    return MissingMembers(number(message, "joined"), number(message, "size"), tuple(ranks))
+    runs = message.get("runs") is True
+    return MissingMembers(number(message, "joined"), number(message, "size"), tuple(ranks), runs)
 
 
 class Welcomes:

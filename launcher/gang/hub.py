@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from launcher.errors import Exit
 from launcher.gang import handshake, messages, protocol
 from launcher.gang.attempts import Attempts
 from launcher.gang.connection import Connection, Heartbeat, close_gracefully
@@ -24,12 +25,13 @@ from launcher.gang.events import Credentials, GangSettings, MissingMembers, Verd
 from launcher.gang.handshake import Join
 from launcher.gang.listener import Refusal
 from launcher.gang.lost import early_leaver, lost_member
+from launcher.gang.newcomers import Newcomers
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.refusals import FORGED, RefusalLog
 from launcher.gang.seal import digest
-from launcher.gang.seats import RollCall, Seat
+from launcher.gang.seats import RollCall, Seat, Seats
 from launcher.gang.survey import Surveys
-from launcher.model import Cause, MemberReport, Roster, Shape, Start
+from launcher.model import PSERVER, Cause, CauseKind, MemberReport, Roster, Shape, Start
 
 
 class Hub:
@@ -50,25 +52,31 @@ class Hub:
         judge: Callable[[Cause], tuple[Cause, Verdict]],
         prepare: Callable[[Cause | None], Awaitable[Start]],
         seen: Callable[[str, int, str, str], None],
+        newcomer: Callable[[], None],
     ) -> None:
         self._credentials = credentials
         self._settings = settings
         self._refusals = refusals
         self._tell_own_member = tell_own_member
         self._seen = seen
-        self._roll_call = RollCall(credentials, settings)
+        self._roll_call = RollCall(credentials, settings, self._begin_if_complete)
+        self._newcomers = Newcomers(settings.size, newcomer)
         self._heartbeat = Heartbeat(
-            settings.heartbeat_every, settings.silence, self._connections, self._heartbeat_line, self._tell_unheard
+            settings.heartbeat_every,
+            settings.silence,
+            lambda: [*self._connections(), *self._newcomers.connections],
+            self._heartbeat_line,
+            self._tell_unheard,
         )
         self._heartbeat.start()
 
-        self._seats: list[Seat] = []  # in rank order, once the roster is complete
+        self._seats = Seats()
         self._by_incarnation: dict[str, Seat] = {}
         self.gang = ""  # the identity of the gang, once the roster is complete
         self._welcomes: handshake.Welcomes | None = None
         self.ending = Ending(settings, self._seats, self._broadcast)
         self._cuts = Cuts(settings, self._seats)
-        self._surveys = Surveys(settings.size, self._broadcast)
+        self._surveys = Surveys(self._seats, self._broadcast)
         self._attempts = Attempts(
             settings,
             self._seats,
@@ -89,8 +97,7 @@ class Hub:
 
         Raise JoinFailed if a member with a lower address tries to join: that member must be the hub.
         """
-        if seats := self._roll_call.complete():
-            self._begin(seats)
+        self._begin_if_complete()
         await self._roll_call.full
         return Roster(tuple(seat.member for seat in self._seats))
 
@@ -112,6 +119,10 @@ class Hub:
         else:
             self._admit(connection, join)
 
+    def _begin_if_complete(self) -> None:
+        if seats := self._roll_call.complete():
+            self._begin(seats)
+
     def _check(self, join: Join) -> None:
         """Raise Refusal if the member belongs to another job, or has another configuration."""
         roles = self._settings.pservers or join.shape.pservers
@@ -130,8 +141,7 @@ class Hub:
     def _admit(self, connection: Connection, join: Join) -> None:
         self._attach(self._roll_call.admit(join), connection)
         connection.send(protocol.encode(handshake.waiting(self.missing())))
-        if seats := self._roll_call.complete():
-            self._begin(seats)
+        self._begin_if_complete()
 
     def _attach(self, seat: Seat, connection: Connection) -> None:
         """Use this connection for the member, in place of an earlier one."""
@@ -139,7 +149,7 @@ class Hub:
         connection.on_message = partial(self._on_message, seat)
         connection.on_ended = partial(self._on_ended, seat)
 
-    def _begin(self, seats: list[Seat]) -> None:
+    def _begin(self, seats: Seats) -> None:
         """Welcome all members, and prepare the first attempt. Assumes that all members have joined."""
         self._seats.extend(seats)
         self._by_incarnation = {seat.incarnation: seat for seat in seats}
@@ -166,7 +176,7 @@ class Hub:
         return protocol.ALIVE if self._seats else protocol.encode(handshake.waiting(self.missing()))
 
     def _tell_unheard(self, connection: Connection) -> None:
-        if self._seats:
+        if self._seats and connection not in self._newcomers.connections:
             connection.send(protocol.encode(messages.plain("unheard")))
 
     def _on_message(self, seat: Seat, connection: Connection, message: Message) -> None:
@@ -200,6 +210,10 @@ class Hub:
 
     def _reconnect(self, connection: Connection, join: Join) -> None:
         seat = self._by_incarnation.get(join.incarnation)
+        if seat is None and join.gang is None and self._may_grow(join):
+            self._newcomers.hold(connection, join)
+            connection.send(protocol.encode(handshake.waiting(self._missing_newcomers())))
+            return
         if seat is None or seat is self.own_seat or join.gang not in (None, self.gang):
             raise Refusal("a latecomer", f"the gang is complete and runs without pod {join.member.pod}")
         before = seat.connection
@@ -213,12 +227,36 @@ class Hub:
             connection.send(protocol.encode(message))
         self._attempts.on_reconnected()
 
+    def _may_grow(self, join: Join) -> bool:
+        """Return whether this member may wait until the gang grows. False if its pod replaces that of a member."""
+        if not self._settings.elastic or self.ending.cause or self.ending.finished:
+            return False
+        is_trainer = join.member.role != PSERVER
+        return is_trainer and self._roll_call.has_room(join.member) and self._newcomers.has_room(join, len(self._seats))
+
+    def _missing_newcomers(self) -> MissingMembers:
+        return MissingMembers(len(self._seats), self._settings.size, (), runs=True)
+
+    def newcomers(self) -> int:
+        """Return how many members wait until the gang grows."""
+        return len(self._newcomers)
+
+    def resize(self, what: str) -> None:
+        """Stop the gang, so that its members and those that wait form a larger one."""
+        own = self.own_seat.member
+        self._attempts.report(time.monotonic(), Cause(CauseKind.RESIZED, None, own.pod, what, Exit.PEER_LOST))
+
+    def returning(self, *, without_lost: bool) -> int:
+        """Return how many members should join the next gang: not those that got SIGTERM, but those that wait."""
+        gone = sum(seat.told_to_stop or (without_lost and seat.lost) for seat in self._seats)
+        return min(len(self._seats) - gone + len(self._newcomers), self._settings.size)
+
     def _lose(self, seat: Seat, ended_at: float, reason: str, silent: bool = False) -> None:
         """Report a member as lost, unless it has reconnected since `ended_at`."""
         if seat.ended_at != ended_at or seat.lost:
             return
         seat.lost = True
-        cause = lost_member(self._settings.shape, seat.rank, seat.member.pod, reason, silent=silent)
+        cause = lost_member(self._seats.shape, seat.rank, seat.member.pod, reason, silent=silent)
         self._attempts.report(ended_at, cause)
 
     # ---- messages ------------------------------------------------------------------------------------------------
@@ -252,7 +290,7 @@ class Hub:
         self.ending.after_leaving(seat)
         if not self._attempts.is_over:
             seat.lost = True
-            cause = early_leaver(self._settings.shape, seat.rank, seat.member.pod)
+            cause = early_leaver(self._seats.shape, seat.rank, seat.member.pod)
             self._attempts.report(time.monotonic(), cause)
 
     async def survey(self, within: float) -> Mapping[int, MemberReport]:
@@ -271,6 +309,7 @@ class Hub:
     def dissolve(self, reason: str) -> None:
         """Send a refusal to all members that have joined, since this launcher is not the hub any more."""
         self._heartbeat.stop()
+        self._roll_call.close()
         for connection in self._connections():
             connection.send(protocol.encode(handshake.refusal(reason)))
             connection.close()
@@ -278,6 +317,8 @@ class Hub:
     async def close(self, within: float) -> None:
         """Close `Attempts`, which decides on waiting reports. End each connection once its messages have arrived."""
         self._heartbeat.stop()
+        self._roll_call.close()
+        self._newcomers.dismiss("the gang has ended, and the next one takes new members")
         self._attempts.close()
         self._surveys.close()
         self.ending.close()

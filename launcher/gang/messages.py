@@ -32,12 +32,18 @@ def read_attempt(message: Message) -> int:
 
 
 def begin(attempt: int, start: Start) -> Message:
-    message = {**of_attempt("begin", attempt), "generation": start.generation, "resume": start.resume}
+    message = {
+        **of_attempt("begin", attempt),
+        "generation": start.generation,
+        "resume": start.resume,
+        "before": start.trainers_before,
+    }
     return checked(message, read_begin)
 
 
 def read_begin(message: Message) -> Begin:
-    return Begin(read_attempt(message), Start(number(message, "generation"), optional_number(message, "resume")))
+    resume, before = optional_number(message, "resume"), optional_number(message, "before")
+    return Begin(read_attempt(message), Start(number(message, "generation"), resume, before))
 
 
 def train(attempt: int, stall: float) -> Message:

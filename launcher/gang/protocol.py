@@ -1,4 +1,4 @@
-"""The gang's protocol, version 8, and its line format.
+"""The gang's protocol, version 9, and its line format.
 
 This page is the specification. `handshake.py` and `messages.py` build and read the single messages.
 
@@ -48,9 +48,11 @@ Handshake
                         hub. If `retry` is false, the member looks for its peers again.
     join        member  job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
                         controller. See "Join".
-    waiting     hub     joined, size, ranks. The member has joined, but the roster is not complete: `joined` of `size`
-                        members have joined. `ranks` lists the first 20 missing ranks. The list is empty if members have
-                        no numbers. Sent at once, then at every heartbeat in place of alive.
+    waiting     hub     joined, size, ranks, runs. The member has joined, but the roster is not complete: `joined` of
+                        `size` members have joined. `ranks` lists the first 20 missing ranks. The list is empty if
+                        members have no numbers. Sent at once, then at every heartbeat in place of alive. If `runs` is
+                        true, an elastic gang runs with `joined` members, and takes this member when it grows: then the
+                        hub sends again with retry, and the member joins the next gang.
     welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
                         random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
                         JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
@@ -89,8 +91,9 @@ Proofs and seals
     connection that the network has ended: see "Reconnecting".
 
 At work, from the hub
-    begin       turn, generation, resume. Start the servers that do not run yet. `generation` counts the attempts of all
-                gangs of the job, from 0. `resume` is the newest complete pass, or null to start from the beginning.
+    begin       turn, generation, resume, before. Start the servers that do not run yet. `generation` counts the
+                attempts of all gangs of the job, from 0. `resume` is the newest complete pass, or null to start from
+                the beginning. `before` is the number of members that trained before, or null if there were none.
     train       turn, stall. Start the trainers, and send progress: at most four times within `stall` seconds. If
                 `stall` is 0, members send no progress, and the job is never stalled.
     collect     survey, file. Find out what all processes do, then send collected. If `file` is true, also write it to a
@@ -167,7 +170,7 @@ from typing import Any
 
 from launcher.base.bounds import is_number, is_seconds, is_text
 
-VERSION = 8
+VERSION = 9
 UNKNOWN_PEER_LIMIT = 1024  # a hello has about 200 bytes, and one of version 6 has about 500
 KNOWN_PEER_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes per member
 

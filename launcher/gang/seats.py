@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -14,7 +14,7 @@ from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingM
 from launcher.gang.handshake import MISSING_SHOWN, Join
 from launcher.gang.listener import Refusal
 from launcher.gang.protocol import Malformed
-from launcher.model import PSERVER, Member
+from launcher.model import PSERVER, Member, Shape
 
 
 @dataclass(eq=False)
@@ -67,13 +67,24 @@ class Seat:
         return max(0.0, end - time.monotonic())
 
 
+class Seats(list[Seat]):
+    """The seats of all members in rank order, once the roster is complete; empty before."""
+
+    @property
+    def shape(self) -> Shape:
+        """The number of members of the gang, by role. In an elastic job, GangSettings has only the largest number."""
+        pservers = sum(seat.member.role == PSERVER for seat in self)
+        return Shape(len(self) - pservers, pservers)
+
+
 class RollCall:
-    """Assign seats to members until all have joined.
+    """Assign seats to members until all have joined, or until an elastic gang has enough members.
 
     full: gets all seats in rank order, or JoinFailed if this launcher turns out not to be the hub
+    on_settled: called once no member has joined an elastic gang for a while
     """
 
-    def __init__(self, credentials: Credentials, settings: GangSettings) -> None:
+    def __init__(self, credentials: Credentials, settings: GangSettings, on_settled: Callable[[], None]) -> None:
         self._me = credentials.me
         self._settings = settings
         self._numbered = credentials.me.rank is not None
@@ -81,7 +92,11 @@ class RollCall:
         self._held: dict[int | str, Seat] = {_key(credentials.me): self.own}
         self._missing = dict.fromkeys(range(settings.size)) if self._numbered else {}
         self._missing.pop(credentials.me.rank or 0, None)
-        self.full: asyncio.Future[list[Seat]] = asyncio.get_running_loop().create_future()
+        self.full: asyncio.Future[Seats] = asyncio.get_running_loop().create_future()
+        self._on_settled = on_settled
+        self._has_settled = False
+        self._settling: asyncio.TimerHandle | None = None
+        self._settle()
 
     @property
     def seats(self) -> Collection[Seat]:
@@ -109,9 +124,15 @@ class RollCall:
             )
         seat = self._held[key] = Seat(member, join.incarnation)
         self._missing.pop(member.rank or 0, None)
+        self._settle()
         if holder and holder.connection:
             holder.connection.abort("replaced")
         return seat
+
+    def has_room(self, member: Member) -> bool:
+        """Return whether a complete gang has no member with this number, and could have one. Raise Refusal if not."""
+        self._check_place(member)
+        return _key(member) not in self._held
 
     def release(self, seat: Seat) -> None:
         """Free the seat of a member whose connection has ended."""
@@ -121,15 +142,46 @@ class RollCall:
             if seat.member.rank is not None:
                 self._missing = dict.fromkeys(sorted([*self._missing, seat.member.rank]))
 
-    def complete(self) -> list[Seat] | None:
-        """If all members have joined, assign the ranks and return all seats. Else, and in later calls, return None."""
-        if len(self._held) < self._settings.size or self.full.done():
+    def complete(self) -> Seats | None:
+        """If the gang can begin, assign the ranks and return all seats. Else, and in later calls, return None."""
+        if self.full.done() or not self._can_begin():
             return None
-        seats = sorted(self._held.values(), key=lambda seat: _order(seat.member))
+        self.close()
+        seats = Seats(sorted(self._held.values(), key=lambda seat: _order(seat.member)))
+        if self._settings.elastic:
+            seats = _with_kept_ranks(seats, self._settings.elastic.ranks)
         for rank, seat in enumerate(seats):
             seat.member = replace(seat.member, rank=rank)
         self.full.set_result(seats)
         return seats
+
+    def close(self) -> None:
+        """Stop the timer of an elastic gang."""
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+
+    def _can_begin(self) -> bool:
+        joined, elastic = len(self._held), self._settings.elastic
+        if joined == self._settings.size:
+            return True
+        if elastic is None:
+            return False
+        servers = sum(seat.member.role == PSERVER for seat in self._held.values())
+        if joined - servers < elastic.least or servers < self._settings.pservers:
+            return False
+        return self._has_settled or (elastic.returning is not None and joined >= elastic.returning)
+
+    def _settle(self) -> None:
+        """Start the time in which no member may join before an elastic gang begins with fewer members."""
+        self.close()
+        if self._settings.elastic:
+            self._has_settled = False
+            self._settling = asyncio.get_running_loop().call_later(self._settings.elastic.settle, self._settled)
+
+    def _settled(self) -> None:
+        self._has_settled = True
+        self._on_settled()
 
     def _check_place(self, member: Member) -> None:
         shape = self._settings.shape
@@ -190,6 +242,25 @@ class RollCall:
 
 def _key(member: Member) -> int | str:
     return member.address if member.rank is None else member.rank
+
+
+def _with_kept_ranks(seats: Seats, kept: Mapping[str, int]) -> Seats:
+    """Return the seats in another order: each trainer that had a rank in the previous gang keeps it, if it exists.
+
+    Trainers come first in `seats`, and the first seat stays the first: it is the hub.
+    """
+    trainers = [seat for seat in seats if seat.member.role != PSERVER]
+    places: list[Seat | None] = [None] * len(trainers)
+    places[0] = trainers[0]
+    others = []
+    for seat in trainers[1:]:
+        rank = kept.get(seat.member.uid)
+        if rank is not None and rank < len(places) and places[rank] is None:
+            places[rank] = seat
+        else:
+            others.append(seat)
+    free = iter(others)
+    return Seats([*(seat or next(free) for seat in places), *seats[len(trainers) :]])
 
 
 def _order(member: Member) -> tuple[bool, int, int]:

@@ -13,7 +13,7 @@ from launcher.gang.events import PROGRESS_REPORTS, GangSettings
 from launcher.gang.pauses import Pauses
 from launcher.gang.protocol import Message
 from launcher.gang.survey import Answers, Surveys
-from launcher.model import Cause, CauseKind
+from launcher.model import Cause, CauseKind, Shape
 
 
 class StallDetector:
@@ -27,11 +27,13 @@ class StallDetector:
         self,
         settings: GangSettings,
         surveys: Surveys,
+        shape: Callable[[], Shape],
         on_stalled: Callable[[Cause], None],
         is_cut: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
         self._surveys = surveys
+        self._shape = shape
         self._on_stalled = on_stalled
         self._is_cut = is_cut
         self._attempt: int | None = None  # the attempt that is watched
@@ -119,7 +121,7 @@ class StallDetector:
         parts = [
             f"the job is stalled: no trainer has printed anything for {quiet_for:.0f} s "
             f"(LAUNCHER_STALL_TIMEOUT={limit})",
-            grouping.summary(answers, self._settings.shape),
+            grouping.summary(answers, self._shape()),
             self._describe_last_line(),
             self._describe_processes(answers),
         ]
@@ -130,12 +132,12 @@ class StallDetector:
         if self._last is None:
             return "no trainer has printed a line since training began"
         rank, line = self._last
-        return f"the last line was of {self._settings.shape.name(rank)}: {line!r}"
+        return f"the last line was of {self._shape().name(rank)}: {line!r}"
 
     def _describe_processes(self, answers: Answers) -> str:
         """Return how many processes each member has. The text names only a limited number of members."""
-        shape, alike = self._settings.shape, defaultdict[str, list[int]](list)
-        for rank in range(self._settings.size):
+        shape, alike = self._shape(), defaultdict[str, list[int]](list)
+        for rank in range(shape.size):
             alike[_describe_answer(answers, rank)].append(rank)
         if len(alike) == 1:
             return f"each member {next(iter(alike))}"

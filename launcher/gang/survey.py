@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 
 from launcher.gang import messages
@@ -26,11 +26,12 @@ class _Survey:
 class Surveys:
     """All surveys that wait for answers. Several surveys may wait at the same time.
 
+    seats: the seats of all members
     broadcast: sends a message to all members
     """
 
-    def __init__(self, size: int, broadcast: Callable[[Message], None]) -> None:
-        self._size = size
+    def __init__(self, seats: Sized, broadcast: Callable[[Message], None]) -> None:
+        self._seats = seats
         self._broadcast = broadcast
         self._begun = 0
         self._open: dict[int, _Survey] = {}
@@ -52,7 +53,7 @@ class Surveys:
         number, report = messages.read_collected(message)
         if survey := self._open.get(number):
             survey.answers[rank] = report
-            if len(survey.answers) == self._size:
+            if len(survey.answers) == len(self._seats):
                 self._end(number)
 
     def current_messages(self) -> list[Message]:

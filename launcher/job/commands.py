@@ -15,12 +15,13 @@ from launcher.errors import Exit, Failure
 from launcher.job import render as rendering
 from launcher.job.from_yaml import RenderOptions
 from launcher.job.image_commands import ImageCommands
-from launcher.job.spec import INJECT_IMAGE, ON_COMPLETION, JobSpec
+from launcher.job.spec import INJECT_IMAGE, ON_COMPLETION, JobSpec, Json
 
 if TYPE_CHECKING:
     from launcher.base.kube import KubeClient
     from launcher.job.watch import ClusterSource
 
+_REPLACED = "this job was deleted already, and what now has its name is another job's"
 _COLUMNS = ("member", "pod", "phase", "since", "exit code", "what")
 
 
@@ -65,7 +66,7 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     client = connect(job.namespace)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C makes `create` delete what it has created
     try:
-        uid = create(client, _in_namespace(job, client.namespace), beside)
+        created = create(client, _in_namespace(job, client.namespace), beside)
     except KeyboardInterrupt:
         sys.stderr.write(f"submit: {job.name}: interrupted: all created objects are deleted\n")
         return 128 + signal.SIGINT
@@ -74,10 +75,10 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
     if not watch:
         print(f"paddle-launcher status {where}; paddle-launcher logs --follow {where}", flush=True)
         return Exit.COMPLETE
-    return _watch(client, job, uid, where)
+    return _watch(client, job, created, where)
 
 
-def _watch(client: KubeClient, job: JobSpec, uid: str, where: str) -> int:
+def _watch(client: KubeClient, job: JobSpec, created: Sequence[Json], where: str) -> int:
     """Show the job until it ends, and delete it then if its file says so. Return the exit code of the job."""
     from launcher.job.submit import delete_created
     from launcher.job.watch import ClusterSource
@@ -89,14 +90,20 @@ def _watch(client: KubeClient, job: JobSpec, uid: str, where: str) -> int:
         with ending_signals():
             code = show(ClusterSource(client, job.name), sys.stderr)
             if job.deleted and (job.deleted == ON_COMPLETION) == (code == Exit.COMPLETE):
-                delete_created(client, job.name, uid)
-                sys.stderr.write(f"submit: {job.name}: deleted, with its pods and logs (cleanPodPolicy)\n")
+                if delete_created(client, job.name, created):
+                    sys.stderr.write(f"submit: {job.name}: deleted, with its pods and logs (cleanPodPolicy)\n")
+                else:
+                    sys.stderr.write(f"submit: {job.name} is not deleted (cleanPodPolicy): {_REPLACED}\n")
     except Interrupted as interrupted:
         if code is None:
             kept = f" It will not be deleted at its end (cleanPodPolicy: {job.deleted})" if job.deleted else ""
             sys.stderr.write(
                 f"submit: {job.name} continues, but is no longer watched: "
                 f"paddle-launcher status {where}; paddle-launcher delete {where}{kept}\n"
+            )
+        elif job.deleted:
+            sys.stderr.write(
+                f"submit: {job.name}: interrupted while deleting (cleanPodPolicy): paddle-launcher delete {where}\n"
             )
         return interrupted.exit_code if code is None else code
     except Failure as failure:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
 
 from launcher.base.kube import KINDS, KubeClient
 from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
 from launcher.job.lookup import find_plain
 from launcher.job.manifests import objects
+from launcher.job.outage import OutageLimit
 from launcher.job.spec import JOB_LABEL, JobSpec, Json
 
 _OTHER_KINDS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # besides Jobs and pods
 _GONE_SECONDS = 20.0  # for the objects of a deleted job with the same name to disappear
 _PODS_GONE_SECONDS = 90.0  # for the pods of a deleted job to disappear, after their grace period
+_OUTAGE_SECONDS = 30.0
 _POLL_SECONDS = 0.5
 
+T = TypeVar("T")
 
-def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> str:
-    """Create all objects of a job, or none. Return the UID of its first Job.
+
+def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -> list[Json]:
+    """Create all objects of a job, or none. Return them, as the API server stores them; the first one is its first Job.
 
     The first object is a suspended Job, whose creation reserves the name. The first Job owns all other objects. So they
     are deleted together with it. All Jobs are released at the end. So an interrupted submission leaves a Job that does
@@ -48,13 +54,25 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
     except BaseException:
         _undo(client, created)
         raise
-    return str(owner["uid"])
+    return created
 
 
-def delete_created(client: KubeClient, name: str, uid: str) -> None:
-    """Delete a job if it is still the one whose first Job has this UID."""
-    if any(job["metadata"]["uid"] == uid for job in client.list("Job", f"{JOB_LABEL}={name}")):
-        delete(client, name)
+def delete_created(client: KubeClient, name: str, created: Sequence[Json]) -> bool:
+    """Delete what `create` has returned, and wait until the pods of its Jobs are gone. Bear an outage of 30 s.
+
+    Return False if the first Job was deleted before. An object that only has the same name is not deleted: the job may
+    have been deleted and submitted again.
+    """
+    jobs = {each["metadata"]["uid"] for each in created if each["kind"] == "Job"}
+    first = _persist(lambda: client.get("Job", created[0]["metadata"]["name"]))
+    pods = _persist(lambda: _pods_of(client, name, jobs))
+    for each in created:
+        kind, metadata = each["kind"], each["metadata"]
+        _persist(partial(client.delete, kind, metadata["name"], metadata["uid"]))
+    _wait_for_pods(
+        client, name, _grace(pods) + _PODS_GONE_SECONDS, lambda: _persist(partial(_pods_of, client, name, jobs))
+    )
+    return first is not None and first["metadata"]["uid"] in jobs
 
 
 def delete(client: KubeClient, name: str) -> None:
@@ -67,9 +85,8 @@ def delete(client: KubeClient, name: str) -> None:
             Exit.NO_INPUT,
             f"{name}: was not made by submit: `kubectl -n {client.namespace} delete {plain}` deletes it",
         )
-    grace = max([0, *(pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods)])
     _delete_objects(client, name)
-    _wait_for_pods(client, name, grace + _PODS_GONE_SECONDS)
+    _wait_for_pods(client, name, _grace(pods) + _PODS_GONE_SECONDS, lambda: client.list("Pod", f"{JOB_LABEL}={name}"))
 
 
 def _create_first(client: KubeClient, name: str, job: Json) -> Json:
@@ -208,9 +225,33 @@ def _is_going(existing: Json) -> bool:
     return bool(existing["metadata"].get("ownerReferences") or existing["metadata"].get("deletionTimestamp"))
 
 
-def _wait_for_pods(client: KubeClient, name: str, seconds: float) -> None:
+def _pods_of(client: KubeClient, name: str, jobs: Collection[str]) -> list[Json]:
+    """Return the pods of the Jobs with these UIDs."""
+    return [
+        pod
+        for pod in client.list("Pod", f"{JOB_LABEL}={name}")
+        if any(owner["uid"] in jobs for owner in pod["metadata"].get("ownerReferences") or [])
+    ]
+
+
+def _grace(pods: Sequence[Json]) -> int:
+    return max([0, *(pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods)])
+
+
+def _persist(call: Callable[[], T]) -> T:
+    """Return what the call returns. While the API server cannot be reached, call again, for at most 30 s."""
+    outage = OutageLimit(_OUTAGE_SECONDS)
+    while True:
+        try:
+            return call()
+        except Failure as failure:
+            outage.bear(failure)
+        time.sleep(_POLL_SECONDS)
+
+
+def _wait_for_pods(client: KubeClient, name: str, seconds: float, pods: Callable[[], Sequence[Json]]) -> None:
     deadline = time.monotonic() + seconds
-    while client.list("Pod", f"{JOB_LABEL}={name}"):
+    while pods():
         if time.monotonic() > deadline:
             raise Failure(
                 Exit.TIMED_OUT,

@@ -95,12 +95,16 @@ def plan(
     roster: Roster | None,
     rank: int | None,
     start: Start = FIRST,
+    shards: int = 0,
 ) -> Plan:
-    """Return the plan of one member. If `roster` is None, values that depend on the peers are placeholders."""
+    """Return the plan of one member. If `roster` is None, values that depend on the peers are placeholders.
+
+    shards: in an elastic job, how many shards the volume has
+    """
     flavour = mode(config, command)
     if flavour == "v0":
-        return v0.plan(config, flags, roster, rank, start.resume)
-    return fleet.plan(config, command, flavour, roster, rank, start)
+        return v0.plan(config, flags, roster, rank, start)
+    return fleet.plan(config, command, flavour, roster, rank, start, shards)
 
 
 def saves(config: JobConfig, flags: Sequence[str], command: Sequence[str]) -> Saves | None:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from launcher.base.host import host_port
 from launcher.base.passes import named_paths, pass_folder
+from launcher.base.shares import share
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Shape, Start, member_name
+from launcher.paddle import elastic
 
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
@@ -55,11 +57,17 @@ def plan(
     roster: Roster | None,
     rank: int | None,
     start: Start = FIRST,
+    shards: int = 0,
 ) -> Plan:
-    """Return the plan of one member. No process starts before the gang is complete: all processes need the roster."""
+    """Return the plan of one member. No process starts before the gang is complete: all processes need the roster.
+
+    shards: in an elastic job, how many shards the volume has
+    """
     _refuse_two_launchers(config, command, mode)
     layout = _layout(config, mode, roster, rank)
     common = {**_common(config, layout), **_resume(config, start)}
+    if roster:
+        common |= elastic.sizes(config, layout.shape.trainers, start)
     server = []
     if mode == "ps" and _serves(config, layout):
         server = [_server(config, command, {**common, **_ps(config, layout)}, layout)]
@@ -67,10 +75,26 @@ def plan(
     variables = {**common, **of_mode(config, layout)}
     leads = mode == "collective" and rank == 0 and len(layout.trainers) > 1
     trainers = [
-        _trainer(config, command, variables, layout, number, leads and number == 0)
+        _trainer(
+            config,
+            command,
+            {**variables, **_shards(config, layout, number, shards)},
+            layout,
+            number,
+            leads and number == 0,
+        )
         for number in range(0 if config.role == PSERVER else config.trainers_per_node)
     ]
     return Plan(tuple(server), tuple(trainers), shows_passes=False, early=False, leads=leads)
+
+
+def _shards(config: JobConfig, layout: Layout, number: int, shards: int) -> Mapping[str, str]:
+    """Return the variable with the folders of the shards of one trainer. Empty without shards."""
+    each = config.trainers_per_node
+    if layout.number is None or not shards:
+        return {}
+    mine = share(shards, layout.shape.trainers * each, layout.number * each + number)
+    return elastic.data_folders(config, number, mine)
 
 
 def saves(config: JobConfig, command: Sequence[str]) -> Saves | None:

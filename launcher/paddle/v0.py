@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from launcher.base.passes import named_paths, pass_folder, pass_number
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import Plan, Process, Roster, Saves
+from launcher.model import FIRST, Plan, Process, Roster, Saves, Start
+from launcher.paddle import elastic
 
 PROGRAMS = ("paddle",)
 _COMMENT = "paddle_process_by_paddle"
@@ -37,27 +38,29 @@ _OWNED = {
 
 
 def plan(
-    config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: int | None, resume: int | None = None
+    config: JobConfig, flags: Sequence[str], roster: Roster | None, rank: int | None, start: Start = FIRST
 ) -> Plan:
     """Return the plan of one member: a pserver and a trainer. A job of one member has no pserver.
 
-    `resume` is the number of the last complete pass. Return a plan without processes if no pass is left to train.
+    Return a plan without processes if no pass is left to train.
     """
     size = roster.shape.size if roster else config.shape.size
     owned = _owned_values(config, size, _training_addresses(roster), rank)
     _check_owned_flags(size, flags, owned)
-    resume_flags = _resume_flags(config, flags, resume)
+    resume_flags = _resume_flags(config, flags, start.resume)
     if resume_flags is None:
         return Plan(servers=(), trainers=())
+    environment = {**_environment(config), **(elastic.sizes(config, size, start) if roster else {})}
     if size == 1:
-        local = _trainer(config, [], flags, ["--local=1", *resume_flags])
-        return Plan(servers=(), trainers=(local,), shows_passes=_trains(flags))
+        local = _trainer(config, environment, [], flags, ["--local=1", *resume_flags])
+        return Plan((), (local,), shows_passes=_trains(flags), early=not config.is_elastic)
     small = f"--small_messages={_last(flags, 'small_messages') or '1'}"
     network = [f"--{name}={owned[name]}" for name in ("nics", "port", "ports_num", "ports_num_for_sparse")]
     network += [f"--num_gradient_servers={size}", f"--comment={_COMMENT}", small]
     ranked = [f"--pservers={owned['pservers']}", f"--trainer_id={owned['trainer_id']}", "--local=0"]
-    trainer = _trainer(config, network + ranked, flags, resume_flags)
-    return Plan(servers=(_pserver(config, network),), trainers=(trainer,), shows_passes=_trains(flags))
+    trainer = _trainer(config, environment, network + ranked, flags, resume_flags)
+    early = not config.is_elastic  # else the number of trainers is not known before the join
+    return Plan((_pserver(config, network),), (trainer,), shows_passes=_trains(flags), early=early)
 
 
 def saves(config: JobConfig, flags: Sequence[str]) -> Saves | None:
@@ -123,7 +126,13 @@ def _pserver(config: JobConfig, network: Sequence[str]) -> Process:
     )
 
 
-def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last: Sequence[str]) -> Process:
+def _trainer(
+    config: JobConfig,
+    environment: Mapping[str, str],
+    ours: Sequence[str],
+    flags: Sequence[str],
+    last: Sequence[str],
+) -> Process:
     """Return the trainer.
 
     `ours` come first, since a user's flag could take the next word as its value. `last` overrides all other flags.
@@ -139,7 +148,7 @@ def _trainer(config: JobConfig, ours: Sequence[str], flags: Sequence[str], last:
     return Process(
         role="trainer",
         argv=("paddle", "train", *ours, *defaults, *flags, *last),
-        env=_environment(config),
+        env=environment,
         cwd=config.workdir,
         log="train.log",
         echo=True,

@@ -64,7 +64,7 @@ class Buffer:
         self._chunks = deque([_Chunk(0, self._stream)])
         self._cursors: list[Cursor] = []
         self._end = 0
-        self._progress_at = time.monotonic()  # when the slowest reader last took bytes
+        self._progress_at = time.monotonic()  # when the slowest reader last took bytes, or when its bytes arrived
         self._finished = False
 
     def cursor(self) -> Cursor:
@@ -108,6 +108,8 @@ class Buffer:
         Return the memory, and the offsets in it at which these bytes begin and end. The next `reserve` may reuse it.
         """
         with self._changed:
+            if all(cursor.closed or cursor.position == self._end for cursor in self._cursors):
+                self._progress_at = time.monotonic()  # a reader that had nothing to take was not stuck
             chunk = self._chunks[-1]
             begin = chunk.filled
             if stream != self._stream:

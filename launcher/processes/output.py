@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -23,6 +24,10 @@ log = logging.getLogger(__name__)
 TAIL_LINES = 20
 TAIL_BYTES = 2048
 RECENT_BYTES = 64 * 1024  # the reason of a death may be followed by long stacks and by lines of a nested launcher
+
+_ERROR_LINES = TAIL_LINES // 2
+_ERRORS_AGE = 1.0  # seconds
+_RECENT_ERROR_BYTES = 16 * 1024
 
 _PIPE_SIZE = 1024 * 1024  # the maximum without privileges
 _DIGITS = 20  # a pass number has fewer digits
@@ -72,6 +77,8 @@ class Output:
         self._is_split = process.echo and not _is_same_file(stdout, stderr)
         self._buffer = Buffer(limits.memory, spare=2 * _PIPE_SIZE if self._is_split else _PIPE_SIZE)
         self._tail = Tail()
+        self._errors = Tail(_RECENT_ERROR_BYTES)  # only of standard error, if it has its own pipe
+        self._read_at = self._errors_read_at = 0.0
         self._passes = PassFinder(process.pass_mark)
         self._log: LogFile | None = LogFile(process.log, self._buffer, limits)
         self._sinks: list[Sink] = [self._log]
@@ -130,12 +137,25 @@ class Output:
         return self._buffer.size(), self._sinks[0].pending()
 
     def tail(self) -> tuple[str, ...]:
-        """Return the last lines: at most 20, and at most 2 KiB."""
-        return self._tail.lines()
+        """Return the last lines: at most 20, and at most 2 KiB.
+
+        Lines of standard error that are not older than a second are always among them, at the end if necessary: a
+        process that dies may have filled the other pipe with lines that were written before, and are read after them.
+        """
+        lines, errors = self._tail.lines(), self._late_errors(_ERROR_LINES)
+        if not errors or errors[-1] in lines:
+            return lines
+        return self._tail.lines(TAIL_LINES - len(errors), TAIL_BYTES // 2) + errors
 
     def recent_lines(self) -> tuple[str, ...]:
-        """Return all lines that are kept: at least the last 64 KiB of the output."""
-        return self._tail.recent_lines()
+        """Return all lines that are kept: at least the last 64 KiB of the output, and late lines of standard error."""
+        lines, errors = self._tail.recent_lines(), self._late_errors(1)
+        return lines if not errors or errors[-1] in lines else lines + self._errors.recent_lines()
+
+    def _late_errors(self, most: int) -> tuple[str, ...]:
+        if self._read_at - self._errors_read_at > _ERRORS_AGE:
+            return ()
+        return self._errors.lines(most, TAIL_BYTES // 2)
 
     async def close(self, timeout: float) -> int:
         """Write all pending output, then stop. Log and return how many bytes were lost."""
@@ -160,9 +180,13 @@ class Output:
             sink.check_stall()
         self._stall_timer = self._loop.call_later(1, self._check_stalls)
 
-    def _handle(self, data: bytearray, begin: int, end: int) -> None:
+    def _handle(self, data: bytearray, begin: int, end: int, stream: int) -> None:
         """Handle new output. Called in the reader's thread."""
         self._tail.add(data, begin, end)
+        self._read_at = time.monotonic()
+        if stream:
+            self._errors.add(data, begin, end)
+            self._errors_read_at = self._read_at
         self._on_output()
         number = self._passes.last_in(data, begin, end)
         if self._numbers is not None:
@@ -205,7 +229,7 @@ class _Reader:
         self,
         pipes: Sequence[int],
         buffer: Buffer,
-        handle: Callable[[bytearray, int, int], None],
+        handle: Callable[[bytearray, int, int, int], None],
         pause: Callable[[bool], float | None],
     ) -> None:
         self._buffer = buffer
@@ -271,7 +295,7 @@ class _Reader:
                 if count == 0:
                     return
                 left -= count if stopping else 0
-                self._handle(*self._buffer.commit(count, stream))
+                self._handle(*self._buffer.commit(count, stream), stream)
         finally:
             self._pipes.close()
             self._pause(True)
@@ -285,30 +309,31 @@ class _Reader:
 class Tail:
     """The last bytes of an output, and the lines in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = RECENT_BYTES) -> None:
+        self._kept = kept
         self._bytes = bytearray()  # up to twice as many as needed, so that they are seldom moved
         self._is_cut = False  # earlier bytes were dropped
 
     def add(self, data: bytearray, begin: int, end: int) -> None:
-        first = max(begin, end - RECENT_BYTES)
+        first = max(begin, end - self._kept)
         self._bytes += memoryview(data)[first:end]
         self._is_cut = self._is_cut or first > begin
-        if len(self._bytes) > 2 * RECENT_BYTES:
-            del self._bytes[:-RECENT_BYTES]
+        if len(self._bytes) > 2 * self._kept:
+            del self._bytes[: -self._kept]
             self._is_cut = True
 
     def recent_lines(self) -> tuple[str, ...]:
         """Return all lines. Bytes that are not UTF-8 are replaced."""
         return tuple(self._bytes.decode(errors="replace").splitlines())
 
-    def lines(self) -> tuple[str, ...]:
-        """Return the last lines, at most TAIL_LINES and TAIL_BYTES. If the last line is too long, return its end."""
-        lines = self._bytes[-TAIL_BYTES:].decode(errors="replace").splitlines()
-        if (self._is_cut or len(self._bytes) > TAIL_BYTES) and len(lines) > 1:
+    def lines(self, most: int = TAIL_LINES, size_limit: int = TAIL_BYTES) -> tuple[str, ...]:
+        """Return the last lines within these limits. If the last line is too long, return its end."""
+        lines = self._bytes[-size_limit:].decode(errors="replace").splitlines()
+        if (self._is_cut or len(self._bytes) > size_limit) and len(lines) > 1:
             del lines[0]
         kept: list[str] = []
-        free = TAIL_BYTES
-        for line in reversed(lines[-TAIL_LINES:]):
+        free = size_limit
+        for line in reversed(lines[-most:]):
             size = len(line.encode()) + 1
             if size > free:
                 if not kept:

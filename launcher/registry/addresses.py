@@ -14,6 +14,7 @@ from launcher.registry.errors import Unreadable
 
 PUBLIC, PRIVATE, LOOPBACK = "public", "private", "loopback"
 _MOST = 4  # addresses of a host that are tried
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -28,13 +29,20 @@ def resolve(host: str, port: int) -> list[str]:
 def reach(address: str) -> str | None:
     """Return PUBLIC, PRIVATE or LOOPBACK, or None for an address at which no registry can be."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped:
-        parsed = parsed.ipv4_mapped
+    if isinstance(parsed, ipaddress.IPv6Address):
+        parsed = _embedded(parsed) or parsed
     if parsed.is_loopback:
         return LOOPBACK
     if parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified or parsed.is_reserved:
         return None  # 169.254.169.254 is the metadata service of a cloud
     return PUBLIC if parsed.is_global else PRIVATE
+
+
+def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address to which a gateway (NAT64, 6to4) or this machine itself translates an IPv6 address."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
 
 
 def allowed(addresses: list[str], registry: frozenset[str]) -> list[str]:
@@ -50,6 +58,15 @@ def is_loopback(host: str) -> bool:
         return reach(host) == LOOPBACK
     except ValueError:
         return False
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is an address, not a name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def host_and_port(url: SplitResult) -> tuple[str, int]:

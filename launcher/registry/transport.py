@@ -48,7 +48,7 @@ class Transport:
     host: str
     plain_http: frozenset[str]
     deadline: float
-    _reach: frozenset[str] = field(default=frozenset(), init=False)  # of the registry's own addresses
+    _reach: frozenset[str] = field(default=frozenset(), init=False)  # of the address at which the registry answered
     _contexts: dict[str, ssl.SSLContext] = field(default_factory=dict, init=False)
 
     def get(self, url: str, headers: Mapping[str, str], limit: int) -> Answer:
@@ -81,10 +81,13 @@ class Transport:
         sent = {**own, **headers, "Host": parts.netloc.rpartition("@")[2]}
         path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
         failure = Unreadable(f"{host}: no address can be reached")
-        for pool, target in self._pools(parts, host, port, path):
+        for pool, target, reach in self._pools(parts, host, port, path):
             try:
                 with pool:
-                    return self._answer(pool, method, target, sent, limit, body, host)
+                    answer = self._answer(pool, method, target, sent, limit, body, host)
+                if reach and self._is_registry(host):
+                    self._reach = frozenset({reach})  # only now: its name may also lead to nearer addresses
+                return answer
             except SSLError as error:
                 raise _tls_failure(host, error) from error
             except (HTTPError, HTTPException, OSError, ValueError) as error:
@@ -124,22 +127,24 @@ class Transport:
 
     def _pools(
         self, parts: SplitResult, host: str, port: int, path: str
-    ) -> list[tuple[urllib3.HTTPConnectionPool | urllib3.ProxyManager, str]]:
-        """Return a pool for each address of a host, or for its proxy; each with what to ask it for.
+    ) -> list[tuple[urllib3.HTTPConnectionPool | urllib3.ProxyManager, str, str | None]]:
+        """Return a pool for each address of a host, or for its proxy; each with what to ask it for, and its reach.
 
         A pool connects to an address that was checked: a second look-up could answer with another address.
         """
         if proxy := _proxy(parts, host):
-            return [(proxy, parts._replace(fragment="").geturl())]
-        pools: list[tuple[urllib3.HTTPConnectionPool | urllib3.ProxyManager, str]] = []
-        for address in self._addresses(host, port):
+            if addresses.is_address(host):  # names are looked up by the proxy
+                self._check([host], host)
+            return [(proxy, parts._replace(fragment="").geturl(), None)]
+        pools: list[tuple[urllib3.HTTPConnectionPool | urllib3.ProxyManager, str, str | None]] = []
+        for address in self._check(addresses.resolve(host, port), host):
+            pool: urllib3.HTTPConnectionPool
             if parts.scheme == "http":
-                pools.append((urllib3.HTTPConnectionPool(address, port), path))
+                pool = urllib3.HTTPConnectionPool(address, port)
             else:
                 context = self._context(parts.netloc.rpartition("@")[2])
-                pools.append(
-                    (urllib3.HTTPSConnectionPool(address, port, ssl_context=context, server_hostname=host), path)
-                )
+                pool = urllib3.HTTPSConnectionPool(address, port, ssl_context=context, server_hostname=host)
+            pools.append((pool, path, addresses.reach(address)))
         return pools
 
     def _context(self, netloc: str) -> ssl.SSLContext:
@@ -147,12 +152,16 @@ class Transport:
             self._contexts[netloc] = _tls_context(netloc)
         return self._contexts[netloc]
 
-    def _addresses(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a host. Those of other hosts must not be nearer than the registry's."""
-        found = addresses.resolve(host, port)
-        if host == (urlsplit(f"//{self.host}").hostname or ""):
+    def _is_registry(self, host: str) -> bool:
+        return host == (urlsplit(f"//{self.host}").hostname or "")
+
+    def _check(self, found: list[str], host: str) -> list[str]:
+        """Return the addresses of a host that may be asked. Those of other hosts must not be nearer than the registry.
+
+        Raises Unreadable if there are none.
+        """
+        if self._is_registry(host):
             near = [address for address in found if addresses.reach(address)]
-            self._reach = frozenset(reach for address in near if (reach := addresses.reach(address)))
         else:
             near = addresses.allowed(found, self._reach)
         if not near:

@@ -107,9 +107,9 @@ class Attempt:
         await asyncio.shield(joined)
         self._node.begin(begin.start, self.supervisor)
         try:
-            plan = self._plan(begin.start)
-            if not plan.early:
+            if not self._node.first_plan.early:
                 await self._node.staged.wait()
+            plan = self._plan(begin.start)
             if not self._serves:
                 self._serve(plan)
             if plan.leads:

@@ -16,11 +16,12 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
-from launcher.base import files
+from launcher.base import files, shares
 from launcher.base.aio import wait_within
 from launcher.config import JobConfig
 from launcher.data.staging import Copy, Staging
@@ -28,7 +29,7 @@ from launcher.discovery import ranks
 from launcher.discovery.finder import FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, JoinFailed
-from launcher.model import BOTH, PSERVER, Peers, Roster, member_name
+from launcher.model import BOTH, PSERVER, Peers, Roster, Share, member_name
 from launcher.run.earlier import EarlierCauses
 from launcher.run.factories import REAL, Factories
 from launcher.run.other_role import OtherRole
@@ -38,6 +39,8 @@ from launcher.store.failure_marks import FailureMarks, mark_name
 from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
@@ -98,9 +101,13 @@ class Joining:
             new = "this is a new job, which does not continue the earlier job"
             log.info(f"an earlier job of this name was complete ({others[-1]}): {new}")
         await self._refuse_without_progress(earlier)
-        self._know_rank(self._config.discovery.rank)
+        if not self._config.is_elastic:  # then the rank and the shards depend on who joins
+            self._know_rank(self._config.discovery.rank)
         joining = self._find_and_join(record)
-        roster, rank = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
+        found = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
+        if found is None:
+            return None
+        roster, rank = found
         if self._controller:
             record = Record(self._config.output, ranks.joint_identity(roster))
         history = await self._volume(partial(record.history, self._config.shape))
@@ -117,6 +124,22 @@ class Joining:
         config = self._config
         self._staging = self._make_staging(copies(config, rank), config.workdir, config.environment)
         return await self._staging.run()
+
+    async def stage_share(self, share: Share) -> int:
+        """Copy what a member of an elastic job needs now, and remove its other shards. Return the copied bytes.
+
+        share: see `with_shards`
+        """
+        config = self._config
+        self._staging = self._make_staging(copies_of_share(config, share), config.workdir, config.environment)
+        return await self._staging.run()
+
+    async def with_shards(self, share: Share) -> Share:
+        """Return the share, with the number of shards that the volume has. Raises Failure if there are too few."""
+        config = self._config
+        if not config.job_folder or config.role == PSERVER:
+            return share
+        return replace(share, shards=await self._volume(partial(shares.count, config.job_folder, config.trainers)))
 
     async def ask_about(self, pod: str) -> str:
         """Return what Kubernetes knows about a lost pod, or "" without an answer in 3 s. Works after `end`, too."""
@@ -137,10 +160,11 @@ class Joining:
         if rank is not None and not self._rank.done():
             self._rank.set_result(rank)
 
-    async def _find_and_join(self, record: Record) -> tuple[Roster, int]:
+    async def _find_and_join(self, record: Record) -> tuple[Roster, int] | None:
         secret = await self._secret(record)
         found = await self._find(record)
-        self._know_rank(found.rank)
+        if not self._config.is_elastic:
+            self._know_rank(found.rank)
         return await self._join(found, record, secret)
 
     async def _find(self, record: Record) -> Peers:
@@ -203,24 +227,28 @@ class Joining:
         log.warning("no secret: any process that can reach the gang port can join: set LAUNCHER_SECRET_FILE")
         return None
 
-    async def _join(self, found: Peers, record: Record, secret: bytes | None) -> tuple[Roster, int]:
-        """Join, and wait until the gang is complete. If the hub refuses or does not answer, find the peers again."""
+    async def _join(self, found: Peers, record: Record, secret: bytes | None) -> tuple[Roster, int] | None:
+        """Join, and wait until the gang is complete. If the hub refuses or does not answer, find the peers again.
+
+        Return None if an elastic job has become complete, while this member waited for the job to grow.
+        """
         reporting = asyncio.ensure_future(self._report_missing())
         reported = ""
         try:
             while True:
                 hub = (found.hub, self._config.gang.port) if found.hub else None
-                left = self._deadline - time.monotonic() + (_HUB_FIRST if hub else 0)
                 trainers, controller = trainers_here(self._config), self._controller or ""
                 me = replace(found.me, role=self._config.role, trainers=trainers, controller=controller)
                 job = "" if controller else found.identity or ""
                 joining = self._gang.join(me, hub, job=job, secret=secret)
                 try:
-                    return await wait_within(joining, max(left, 0))
+                    return await self._until_deadline(joining, _HUB_FIRST if hub else 0.0)
                 except JoinFailed as again:
                     if again.reason != reported:
                         log.info(f"looking for peers again: {again.reason}")
                     reported = again.reason
+                    if self._config.is_elastic and await self._is_complete(record):
+                        return None
                     found = await self._find_again(record)
         except asyncio.TimeoutError:
             raise self._timed_out() from None
@@ -240,11 +268,36 @@ class Joining:
         seconds, variable = patience(self._config, rejoin=self._rejoin)
         return Failure(Exit.TIMED_OUT, f"waited {seconds:g} s ({variable}) for the gang: {self._missing()}")
 
+    async def _until_deadline(self, joining: Awaitable[T], more: float) -> T:
+        """Wait until `more` seconds after the deadline, which may move. Raise asyncio.TimeoutError after that."""
+        task = asyncio.ensure_future(joining)
+        task.add_done_callback(
+            lambda ended: ended.cancelled() or ended.exception()
+        )  # avoids a warning, see wait_within
+        try:
+            while True:
+                deadline = self._deadline
+                done, _ = await asyncio.wait([task], timeout=max(deadline + more - time.monotonic(), 0))
+                if done:
+                    return task.result()
+                if deadline == self._deadline:
+                    raise asyncio.TimeoutError
+        finally:
+            task.cancel()
+
+    async def _is_complete(self, record: Record) -> bool:
+        return await self._volume((await self._volume(record.earlier)).is_complete)
+
     async def _report_missing(self) -> None:
-        """Log which members are missing: after each change, and at least every 30 s."""
+        """Log which members are missing: after each change, and at least every 30 s.
+
+        While the gang runs without this member, move the deadline: a pass may take hours.
+        """
         reported, reported_at = "", time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_EVERY)
+            if (known := self._gang.missing()) and known.runs:
+                self._deadline = time.monotonic() + patience(self._config, rejoin=self._rejoin)[0]
             missing = self._missing()
             if missing != reported or time.monotonic() - reported_at >= _REPORT_EVERY:
                 log.info(f"waiting for the gang: {missing}")
@@ -288,6 +341,7 @@ def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSetting
         timeout=seconds,
         timeout_variable=variable,
         env=config.environment,
+        needs_numbers=config.is_elastic,
     )
 
 
@@ -296,8 +350,11 @@ def trainers_here(config: JobConfig) -> int:
     return 0 if config.role == PSERVER else config.trainers_per_node
 
 
-def copies(config: JobConfig, rank: int | str) -> list[Copy]:
-    """Return what to copy from the volume into the work directory, in the same order as in start.sh."""
+def copies(config: JobConfig, rank: int | str | None) -> list[Copy]:
+    """Return what to copy from the volume into the work directory, in the same order as in start.sh.
+
+    rank: of this member; a text if it is not known; None: copy no shard
+    """
     job = config.job_folder
     if job is None:
         return []
@@ -306,11 +363,26 @@ def copies(config: JobConfig, rank: int | str) -> list[Copy]:
         source = os.path.join(job, config.train_config_dir)
         needed.append(Copy(source, config.workdir, "configuration", job))
     each = config.trainers_per_node
-    for number in range(trainers_here(config)):
+    for number in range(0 if rank is None else trainers_here(config)):
+        assert rank is not None
         trainer = rank * each + number if isinstance(rank, int) else rank
         source = os.path.join(job, str(trainer), "data")
         what = f"shard of {member_name(config.role, rank)}" if each == 1 else f"shard of trainer {trainer}"
         needed.append(Copy(source, config.data_folder(number), what, job, config.trainers, config.allow_unused_shards))
+    return needed
+
+
+def copies_of_share(config: JobConfig, share: Share) -> list[Copy]:
+    """Return what a member of an elastic job copies: the configuration, and all its shards."""
+    needed = copies(config, None)
+    for number in range(trainers_here(config) if share.shards else 0):
+        data = config.data_folder(number)
+        for shard in shares.share(share.shards, share.trainers, share.first + number):
+            source = os.path.join(config.job_folder or "", str(shard), "data")
+            what = f"shard {shard}"
+            needed.append(
+                Copy(source, os.path.join(data, str(shard)), what, config.job_folder or "", share.shards, data=data)
+            )
     return needed
 
 

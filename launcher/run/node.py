@@ -28,6 +28,7 @@ from launcher.model import (
     Plan,
     Roster,
     Shape,
+    Share,
     Snapshot,
     Start,
     describe_cause,
@@ -82,6 +83,7 @@ class Node:
         self._command = command
         self.rank: int | None = config.discovery.rank
         self.name = config.own_name  # the join replaces it by the pod's name, which may differ from the host name
+        self.share: Share | None = None  # of an elastic job: the shards that are in the work directory
         self.first_plan = self._plan(None, None, FIRST)
         self.staged = asyncio.Event()  # configuration and shard are copied
         self.last_cause: Cause | None = None  # why the previous generation ended, if this pod saw its end
@@ -102,6 +104,7 @@ class Node:
         self._generation: int | None = None
         self.log_traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)  # see Supervisor.log_traffic
         self.staged_bytes = 0
+        self.returning: int | None = None  # on the hub of an elastic job: how many members should join the next gang
         self._attempts = 0  # how many generations this launcher has begun
         self._last_pass: int | None = None
         self._outcome: Outcome | None = None
@@ -219,6 +222,12 @@ class Node:
         saved = paddle.saves(self._config, self._flags, self._command)
         first = self._last_pass + 1 if self._last_pass is not None else saved.first if saved else number
         return range(max(min(first, number), number - _MOST_PASSES), number + 1)
+
+    def staged_all(self, copied: int) -> None:
+        """Record that configuration and shards are in the work directory. `copied`: how many bytes were copied."""
+        self.record("staging_ended", bytes=copied)
+        self.staged_bytes += copied
+        self.staged.set()
 
     def saw(self, numbers: Numbers) -> None:
         """Record numbers that a trainer has printed. The timeline gets samples of them."""
@@ -357,7 +366,8 @@ class Node:
         return False
 
     def _plan(self, roster: Roster | None, rank: int | None, start: Start) -> Plan:
-        return paddle.plan(self._config, self._flags, self._command, roster, rank, start)
+        shards = self.share.shards if self.share else 0
+        return paddle.plan(self._config, self._flags, self._command, roster, rank, start, shards)
 
     def _new_generations(self, record: Record, history: History, me: Member, settings: GangSettings) -> Generations:
         config = self._config

@@ -95,7 +95,8 @@ def termination_message(result: Outcome, earlier: Sequence[str] = ()) -> bytes:
     """
     causes = "".join(f"{line}\n" for line in earlier).encode(errors="backslashreplace")[: _TERMINATION_LIMIT // 2]
     text = f"exit code {result.code}: {result.text}".encode(errors="backslashreplace")
-    head = text[: _TERMINATION_LIMIT - len(causes) - 1] + b"\n" + causes
+    cut = text[: _TERMINATION_LIMIT - len(causes) - 1].decode(errors="ignore").encode()  # no part of a character
+    head = cut + b"\n" + causes
     lines = [line.encode(errors="backslashreplace") + b"\n" for line in result.cause.tail] if result.cause else []
     while lines and len(head) + sum(map(len, lines)) > _TERMINATION_LIMIT:
         lines.pop(0)

@@ -98,13 +98,13 @@ class RestartPolicy:
 
     def judge(self, cause: Cause, now: float) -> tuple[Cause, Verdict]:
         """Return the cause to send to all members, and the verdict."""
-        gone = cause.kind.gone and self._rejoins
+        gone = (cause.kind.gone and self._rejoins) or cause.kind is CauseKind.RESIZED
         if self.latest is None and cause.kind.is_child:  # a server that has started early has died
             return self._restart(cause, now)
         if self.latest is None or self.failed:  # no generation runs, so none is at fault
             return cause, Verdict.REJOIN if gone else Verdict.STOP
         self.latest.ended_by = cause
-        if not self.latest.progressed and cause.kind is CauseKind.STOPPED:  # this does not count as an attempt
+        if not self.latest.progressed and cause.kind.planned:  # this does not count as an attempt
             self.without_progress = self._before
         elif not self.latest.passed and self._is_last_attempt(self._before + 1):
             return self._no_attempts_left(cause, self._before + 1), Verdict.STOP
@@ -126,8 +126,8 @@ class RestartPolicy:
         if failed.progressed or saved or self._has_lasted(failed, cause, now):
             self._before, self._last_failure, self._next_pause = 0, None, self._first_pause
             return None
-        self._before += cause.kind is not CauseKind.STOPPED
-        if cause.kind is not CauseKind.STOPPED and self._is_last_attempt(self._before):
+        self._before += not cause.kind.planned
+        if not cause.kind.planned and self._is_last_attempt(self._before):
             return self._no_attempts_left(cause, self._before)
         if not cause.kind.is_child and cause.kind is not CauseKind.STALLED:  # the training program is not at fault
             return None

@@ -22,6 +22,7 @@ from launcher.store.record import History, Record
 log = logging.getLogger(__name__)
 
 _FIRST_LOOK, _LONGEST_LOOK = 1.0, 30.0  # seconds between two looks for a pass that is being saved
+_GROW_LOOK = 0.5  # seconds between two looks for a saved pass while members wait to join
 _NAMED = 3  # passes, in a message about passes that are moved
 
 
@@ -89,6 +90,28 @@ class Generations:
 
     def _awaits_progress(self, generation: Generation) -> bool:
         return generation is self._policy.latest and generation.ended_by is None and not generation.progressed
+
+    async def pass_saved(self, is_wanted: Callable[[], bool]) -> bool:
+        """Wait until a newer pass is saved, or until the job cannot save passes. False if it is not wanted any more.
+
+        The last pass does not count: after it, nothing is left to train.
+        """
+        if self._saves is None:
+            return is_wanted()
+        passes = self._saves.wanted
+        last = None if passes is None else self._saves.first + passes - 1
+        seen: set[int | None] = set()
+        while is_wanted():
+            try:
+                newest = await self._from_volume(partial(checkpoints.newest, self._saves))
+            except Failure:  # the volume does not answer: look again
+                newest = None
+            else:
+                if seen and newest not in {*seen, last}:
+                    return True
+                seen.add(newest)
+            await asyncio.sleep(_GROW_LOOK)
+        return False
 
     def stop_looking(self) -> None:
         """Look for no further pass, and write nothing more about passes: the caller leaves the gang."""
@@ -158,10 +181,11 @@ class Generations:
         except Failure as failure:
             kind = CauseKind.PEERS if failure.code == Exit.TIMED_OUT else CauseKind.VOLUME
             raise StartRefused(Cause(kind, 0, self._pod, failure.message, failure.code)) from None
+        before = self.history.trainers
         self._policy.begin(resume, time.monotonic())
-        self.history.begin(number, resume)
+        self.history.begin(number, resume, roster.shape.trainers)
         self._write()
-        return Start(number, resume)
+        return Start(number, resume, before)
 
     async def _look_back(self) -> None:
         failed = self._policy.failed

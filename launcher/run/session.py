@@ -14,6 +14,7 @@ from launcher.errors import Exit, Failure
 from launcher.gang import (
     Begin,
     Collect,
+    Elastic,
     Event,
     Finish,
     Gang,
@@ -25,7 +26,7 @@ from launcher.gang import (
     Train,
     Verdict,
 )
-from launcher.model import Cause, CauseKind, Process, Start, describe_cause
+from launcher.model import Cause, CauseKind, Process, Share, Start, describe_cause
 from launcher.processes.guardian import Guardian
 from launcher.run import deaths, outcome, stall
 from launcher.run.attempt import Attempt
@@ -76,7 +77,7 @@ class Session:
         self._factories = factories
         self._after = after
         self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
-        self._settings = _settings(config)
+        self._settings = _settings(config, node)
         self.gang = Gang(
             self._settings,
             self._on_event,
@@ -84,6 +85,7 @@ class Session:
             judge=self._judge,
             prepare=self._prepare,
             seen=node.record_peer,
+            newcomer=self._grow_later,
         )
         self.joining = Joining(
             config, self.gang, rejoin=after is not None, factories=factories, earlier_causes=node.earlier_causes
@@ -91,6 +93,7 @@ class Session:
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
         self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._steps = Steps(self._step_failed)
+        self._growing: asyncio.Task[None] | None = None  # on the hub of an elastic job, while members wait
         self._ending: dict[Attempt, asyncio.Task[Sequence[Process]]] = {}  # attempts, with the tasks that end them
         self.attempt = self._new_attempt(0)
         signals.on_stop = self._request_stop
@@ -137,12 +140,43 @@ class Session:
         await self.joining.end_discovery()
 
     async def _stage(self) -> None:
-        if not self._node.staged.is_set():
-            copied = await self.joining.stage(partial(self._node.record, "staging_begun"))
-            self._node.record("staging_ended", bytes=copied)
-            self._node.staged_bytes += copied
-            self._node.staged.set()
+        if self._config.is_elastic:
+            await self._stage_share()
+        elif not self._node.staged.is_set():
+            self._node.staged_all(await self.joining.stage(partial(self._node.record, "staging_begun")))
         self.gang.report_staged()
+
+    async def _stage_share(self) -> None:
+        """Copy the shards that this member of an elastic job has in this gang, unless it has copied them before."""
+        node = self._node
+        node.staged.clear()
+        await asyncio.shield(self._has_joined)
+        assert node.rank is not None
+        each = self._config.trainers_per_node
+        share = await self.joining.with_shards(Share(node.rank * each, node.shape.trainers * each))
+        if share == node.share:
+            node.staged.set()
+            return
+        node.share = None  # until all is copied, the work directory may have parts of two shares
+        node.record("staging_begun")
+        copied = await self.joining.stage_share(share)
+        node.share = share
+        node.staged_all(copied)
+
+    def _grow_later(self) -> None:
+        """On the hub: begin to wait for the next saved pass, after which the members that wait can join."""
+        if self._growing is None or self._growing.done():
+            log.info("a new member waits: it joins when the running pass is saved")
+            self._growing = self._steps.begin(CauseKind.LAUNCHER, self._grow)
+
+    async def _grow(self) -> None:
+        await asyncio.shield(self._has_joined)
+        generations = self._node.generations
+        assert generations is not None
+        if await generations.pass_saved(lambda: self.gang.newcomers() > 0):
+            count = self._node.shape.trainers
+            more = min(count + self.gang.newcomers(), self._config.shape.trainers)
+            self.gang.resize(f"the job grows from {count} to {more} trainers: all processes start again")
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
@@ -270,13 +304,19 @@ class Session:
             return Stop(deaths.blocked(left, self._node.rank, self._node.name))
         cause = explained
         self._node.end_generation(cause)
-        log.info(
-            f"{describe_cause(cause, self._node.shape)}: all processes of the job have ended; waiting up to "
-            f"{self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT) for a replacement pod"
-        )
+        log.info(f"{describe_cause(cause, self._node.shape)}: all processes of the job have ended; {self._next(cause)}")
         if self._node.generations:
             self._node.generations.explain(cause)
         return Rejoin(cause)
+
+    def _next(self, cause: Cause) -> str:
+        """Return what this member does after it has left its gang because of `cause`."""
+        if cause.kind is CauseKind.RESIZED:
+            return "joining the larger gang"
+        patience = f"waiting up to {self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT)"
+        if self._config.is_elastic and (cause.kind is CauseKind.STOPPED or self._config.restarts.shrink == "now"):
+            return f"the other members go on; {patience} for enough members"
+        return f"{patience} for a replacement pod"
 
     async def _leave_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> Cause:
         """End the processes and close the gang. Return the cause, with what Kubernetes knows about the lost pod."""
@@ -290,6 +330,7 @@ class Session:
         await asyncio.shield(ending)
         self.gang.report_stopped()
         await self.gang.wait_finished()
+        self._node.returning = self.gang.returning(without_lost=self._config.restarts.shrink == "now")
         hub_died = cause.rank == 0 or (self.gang.hub_died and cause.kind is CauseKind.LOST and not cause.silent)
         if self._node.rank == 0 or hub_died:
             await self._node.release_folder(self.gang.remaining_run_time())
@@ -323,7 +364,7 @@ async def _all_left(ends: Sequence[asyncio.Task[Sequence[Process]]]) -> Sequence
     return [process for end in ends for process in await asyncio.shield(end)]
 
 
-def _settings(config: JobConfig) -> GangSettings:
+def _settings(config: JobConfig, node: Node) -> GangSettings:
     return GangSettings(
         config.members,
         config.gang.port,
@@ -334,4 +375,13 @@ def _settings(config: JobConfig) -> GangSettings:
         grace=config.stop_grace,
         rejoins=config.rejoins,
         tls_folder=config.gang.tls_folder,
+        elastic=_elastic(config, node) if config.is_elastic else None,
     )
+
+
+def _elastic(config: JobConfig, node: Node) -> Elastic:
+    """Return when the gang may begin. After another gang, it waits for the members that should come back."""
+    ranks = {member.uid: rank for rank, member in enumerate(node.roster.members) if member.uid} if node.roster else {}
+    waits = node.roster is not None and config.restarts.shrink == "wait"
+    settle = config.restarts.rejoin_timeout if waits else config.restarts.settle
+    return Elastic(config.least, settle, node.returning, ranks)

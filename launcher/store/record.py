@@ -29,7 +29,7 @@ _KEPT = 100  # generations; numbers continue from the latest, so older ones are 
 ATTEMPTS = "attempts.json"
 _ROSTER, _SECRET, _COMPLETE, _BEGUN = "roster.json", "secret", "complete", "begun"
 _SECRET_LIMIT = 4096
-_FIELDS = {"began": str, "ended": str, "after_pass": int, "first_cause": dict}
+_FIELDS = {"began": str, "ended": str, "after_pass": int, "trainers": int, "first_cause": dict}
 _CAUSE_FIELDS = {"kind": str, "pod": str, "what": str, "role": str, "rank": int, "code": int}
 
 
@@ -204,13 +204,25 @@ class History:
         latest = self._generations[-1] if self._generations else {"number": -1}
         return latest["number"], latest.get("ended") is not None
 
-    def begin(self, number: int, resume: int | None) -> None:
-        """Add a generation.
+    @property
+    def trainers(self) -> int | None:
+        """How many members trained in the latest generation, or None if that is not known."""
+        return self._generations[-1].get("trainers") if self._generations else None
+
+    def begin(self, number: int, resume: int | None, trainers: int) -> None:
+        """Add a generation, in which so many members train.
 
         If the hub could not write the end of the previous generation, the previous generation keeps no end.
         """
         self._generations.append(
-            {"number": number, "began": utc_now(), "after_pass": resume, "ended": None, "first_cause": None}
+            {
+                "number": number,
+                "began": utc_now(),
+                "after_pass": resume,
+                "trainers": trainers,
+                "ended": None,
+                "first_cause": None,
+            }
         )
         del self._generations[:-_KEPT]
 

@@ -63,7 +63,7 @@ SHOWN = [
     ("plan --launcher-", flags(), "how long to wait for peers"),
 ]
 WITHIN = 40.0
-SIZE = (60, 160)  # lines, columns
+SIZE = (100, 160)  # lines, columns: `run` has more than fifty flags, one per line
 
 
 class Terminal:

@@ -291,6 +291,30 @@ def test_missing_certificates_are_named_with_their_file(tmp_path: Path) -> None:
     assert problem == f"LAUNCHER_TLS_DIR: cannot read {tmp_path}/tls.crt: No such file or directory"
 
 
+ELASTIC = {**SEED_001, "CONF_PADDLE_GRADIENT_NUM": "2:5", "LAUNCHER_MAX_RESTARTS": "3"}
+
+
+def test_a_range_of_nodes_is_an_elastic_job() -> None:
+    job = config.read(ELASTIC, {}, check_here=False)
+    assert (job.is_elastic, job.least, job.members) == (True, 2, 5)
+    assert not config.read({**ELASTIC, "CONF_PADDLE_GRADIENT_NUM": "3:3"}, {}, check_here=False).is_elastic
+
+
+@pytest.mark.parametrize("value", ["5:2", "0:3", "2:", ":3", "2:3:4", "2-3", "two"])
+def test_a_range_that_is_none_is_refused(value: str) -> None:
+    (problem,) = problems({**ELASTIC, "CONF_PADDLE_GRADIENT_NUM": value})
+    assert problem.startswith(f"CONF_PADDLE_GRADIENT_NUM: {value!r}: expected the number of nodes")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("LAUNCHER_MAX_RESTARTS", "0"), ("LAUNCHER_REJOIN_TIMEOUT", "0"), ("LAUNCHER_PSERVERS", "3")]
+)
+def test_an_elastic_job_names_the_variable_that_forbids_a_change_of_size(name: str, value: str) -> None:
+    (problem,) = problems({**ELASTIC, name: value})
+    assert problem.startswith(f"{name}: ")
+    assert "CONF_PADDLE_GRADIENT_NUM" in problem
+
+
 def test_the_table_in_the_docs_lists_every_variable_with_its_default() -> None:
     table = (REPOSITORY / "docs" / "configuration.md").read_text()
     lines = [line for line in table.splitlines() if line.startswith("| `") and line.count("|") == 5]

@@ -272,6 +272,25 @@ def test_other_folders_with_numbers_are_no_unused_shards(job: Path) -> None:
     stage(job, shard(job, 0))
 
 
+def test_a_folder_after_the_shards_that_cannot_be_examined_is_no_unused_shard(job: Path) -> None:
+    """It may belong to another user, or be a link to itself."""
+    (job / "3").symlink_to("3")
+    stage(job, shard(job, 0))
+
+
+def test_very_many_unused_shards_are_counted_in_few_steps_and_up_to_a_limit(job: Path) -> None:
+    every = job / "every"  # as in the folder of an automounter, each number is there
+    (every / "data").mkdir(parents=True)
+    for number in range(3, 250):
+        (job / str(number)).symlink_to("every")
+    assert failing(job, shard(job, 0)).message.startswith("250 shards for 3 trainers: ")
+    for number in range(250, 10_200):
+        (job / str(number)).symlink_to("every")
+    message = failing(job, shard(job, 0)).message
+    assert message.startswith("10003 or more shards for 3 trainers: ")
+    assert f"{job}/10002/data: run" in message
+
+
 def test_a_missing_configuration_or_volume_names_the_variables_to_check(job: Path) -> None:
     missing = Copy(str(job / "recommendation"), str(work(job)), "configuration", str(job))
     assert "check TRAIN_CONFIG_DIR" in failing(job, missing).message

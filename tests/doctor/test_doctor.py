@@ -411,6 +411,18 @@ def test_the_wheel_must_fit_the_mode(world: World, version: str, cuda: bool, mod
         assert world.doctor()["paddle"]["what"].startswith(f"{version} ")
 
 
+@pytest.mark.parametrize("mode", ["ps", "collective"])
+def test_a_version_that_no_test_trains_with_is_a_warning(world: World, mode: str) -> None:
+    world.use("job-indexed")
+    program(world.programs, "python", PYTHON_WITH.format("2.0.0", False))
+    container_of(world.objects)["args"] = ["run", "--", "python", "train.py"]
+    if mode == "ps":
+        set_variable(world.objects, "LAUNCHER_PSERVERS", "1")
+    found = world.doctor()["paddle"]
+    assert found["state"] == "warning"
+    assert found["what"].startswith("2.0.0 for CPUs: not tested with the launcher")
+
+
 def test_a_python_without_paddle_is_named_with_the_wheel_to_install(world: World) -> None:
     world.use("job-indexed")
     program(world.programs, "python", f'case "$*" in *paddle*) {PYTHON_WITHOUT_PADDLE};; *) echo 3.11.2;; esac')
@@ -579,6 +591,17 @@ def test_jobs_of_two_roles_are_one_job_and_equal_pods_are_asked_once(world: Worl
     assert len(world.kubelet.jobs) == 1
 
 
+@pytest.mark.parametrize("name", ["--kubeconfig=evil", "x; touch evil", "\x1b[2J"])
+def test_a_name_that_a_command_could_take_for_something_else_is_refused(world: World, name: str) -> None:
+    """The commands that mend a job have the names of its file."""
+    spec = workload_of(world.use("job"))["spec"]["template"]["spec"]
+    spec["serviceAccountName"] = spec["containers"][0]["name"] = name
+    path = write(world.folder, world.objects)
+    message = command("doctor", "--no-pod", str(path), code=78).stderr
+    assert message.count(f"{name!r}: expected a name") == 2
+    assert "\x1b" not in message
+
+
 def test_a_paddlejob_is_examined_as_it_would_be_rendered(world: World) -> None:
     found = doctor("--no-pod", *FLAGS, str(WIDE_AND_DEEP))
     assert found["variables"]["what"].startswith("mode ps, ")
@@ -706,18 +729,23 @@ def test_an_odd_answer_of_the_pod_is_no_traceback(world: World) -> None:
     world.use("job")
     world.kubelet.state = {"terminated": {"exitCode": 0}}
     world.cluster.after = after_create(
-        world, ["paddle-doctor {", "paddle-doctor []", "paddle-doctor {}", 'paddle-doctor {"what": 1, "fields": 2}', ""]
+        world,
+        [
+            *("paddle-doctor {", "paddle-doctor []", "paddle-doctor {}", 'paddle-doctor {"what": 1, "fields": 2}', ""),
+            f"paddle-doctor {'[' * 100_000}",
+        ],
     )
     assert "the container cannot start" in world.doctor(code=78)["launcher"]["what"]
 
 
-def test_an_answer_of_another_shape_is_unknown(world: World) -> None:
+@pytest.mark.parametrize("free", ["x", float("inf")])
+def test_an_answer_of_another_shape_is_unknown(world: World, free: object) -> None:
     world.use("job")
     world.kubelet.state = {"terminated": {"exitCode": 0}}
     said = [
         ("device", {"devices": ["x"]}),
         ("ports", {"taken": 3}),
-        ("volume", {"needed": 1, "mounted": 1, "free": "x"}),
+        ("volume", {"needed": 1, "mounted": 1, "free": free}),
     ]
     lines = [json.dumps({"what": what, "state": "found", "fields": fields}) for what, fields in said]
     world.cluster.after = after_create(world, [f"paddle-doctor {line}" for line in lines])

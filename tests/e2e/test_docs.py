@@ -22,7 +22,7 @@ import yaml
 
 from tests.e2e.cluster import Json, kubectl, until
 from tests.e2e.manifests import claimed, kustomized, packages_of
-from tests.support.kubernetes_page import TODAY, V0, VOLCANO, sections
+from tests.support.kubernetes_page import TODAY, V0, VOLCANO, names_for, sections
 from tests.support.paths import MAKE_DATA, REPOSITORY
 from tests.support.reader import DOCKER, Reader
 
@@ -64,20 +64,12 @@ def put_paddle_into_images(clone: Path, packages: Path) -> None:
     path.write_text(yaml.safe_dump(job))
 
 
-def names(namespace: str) -> str:
-    """Return the settings of the first block of the page, for this test."""
-    image, _, tag = os.environ["E2E_IMAGE"].rpartition(":")
-    data_image, _, data_tag = os.environ["E2E_DATA_IMAGE"].rpartition(":")
-    assert tag == data_tag, "the page gives both images one tag: E2E_IMAGE and E2E_DATA_IMAGE must have that too"
-    return f"export NAMESPACE={namespace} IMAGE={image} DATA_IMAGE={data_image} TAG={tag}"
-
-
 def follow(reader: Reader, headings: tuple[str, ...], namespace: str) -> list[str]:
     """Run the blocks of these headings as written, and return how docker was called. Then nothing is left."""
     image, *others = [block for heading in headings for block in sections()[heading] if not block.unrun]
     reader.follow(image)
     calls = reader.calls_of("docker")
-    reader.bash(names(namespace)).check_returncode()
+    reader.bash(names_for(namespace)).check_returncode()
     for block in others:
         reader.follow(block)
     assert (reader.folder / "my" / "model" / "done").exists()

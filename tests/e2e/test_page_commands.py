@@ -21,6 +21,7 @@ import yaml
 
 from tests.e2e.cluster import kubectl, until
 from tests.e2e.manifests import claimed, passes
+from tests.support.kubernetes_page import CAN_WRITE, names_for, sections
 from tests.support.page_tests import run_by
 from tests.support.pages import blocks_of
 from tests.support.paths import MAKE_DATA, PADDLEJOBS, REPOSITORY
@@ -89,12 +90,6 @@ def reader(tmp_path: Path, namespace: str, volume: Path) -> Reader:
     return made
 
 
-def names(reader: Reader, **variables: str) -> None:
-    """Set what the page's first block of commands has set, for this test."""
-    given = " ".join(f"{name}={value}" for name, value in variables.items())
-    reader.bash(f"export {given}").check_returncode()
-
-
 def images(reader: Reader) -> list[str]:
     """Return the images that docker was told to build, and check that all but bases were pushed."""
     calls = reader.calls_of("docker")
@@ -119,11 +114,14 @@ def test_the_path_for_2016_manifests(reader: Reader, namespace: str, volume: Pat
     for kind, made in zip(("pv", "pvc"), claimed(volume, namespace), strict=True):
         text = yaml.safe_dump(made).replace("name: paddle", "name: efsvol")
         (reader.folder / f"{kind}.yaml").write_text(text)
-    install, build, *others = run_by("test_the_path_for_2016_manifests")
+    install, build, *others, clean_up = run_by("test_the_path_for_2016_manifests")
     reader.follow_all([install, build])
     assert images(reader) == ["your/paddle-launcher:1", "your/paddle-data:1"]
-    names(reader, NAMESPACE=namespace, IMAGE=os.environ["E2E_IMAGE"], DATA_IMAGE=os.environ["E2E_DATA_IMAGE"])
+    reader.bash(names_for(namespace)).check_returncode()
     reader.follow_all(others)
+    (report,) = re.findall(r"`(kubectl exec paddle-shell -- [^`]*report[^`]*)`", (REPOSITORY / "README.md").read_text())
+    reader.bash(" ".join(report.split())).check_returncode()
+    reader.follow(clean_up)
     assert passes(volume / "paddle-cluster-job") == 10
     assert (reader.folder / "my" / "model" / "done").exists()
     assert is_gone(namespace)
@@ -141,11 +139,18 @@ def prepare_training(reader: Reader) -> None:
 @pytest.mark.timeout(900)
 def test_the_path_for_a_training_program(reader: Reader, namespace: str, volume: Path) -> None:
     prepare_training(reader)
-    build, *others = run_by("test_the_path_for_a_training_program")
+    volume.chmod(0o755)  # it belongs to root
+    (let_write,) = sections()[CAN_WRITE]
+    build, create, upload, *others = run_by("test_the_path_for_a_training_program")
     reader.follow_all([INSTALL, build])
     assert images(reader) == ["paddle:3.3.1", "your/paddle-launcher:1"]
-    names(reader, NAMESPACE=namespace, IMAGE=os.environ["E2E_IMAGE"])
-    reader.follow_all(others)
+    reader.bash(names_for(namespace)).check_returncode()
+    reader.follow_all([create, let_write])
+    (reader.folder / "program" / "train.py").write_text("raise SystemExit('an old program')")
+    reader.follow(upload)
+    (reader.folder / "program" / "train.py").write_text(TRAIN)
+    reader.follow_all([upload, *others])
+    assert not (reader.folder / "my" / "output" / ".launcher").exists()
     assert (reader.folder / "my" / "output" / "pass-00000" / "model").read_text() == "98"
     assert (reader.folder / "my" / "output" / "report.html").exists()
     assert is_gone(namespace)
@@ -165,7 +170,8 @@ def test_the_path_for_a_paddlejob(reader: Reader, namespace: str, volume: Path) 
     build, *others = run_by("test_the_path_for_a_paddlejob")
     reader.follow_all([INSTALL, build])
     assert images(reader) == ["your/inject:1"]
-    names(reader, NAMESPACE=namespace, INJECT=os.environ["E2E_INJECT_IMAGE"])
+    inject = os.environ["E2E_INJECT_IMAGE"]
+    reader.bash(f"export NAMESPACE={namespace} INJECT={inject}").check_returncode()
     _, look, _ = reader.follow_all(others)
     assert "trainer 1 reached 2" in look
     assert is_gone(namespace)
@@ -178,10 +184,10 @@ class Troubled:
         self.reader = reader
         self._volume = volume
         prepare_training(reader)
-        _, create, upload, self._train, *_ = run_by("test_the_path_for_a_training_program")
+        _, create, upload, describe, self._train, *_ = run_by("test_the_path_for_a_training_program")
         reader.follow(INSTALL)
-        names(reader, NAMESPACE=namespace, IMAGE=os.environ["E2E_IMAGE"])
-        reader.follow_all([create, upload])
+        reader.bash(names_for(namespace)).check_returncode()
+        reader.follow_all([create, upload, describe])
 
     def submit(self, *marks: str) -> None:
         """Start the job, and return when all trainers run: with `fail` they will fail, with `hold` they wait."""

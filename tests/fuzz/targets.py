@@ -120,7 +120,7 @@ def _read_attempts(job: str) -> None:
     history.catch_up(record.attempts())
     latest = history.generation
     assert latest is None or 0 <= latest < MAX_NUMBER, "the protocol has no room for the next generation"
-    history.begin(0 if latest is None else latest + 1, None)
+    history.begin(0 if latest is None else latest + 1, None, 3)
     history.explain(0, _CAUSE)
     history.end(_CAUSE)
     json.loads(as_bytes(history.content()))

@@ -13,8 +13,8 @@ from launcher.gang.connection import Connection
 from launcher.gang.cuts import Cuts
 from launcher.gang.messages import unreached
 from launcher.gang.protocol import Malformed, Message
-from launcher.gang.seats import Seat
-from launcher.model import Member
+from launcher.gang.seats import Seat, Seats
+from launcher.model import PSERVER, Member
 from tests.support.members import died, in_loop
 
 SETTINGS = GangSettings(4, 7168, silence=120.0)
@@ -24,9 +24,9 @@ def named(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def seats() -> list[Seat]:
+def seats() -> Seats:
     """Return the seats of four members that the hub has heard for ten minutes."""
-    now, found = time.monotonic(), []
+    now, found = time.monotonic(), Seats()
     for rank in range(4):
         seat = Seat(Member(f"pod-{rank}", "", f"10.0.0.{rank}", "", rank), str(rank), connected_at=now - 600)
         if rank:
@@ -92,10 +92,10 @@ async def test_only_causes_that_a_cut_may_have_name_the_pairs(kind: str, is_name
 
 @in_loop
 async def test_a_cause_names_only_some_of_many_pairs() -> None:
-    members = [*seats(), *seats()[1:]]
+    members = Seats([*seats(), *seats()[1:]])
     for rank, seat in enumerate(members):
         seat.member = replace(seat.member, rank=rank)
-    cuts = Cuts(replace(SETTINGS, size=7), members)
+    cuts = Cuts(SETTINGS, members)
     for rank in range(6):
         cuts.on_unreached(members[rank], report(rank + 1))
     what = explained(cuts)
@@ -114,6 +114,8 @@ async def test_a_report_about_itself_or_an_unknown_member_is_malformed(rank: int
 @in_loop
 async def test_members_with_roles_are_named_by_their_roles() -> None:
     members = seats()
-    cuts = Cuts(replace(SETTINGS, pservers=2), members)
+    for seat in members[2:]:
+        seat.member = replace(seat.member, role=PSERVER)
+    cuts = Cuts(SETTINGS, members)
     cuts.on_unreached(members[1], report(2))
     assert "trainer 1 cannot reach pserver 0 at 10.0.0.2:7168" in explained(cuts)

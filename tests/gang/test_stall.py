@@ -12,7 +12,7 @@ from launcher.gang import stall as clock
 from launcher.gang.events import StallTimeout
 from launcher.gang.protocol import Message
 from launcher.gang.survey import Surveys
-from launcher.model import Cause, MemberReport, ProcessState
+from launcher.model import Cause, MemberReport, ProcessState, Shape
 
 ONE_PROCESS = MemberReport("training", 1, ())
 
@@ -32,10 +32,14 @@ class Clock:
             lambda detector, seconds, call: setattr(detector, "_timer", self._later(seconds, call)),
         )
         monkeypatch.setattr(Surveys, "_later", lambda _, seconds, call: self._later(seconds, call))
-        self.surveys = Surveys(2, self.said.append)
+        self.surveys = Surveys((0, 1), self.said.append)
         self.is_cut = False
         self.stall = clock.StallDetector(
-            GangSettings(2, 0, stall=stall, silence=silence), self.surveys, self.causes.append, lambda: self.is_cut
+            GangSettings(2, 0, stall=stall, silence=silence),
+            self.surveys,
+            lambda: Shape(2),
+            self.causes.append,
+            lambda: self.is_cut,
         )
 
     def _later(self, seconds: float, call: Callable[[], None]) -> Mock:

@@ -97,6 +97,46 @@ def test_a_job_that_cannot_be_deleted_at_its_end_keeps_its_exit_code(cluster: Fa
     assert "you may not" in done.stderr
 
 
+def test_a_job_that_was_submitted_again_is_not_deleted_at_the_end_of_the_first(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    """Somebody else deletes the job while it is watched, and creates another job of this name, which then ends."""
+
+    def replace(verb: str, plural: str) -> None:
+        if verb == "PATCH":
+            for each in cluster.objects.values():
+                each["metadata"]["uid"] = f"another-{each['metadata']['name']}"
+                each["metadata"].pop("ownerReferences", None)
+            for role in ("worker", "ps"):
+                cluster.end(f"wide-ande-deep-{role}", "Complete")
+
+    cluster.after = replace
+    (tmp_path / "job.yaml").write_text(
+        WIDE_AND_DEEP.read_text().replace("cleanPodPolicy: Never", "cleanPodPolicy: OnCompletion")
+    )
+    done = command("submit", "--watch", *FLAGS, str(tmp_path / "job.yaml"))
+    assert "submit: wide-ande-deep is not deleted (cleanPodPolicy): this job was deleted already" in done.stderr
+    assert sorted(cluster.names("jobs")) == ["wide-ande-deep-ps", "wide-ande-deep-worker"]
+
+
+def test_a_job_is_deleted_at_its_end_once_the_api_server_answers_again(cluster: FakeCluster, tmp_path: Path) -> None:
+    def end(verb: str, plural: str) -> None:
+        if verb == "PATCH":
+            for role in ("worker", "ps"):
+                cluster.end(f"wide-ande-deep-{role}", "Complete")
+            cluster.refused["DELETE", "jobs"] = (503, "away for a moment")
+        elif verb == "DELETE":
+            cluster.refused.pop(("DELETE", "jobs"), None)
+
+    cluster.after = end
+    (tmp_path / "job.yaml").write_text(
+        WIDE_AND_DEEP.read_text().replace("cleanPodPolicy: Never", "cleanPodPolicy: OnCompletion")
+    )
+    done = command("submit", "--watch", *FLAGS, str(tmp_path / "job.yaml"))
+    assert "deleted, with its pods and logs (cleanPodPolicy)" in done.stderr
+    assert cluster.names("jobs") == []
+
+
 def test_ctrl_c_during_a_submission_deletes_what_was_created(cluster: FakeCluster) -> None:
     """The submission waits until a Service of a deleted job is gone, which never happens here."""
     going = {"labels": {"paddle-launcher/job": "wide-ande-deep"}, "ownerReferences": [{"uid": "gone"}]}

@@ -11,7 +11,7 @@ import pytest
 
 from launcher import config
 from launcher.errors import Exit, Failure
-from launcher.model import Member, Plan, Roster, Saves
+from launcher.model import Member, Plan, Roster, Saves, Start
 from launcher.paddle import v0
 from tests.support.environments import SEED_001
 
@@ -175,7 +175,7 @@ ON_THE_VOLUME = {**SEED_001, "LAUNCHER_WORKDIR": "/home/jobpath/work"}
 
 def resumed(*flags: str, after: int, environment: dict[str, str] | None = None) -> Plan:
     job = config.read(environment or SEED_001, {}, check_here=False)
-    return v0.plan(job, flags, ROSTER if job.members > 1 else None, 1 if job.members > 1 else None, after)
+    return v0.plan(job, flags, ROSTER if job.members > 1 else None, 1 if job.members > 1 else None, Start(1, after))
 
 
 def resume_flags(*flags: str, after: int, environment: dict[str, str] | None = None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -70,6 +71,30 @@ def test_no_line_is_cut_or_lost_while_both_streams_are_written_as_fast_as_possib
             assert (
                 b"".join(line for line in body(log).splitlines(keepends=True) if line.startswith(b"e")) == pairs[1][1]
             )
+
+    run(test())
+
+
+def test_the_last_lines_have_the_error_although_older_lines_of_standard_output_are_read_after_it(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with reading_end() as (stdout, read), reading_end() as (stderr, read_errors):
+            case = Case(stdout=stdout, stderr=stderr)
+            case.set_folder(tmp_path)
+            os.write(case.writer.errors, b"Traceback\nValueError: why\n")
+            await until(lambda: read_errors().endswith(b"why\n"))
+            for batch in range(40):  # more than all lines that are kept
+                os.write(case.writer.pipe, b"".join(b"out %06d\n" % (1000 * batch + at) for at in range(1000)))
+            await until(lambda: read().endswith(b"out 039999\n"))
+            assert case.output.tail()[-3:] == ("out 039999", "Traceback", "ValueError: why")
+            assert len(case.output.tail()) == 20
+            assert case.output.recent_lines()[-1] == "ValueError: why"
+            await asyncio.sleep(1.1)  # the age of a line that does not belong to a death
+            os.write(case.writer.pipe, b"later\n")
+            await until(lambda: read().endswith(b"later\n"))
+            assert case.output.tail()[-2:] == ("out 039999", "later")
+            assert await case.finish() == 0
 
     run(test())
 

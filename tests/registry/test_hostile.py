@@ -255,6 +255,32 @@ def test_a_registry_elsewhere_does_not_reach_this_machine(
     assert inner.asked == []
 
 
+@pytest.mark.parametrize("found", [["127.0.0.1", "127.0.0.3"], ["127.0.0.3", "127.0.0.1"]], ids=["after", "before"])
+def test_a_registry_that_also_has_an_address_of_this_machine_does_not_reach_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, found: list[str]
+) -> None:
+    """Its name leads to its public address, which answers, and to 127.0.0.3 of this machine, where nothing listens."""
+    inner = serve(lambda handler: reply(handler, 200, b"{}"))
+    registry = serve(lambda handler: reply(handler, 307, Location=f"http://localhost:{inner.port}/private"))
+    known = {"registry.test": found, "localhost": ["127.0.0.2"]}
+    monkeypatch.setattr(addresses, "resolve", lambda host, port: known[host])
+    monkeypatch.setattr(addresses, "reach", lambda address: PUBLIC if address == "127.0.0.1" else LOOPBACK)
+    with pytest.raises(Unreadable, match=r"names the server localhost at 127\.0\.0\.2: expected a public address"):
+        read(registry, f"registry.test:{registry.port}")
+    assert inner.asked == []
+
+
+def test_an_address_of_the_inner_network_is_not_asked_through_a_proxy(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = serve(lambda handler: reply(handler, 200, b"{}"))
+    registry = serve(lambda handler: reply(handler, 307, Location="https://169.254.169.254/latest/meta-data"))
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+    with pytest.raises(Unreadable, match=r"names the server 169\.254\.169\.254 at 169\.254\.169\.254"):
+        read(registry)
+    assert proxy.asked == []
+
+
 def test_a_second_answer_of_the_name_server_changes_nothing(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The address that was checked is the one that is asked."""
     registry = serve(served())

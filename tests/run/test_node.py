@@ -341,7 +341,7 @@ async def test_only_rank_1_explains_the_end_of_a_generation_whose_hub_is_lost(
     node = node_of(tmp_path, rank)
     record = Record(str(tmp_path / "job" / "output"), IDENTITY)
     history = record.history(job_config(tmp_path).shape)
-    history.begin(0, None)
+    history.begin(0, None, 2)
     write_attempts(record, history.content())
     lost = Cause(CauseKind.LOST, 0, "pod-0", "its connection ended", Exit.PEER_LOST)
     await node.explain_end(0, lost)

@@ -90,6 +90,10 @@ def test_the_termination_message_has_the_causes_of_earlier_generations_after_its
     long = outcome.termination_message(Outcome(3, cause(tail=("last line",)), "x" * 9000), earlier)
     assert len(long) == 4096
     assert long.decode().splitlines()[1:] == earlier
+    for size in range(4):
+        assert (
+            outcome.termination_message(Outcome(3, None, "x" * size + "é" * 9000)).decode().startswith("exit code 3: ")
+        )
 
 
 def test_the_termination_message_is_written_only_where_kubernetes_made_the_file(tmp_path: Path) -> None:

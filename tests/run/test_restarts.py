@@ -15,7 +15,7 @@ LOST = Cause(CauseKind.LOST, 1, "pod-1", "was lost without a message", 76)
 STOPPED = Cause(CauseKind.STOPPED, 1, "pod-1", "got SIGTERM", 143)
 
 CHILDREN = [CauseKind.TRAINER, CauseKind.PSERVER]
-NEVER_IN_PLACE = [kind for kind in CauseKind if not kind.restartable]
+NEVER_IN_PLACE = [kind for kind in CauseKind if not kind.restartable and kind is not CauseKind.RESIZED]
 
 
 def cause_of(kind: CauseKind, code: int = 3) -> Cause:
@@ -180,6 +180,14 @@ def test_only_the_death_of_a_child_causes_a_restart_in_the_same_pods(job: Job, k
     job.passed()
     cause = cause_of(kind)
     assert job.judge(cause) == (cause, Verdict.STOP)
+
+
+def test_a_change_of_size_is_no_failure_and_does_not_count_as_an_attempt(job: Job) -> None:
+    for _ in range(2 * MAX_ATTEMPTS):
+        job.begin()
+        cause = cause_of(CauseKind.RESIZED)
+        assert job.judge(cause) == (cause, Verdict.REJOIN)
+        assert job.policy.look_back(False, job.now) is None
 
 
 def test_a_final_cause_stays_final(job: Job) -> None:

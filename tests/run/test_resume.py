@@ -472,7 +472,7 @@ def test_a_generation_resumes_after_the_newest_complete_pass(world: World, caplo
     world.begin()
     for number in range(3):
         world.save(number)
-    assert world.fails() == Start(1, 2)
+    assert world.fails() == Start(1, 2, 3)
     assert caplog.messages == [f"the job resumes after pass 2 ({world.output}/pass-00002)"]
     assert len(world.passes()) == 3
 
@@ -482,7 +482,7 @@ def test_another_gang_of_the_same_job_resumes_as_well(world: World) -> None:
     world.save(0)
     world.save(1, done=False)
     later = world.again()
-    assert later.begin() == Start(1, 0)
+    assert later.begin() == Start(1, 0, 3)
     assert later.passes() == ["pass-00000"]
 
 
@@ -490,7 +490,7 @@ def test_an_incomplete_pass_is_moved_aside_and_reported(world: World, caplog: py
     world.begin()
     world.save(0)
     half = world.save(1, done=False)
-    assert world.fails() == Start(1, 0)
+    assert world.fails() == Start(1, 0, 3)
     assert not half.exists()
     assert (world.output / "incomplete-1" / "pass-00001" / "w").read_text() == "pass 1"
     into = world.output / "incomplete-1"
@@ -502,7 +502,7 @@ def test_without_a_complete_pass_training_starts_with_the_first_pass(
 ) -> None:
     world.begin()
     world.save(0, done=False)
-    assert world.fails() == Start(1, None)
+    assert world.fails() == Start(1, None, 3)
     assert world.passes() == []
     assert not any("resumes" in line for line in caplog.messages)
 
@@ -576,17 +576,17 @@ def test_passes_below_the_first_pass_do_not_belong_to_this_job(tmp_path: Path, c
     world.save(4, done=False)
     assert world.begin() == Start(0, None)
     assert world.passes() == ["pass-00003", "pass-00004"]
-    assert world.fails() == Start(1, None)
+    assert world.fails() == Start(1, None, 3)
     assert world.passes() == ["pass-00003", "pass-00004"]
     world.save(5)
-    assert world.fails(OTHER) == Start(2, 5)
+    assert world.fails(OTHER) == Start(2, 5, 3)
 
 
 def test_without_a_shared_folder_passes_are_not_moved(tmp_path: Path, clock: Clock) -> None:
     world = World(tmp_path, saves=False)
     world.save(0)
     assert world.begin() == Start(0, None)
-    assert world.fails() == Start(1, None)
+    assert world.fails() == Start(1, None, 3)
     assert world.passes() == ["pass-00000"]
 
 
@@ -598,7 +598,7 @@ def test_a_pass_that_the_command_line_names_is_neither_moved_nor_resumed_from(tm
     assert world.begin() == Start(0, None)
     assert world.passes() == ["pass-00002"]
     world.save(0)
-    assert world.fails() == Start(1, 0)
+    assert world.fails() == Start(1, 0, 3)
     assert world.passes() == ["pass-00000", "pass-00002"]
 
 
@@ -608,7 +608,7 @@ def test_a_pass_that_was_cut_by_a_full_volume_is_moved_aside_and_trained_again(
     world.begin()
     world.save(0)
     (world.save(1) / "small").touch()
-    assert world.fails() == Start(1, 0)
+    assert world.fails() == Start(1, 0, 3)
     into = world.output / "incomplete-1"
     assert (into / "pass-00001" / "done").exists()
     assert f"moved 1 pass of an unfinished attempt to {into}; pass-00001: its file small is empty" in caplog.messages

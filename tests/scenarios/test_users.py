@@ -70,7 +70,7 @@ def write_every_file(output: str, job: str) -> None:
     number = 0 if history.generation is None else history.generation + 1
     while not record.claim(number, "pod-0"):
         number += 1
-    history.begin(number, None)
+    history.begin(number, None, 2)
     record.mark_begun()
     record.keep_ranks(ROSTER)
     marks = FailureMarks(output, job, "trainer-0")

@@ -111,8 +111,8 @@ def test_a_member_that_knows_the_cause_of_an_end_records_it_for_the_next_hub(tmp
     record = Record(str(tmp_path), "job")
     record.open()
     history = record.history(Shape(3))
-    history.begin(0, None)
-    history.begin(1, None)
+    history.begin(0, None, 3)
+    history.begin(1, None, 3)
     record.folder.write("attempts.json", json.dumps(history.content()).encode())
     lost = Cause(CauseKind.LOST, 0, "pod-0", "was lost without a message", 76)
 

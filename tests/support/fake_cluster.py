@@ -89,6 +89,9 @@ class FakeCluster:
         if (plural, name) not in self.objects:
             return 404, {"message": f"{plural} {name!r} not found"}
         if verb == "DELETE":
+            uid = ((body or {}).get("preconditions") or {}).get("uid")
+            if uid and uid != self.objects[plural, name]["metadata"]["uid"]:
+                return 409, {"message": f"the UID in the precondition ({uid}) does not match the UID of the object"}
             self.delete(plural, name)
             return 200, {}
         if verb == "PATCH":

@@ -1,7 +1,8 @@
-"""docs/kubernetes.md: its blocks by heading, and which of them a reader runs."""
+"""docs/kubernetes.md: its blocks by heading, which of them a reader runs, and the names that the reader gives."""
 
 from __future__ import annotations
 
+import os
 import re
 
 from tests.support.pages import Block, blocks
@@ -32,6 +33,14 @@ V0 = (
     "Clean up",
 )
 VOLCANO = "If you removed Volcano"  # for the whole cluster, so it has a test of its own
+
+
+def names_for(namespace: str) -> str:
+    """Return the settings of the first block of a page, for a test on a cluster."""
+    image, _, tag = os.environ["E2E_IMAGE"].rpartition(":")
+    data_image, _, data_tag = os.environ["E2E_DATA_IMAGE"].rpartition(":")
+    assert tag == data_tag, "the pages give both images one tag: E2E_IMAGE and E2E_DATA_IMAGE must have that too"
+    return f"export NAMESPACE={namespace} IMAGE={image} DATA_IMAGE={data_image} TAG={tag}"
 
 
 def sections() -> dict[str, list[Block]]:

@@ -116,6 +116,7 @@ class FakeGang:
         judge: Callable[[Cause], tuple[Cause, Verdict]] | None = None,
         prepare: Callable[[Cause | None], Awaitable[Start]] | None = None,
         seen: Callable[[str, int, str, str], None] | None = None,
+        newcomer: Callable[[], None] | None = None,
     ) -> None:
         self.size = settings.size
         self.tell = on_event
@@ -191,6 +192,9 @@ class FakeGang:
     async def wait_finished(self) -> None:
         self.waits.append("finished")
         await self.finished.wait()
+
+    def returning(self, *, without_lost: bool) -> int | None:
+        return None
 
     async def wait_others_ended(self) -> None:
         self.waits.append("others ended")

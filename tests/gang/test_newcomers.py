@@ -1,0 +1,113 @@
+"""Gangs whose size may change: how they begin, which ranks their members keep, and how they grow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from launcher.gang import Elastic, JoinFailed, Stop, Verdict
+from launcher.model import CauseKind
+from tests.support.members import Node, in_loop, settings, until
+
+LONG = 1000.0
+
+
+def nodes(ranks: Sequence[int], elastic: Elastic) -> list[Node]:
+    """Return a hub and members with these numbers, of a gang of at most four."""
+    config = settings(4, elastic=elastic, rejoins=True)
+    judge = lambda cause: (cause, Verdict.REJOIN)  # noqa: E731
+    return [Node(rank, config, uid=f"uid-{rank}", judge=judge) for rank in ranks]
+
+
+async def gather(hub: Node, *others: Node) -> None:
+    await hub.gang.listen()
+    for other in others:
+        await other.gang.listen()
+    await asyncio.wait_for(asyncio.gather(hub.join(None), *(other.join(hub.place) for other in others)), 8)
+
+
+async def end(*members: Node) -> None:
+    await asyncio.gather(*(member.gang.close() for member in members))
+
+
+@in_loop
+async def test_a_gang_begins_with_those_that_are_there_once_none_has_joined_for_a_while() -> None:
+    members = nodes([0, 2], Elastic(2, 0.2))
+    await gather(*members)
+    assert [member.rank for member in members] == [0, 1], "ranks have no gaps"
+    await end(*members)
+
+
+@in_loop
+async def test_below_the_least_a_gang_never_begins() -> None:
+    (hub,) = nodes([0], Elastic(2, 0.05))
+    await hub.gang.listen()
+    joining = asyncio.ensure_future(hub.join(None))
+    await until(lambda: hub.gang._hub is not None and hub.gang._hub._roll_call._has_settled)
+    assert not joining.done()
+    joining.cancel()
+    await end(hub)
+
+
+@in_loop
+async def test_a_gang_begins_at_once_with_all_that_it_may_have_or_with_all_that_should_return() -> None:
+    for members in (nodes([0, 1, 2, 3], Elastic(1, LONG)), nodes([0, 1, 2], Elastic(1, LONG, returning=3))):
+        await gather(*members)
+        await end(*members)
+
+
+@in_loop
+async def test_members_keep_their_ranks_if_the_gang_has_them() -> None:
+    ranks = {"uid-0": 0, "uid-2": 1, "uid-3": 2, "uid-1": 3}
+    members = nodes([0, 1, 2], Elastic(1, LONG, returning=3, ranks=ranks))
+    await gather(*members)
+    assert [member.rank for member in members] == [0, 2, 1]
+    await end(*members)
+
+
+@in_loop
+async def test_a_member_that_comes_later_waits_until_the_gang_grows() -> None:
+    *members, late, later, much_later = nodes([0, 1, 2, 3, 1], Elastic(2, 0.1))
+    hub = members[0]
+    await gather(*members)
+    joining = [asyncio.ensure_future(each.join(hub.place)) for each in (late, later)]
+    await until(lambda: hub.gang.newcomers() == 2)
+    await until(lambda: (missing := late.gang.missing()) is not None and missing.runs)
+    with pytest.raises(JoinFailed, match="runs without pod"):
+        await much_later.join(hub.place)  # its number belongs to a member
+    assert hub.gang.returning(without_lost=False) == 4
+    hub.gang.resize("the job grows")
+    for member in members:
+        await until(lambda: member.has(Stop))  # noqa: B023
+        (stop,) = (event for event in member.events if isinstance(event, Stop))
+        assert (stop.cause.kind, stop.rejoin) == (CauseKind.RESIZED, True)
+    await end(*members)
+    for each in joining:
+        with pytest.raises(JoinFailed, match="the next one takes new members"):
+            await each
+    await end(late, later, much_later)
+
+
+@in_loop
+async def test_a_member_that_gives_up_does_not_wait_any_more() -> None:
+    *members, late = nodes([0, 1, 2], Elastic(2, 0.1))
+    hub = members[0]
+    await gather(*members)
+    joining = asyncio.ensure_future(late.join(hub.place))
+    await until(lambda: hub.gang.newcomers() == 1)
+    joining.cancel()
+    await until(lambda: hub.gang.newcomers() == 0)
+    assert hub.gang.returning(without_lost=False) == 2
+    await end(*members, late)
+
+
+@in_loop
+async def test_a_gang_of_fixed_size_takes_no_newcomers() -> None:
+    config = settings(2)
+    hub, member, late = (Node(rank, config, uid=f"uid-{rank}") for rank in (0, 1, 1))
+    await gather(hub, member)
+    with pytest.raises(JoinFailed, match="runs without pod"):
+        await late.join(hub.place)
+    await end(hub, member, late)
