@@ -29,10 +29,10 @@ def put(cluster: FakeCluster, owner: str, number: int, address: str = "", **stat
 def test_members_of_a_plain_job_have_the_order_of_their_addresses(cluster: FakeCluster) -> None:
     put_manifests(cluster, "job/job.yaml")
     put(cluster, NAME, 0, "10.0.0.10", **running())
-    put(cluster, NAME, 1, "10.0.0.9", **ended(3, "exit code 3: rank 0 (x): ended with 3"))
+    put(cluster, NAME, 1, "10.0.0.9", **running())
     state = read_state(connect(), NAME)
     assert [(member.name, member.pod, member.phase) for member in state.members] == [
-        ("rank 0", f"{NAME}-1", "failed"),
+        ("rank 0", f"{NAME}-1", "running"),
         ("rank 1", f"{NAME}-0", "running"),
         ("rank 2", "", "waiting"),
     ]
