@@ -15,7 +15,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 from launcher.config import schema
-from website import api, commands, links, paths, variables
+from website import api, commands, links, paths, tables, variables
 
 CHINESE = "zh/"
 HOMES = ("index.md", "zh/index.md")
@@ -94,6 +94,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if page.file.src_uri in HOMES:
         page.meta["hide"] = ["navigation"]  # the tabs have it
+    markdown = tables.with_plain_pipes(markdown)
     if page.file.abs_src_path is None:
         return markdown  # generated
     path = Path(page.file.abs_src_path).relative_to(paths.REPOSITORY).as_posix()

@@ -50,7 +50,7 @@ def train() -> None:
             feed = {"point": table[:, :2], "height": table[:, 2:]}
             (value,) = executor.run(paddle.static.default_main_program(), feed=feed, fetch_list=[loss])
             seen += len(batch)
-        print(f"Pass={number} samples={seen} loss={float(np.mean(value)):.5f}", flush=True)
+        print(f"Pass={number} samples={seen} loss={float(np.mean(value)):.4g}", flush=True)
     fleet.stop_worker()
 
 

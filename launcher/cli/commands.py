@@ -301,7 +301,8 @@ COMMANDS: tuple[Command, ...] = (
         (
             "List the jobs of a namespace, one per line: those of `submit`, and all Jobs and StatefulSets whose pods "
             "run the launcher. FIRST CAUSE says why a job has failed or restarted.",
-            "PASS comes from the log of a trainer, if it prints the pass there. It is - if more than 20 jobs run.",
+            "PASS comes from the log of a trainer, if it prints the pass there. It is - if more than 20 jobs run. With "
+            "more than 20 jobs, it is - for those that have ended.",
         ),
         ((0, "printed, even if there is no job"), _USAGE, *_API),
         (

@@ -292,4 +292,5 @@ def _advice(copy: _PlannedCopy, above: str, found: list[bytes]) -> str:
 
 
 def _shard_command(trainers: int) -> str:
-    return f"`paddle-launcher shard --count {trainers}` (in a data Job: SPLIT_COUNT={trainers})"
+    command = f"`paddle-launcher shard --data DATA --out JOB --count {trainers}`"
+    return f"{command} (DATA: the data set, JOB: the job's folder; in a data Job: SPLIT_COUNT={trainers})"

@@ -33,10 +33,17 @@ def describe_denial(said: str, namespace: str) -> str:
     else:
         who = f"user {user}" if user else "this pod"
         subject = f"{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {user or '...'!r}}}"
+    denied = f"the API server does not let {who} {verb} {resource} in namespace {namespace} (HTTP 403: {said}). "
+    role = _ROLE.format(namespace=namespace, subject=subject)
+    if account and account[1] != namespace:
+        return (
+            f"JOB_NAMESPACE is {namespace}, but this pod's namespace is {account[1]}: remove JOB_NAMESPACE from the "
+            f"Job. {denied[0].upper()}{denied[1:]}If the job's pods are in namespace {namespace} all the same, create "
+            f"the Role and the RoleBinding below:\n{role}"
+        )
     return (
-        f"the API server does not let {who} {verb} {resource} in namespace {namespace} (HTTP 403: {said}). "
-        "Create the Role and the RoleBinding below, or use LAUNCHER_DISCOVERY=dns, which needs no RBAC permissions:\n"
-        + _ROLE.format(namespace=namespace, subject=subject)
+        f"{denied}Create the Role and the RoleBinding below, or use LAUNCHER_DISCOVERY=dns, which needs no RBAC "
+        f"permissions:\n{role}"
     )
 
 

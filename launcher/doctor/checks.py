@@ -58,6 +58,13 @@ def _variables(client: KubeClient, subject: Subject) -> Iterator[Check]:
                 state = UNKNOWN if subject.unread and "unset" in line else WRONG
                 yield Check(name, state, f"{where}{line}", _set(client, subject, workload, line))
             continue
+        told = workload.value("JOB_NAMESPACE")
+        if told and told != client.namespace:
+            good = False
+            asks = found.members > 1 and found.discovery.method == "kubernetes"
+            text = f"{where}JOB_NAMESPACE is {told}, but the {workload.kind} is in namespace {client.namespace}"
+            fix = mend.remove_variable(subject, workload, client.namespace, "JOB_NAMESPACE")
+            yield Check(name, WRONG if asks else WARNING, f"{text}: remove the variable", fix)
         for warning in found.warnings:
             good = False
             yield Check(name, WARNING, f"{where}{warning}", _rename(subject, workload, warning))

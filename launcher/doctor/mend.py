@@ -28,16 +28,32 @@ def patch(namespace: str, kind: str, name: str, change: Json) -> str:
 
 def set_variable(subject: Subject, workload: Workload, namespace: str, variable: str, value: str) -> tuple[str, ...]:
     """Return how to set a variable of the pods."""
-    container = str(kube_pods.main_container(template_of(workload.seen)).get("name"))
     assignment = f"{variable}={value}"
+    return _change_variable(subject, workload, namespace, assignment, f"set {assignment} in")
+
+
+def remove_variable(subject: Subject, workload: Workload, namespace: str, variable: str) -> tuple[str, ...]:
+    """Return how to remove a variable from the pods."""
+    main = kube_pods.main_container(template_of(workload.seen))
+    if variable not in {each.get("name") for each in main.get("env") or []}:
+        return edit(subject, workload, f"remove {variable} from the ConfigMap that sets it")
+    return _change_variable(subject, workload, namespace, f"{variable}-", f"remove {variable} from")
+
+
+def _change_variable(
+    subject: Subject, workload: Workload, namespace: str, assignment: str, change: str
+) -> tuple[str, ...]:
+    """assignment: as `kubectl set env` takes it. change: the same in words, before the place."""
+    container = str(kube_pods.main_container(template_of(workload.seen)).get("name"))
+    change = f"{change} the env of container {container}"
     if subject.file and _only_pods(subject):
         words = ["set", "env", "--local", "-f", subject.file, "-c", container, assignment, "-o", "yaml"]
         return (f"{shlex.join(['kubectl', *words])} > mended.yaml",)
     if subject.file:
-        return edit(subject, workload, f"set {assignment} in the env of container {container}")
+        return edit(subject, workload, change)
     if workload.kind == "StatefulSet":
         return (kubectl(namespace, "set", "env", f"statefulset/{workload.name}", "-c", container, assignment),)
-    return edit(subject, workload, f"set {assignment} in the env of container {container}")
+    return edit(subject, workload, change)
 
 
 def edit(subject: Subject, workload: Workload, change: str) -> tuple[str, ...]:

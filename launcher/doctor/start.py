@@ -10,6 +10,7 @@ from launcher.doctor.place import Place, bring_launcher, describe_claims
 from launcher.doctor.pod import Visit
 from launcher.doctor.report import OK, WRONG, Check
 from launcher.doctor.settings import account_of
+from launcher.job.pod_template import INJECT
 from launcher.job.recognition import template_of
 
 
@@ -96,8 +97,20 @@ def _waiting(place: Place, message: str) -> tuple[str, ...]:
     return (mend.kubectl(place.namespace, "get", "events", "--field-selector=type=Warning"),)
 
 
+def _brings_launcher(place: Place, image: str) -> bool:
+    """Return whether this is the image of the init container that `render` and `submit` add."""
+    inits = (template_of(place.workload.seen).get("spec") or {}).get("initContainers") or []
+    return any(init.get("name") == INJECT and image.endswith(str(init.get("image"))) for init in inits)
+
+
 def _image(place: Place, seen: Visit) -> tuple[str, ...]:
     image, said = seen.reason or place.image, seen.message.lower()
+    if place.subject.is_paddlejob and _brings_launcher(place, image):
+        return (
+            f"add --no-inject, here and to submit, if {place.image} has the launcher",
+            "or add --launcher-image IMAGE: an image of docker/inject.Dockerfile, with your own name",
+            f"or docker push {image}",
+        )
     if "invalid" in said and "image" in said and "parse" in said:
         return mend.edit(place.subject, place.workload, "correct the name of the image")
     if any(word in said for word in ("unauthorized", "authorization", "denied", "forbidden", "401", "403")):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from launcher.base import kube_pods
 from launcher.doctor import mend
 from launcher.doctor.place import Place
 from launcher.doctor.report import OK, WARNING, WRONG, Check
+from launcher.job.recognition import template_of
 from launcher.job.spec import Json
 
 _LOW_SPACE = 1 << 30
@@ -65,7 +67,17 @@ def data(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
         yield Check("data", OK, "no shards needed: JOB_PATH is unset")
         return
     job, wanted = str(asked["job"]), int(asked["shards"])
-    words = ["exec", "paddle-shell", "--", "paddle-launcher", "shard", "--data", "DATA", "--out", job]
+    words = [
+        "exec",
+        "paddle-shell",
+        "--",
+        "paddle-launcher",
+        "shard",
+        "--data",
+        "DATA",
+        "--out",
+        _in_volume(place, job),
+    ]
     command = mend.kubectl(place.namespace, *words, "--count", str(wanted))
     split = f"{command}  # k8s/shell makes this pod; DATA: the data set"
     if error := facts.get("error"):
@@ -91,6 +103,15 @@ def data(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
     elif not (missing or empty or more):
         shards = f"{_count(wanted, 'shard')} for {_count(wanted, 'trainer')}" if wanted else "no shards needed"
         yield Check("data", OK, f"{shards}{', configuration ' + asked['config'] if asked['config'] else ''} in {job}")
+
+
+def _in_volume(place: Place, job: str) -> str:
+    """Return the path of the job's folder in its volume. The pod of k8s/shell works in the volume's folder."""
+    for mount in kube_pods.main_container(template_of(place.workload.seen)).get("volumeMounts") or []:
+        root = os.path.normpath(str(mount.get("mountPath")))
+        if job != root and os.path.commonpath([root, job]) == root:
+            return os.path.join(str(mount.get("subPath") or ""), os.path.relpath(job, root))
+    return job
 
 
 def _count(number: int, what: str) -> str:

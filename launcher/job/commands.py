@@ -116,7 +116,7 @@ def _watch(client: KubeClient, job: JobSpec, created: Sequence[Json], where: str
 def status(job: str, namespace: str | None, *, as_json: bool) -> str:
     """Return the state of a job in the cluster, with one line per member."""
     from launcher.job.access import connect
-    from launcher.job.state import read_state
+    from launcher.job.lookup import read_state
 
     state = read_state(connect(namespace), job)
     if as_json:

@@ -16,9 +16,19 @@ from launcher.errors import Exit, Failure
 from launcher.job import recognition
 from launcher.job.log_end import read_log_end
 from launcher.job.recognition import Json, Workload
-from launcher.job.state import COMPLETE, FAILED, RUNNING, SUSPENDED, WAITING, conditions_of, end_of, first_cause
+from launcher.job.state import (
+    COMPLETE,
+    FAILED,
+    RETRIES,
+    RUNNING,
+    SUSPENDED,
+    WAITING,
+    conditions_of,
+    end_of,
+    first_cause,
+)
 
-_MOST_LOGS = 20  # jobs; if more run, no log is read
+_MOST_LOGS = 20  # jobs; if there are more, only logs of running jobs are read; if more run, none
 _LOGS_SECONDS = 5.0
 
 
@@ -28,7 +38,7 @@ class ListedJob:
 
     ready: how many of its pods are ready, of `members`
     folder: JOB_PATH/JOB_NAME in the pods, or ""
-    member: the first trainer that runs, with its container
+    member: the first trainer that runs, else the first that has ended, with its container
     """
 
     namespace: str
@@ -96,13 +106,14 @@ def _listed(namespace: str, name: str, group: Sequence[Workload], pods: Mapping[
     conditions = [condition for workload in group for condition in conditions_of(workload.seen)]
     running = [pod for pod in newest if "running" in (kube_pods.main_container_status(pod).get("state") or {})]
     members = sum(workload.members for workload in group)
-    phase = _phase(group, len(running), members)
+    phase = _phase(group, len(running), members, has_failed=bool(newest) and all(map(_has_failed, newest)))
     ends = [each for each in map(end_of, all_pods if phase == FAILED else newest) if each]
     earlier = [each for each in map(_earlier_end, newest) if each]
     code, cause = (None, "") if phase == COMPLETE else first_cause([*ends, *earlier], conditions)
     of_trainers = {id(pod) for workload, pod in found if workload.trains}
     trainers = sorted(
-        (pod for pod in running if id(pod) in of_trainers), key=lambda pod: kube_pods.pod_number(pod) or 0
+        (pod for pod in newest if id(pod) in of_trainers and (pod in running or end_of(pod))),
+        key=lambda pod: (pod not in running, kube_pods.pod_number(pod) or 0),
     )
     leading = next((workload for workload in group if workload.trains), group[0])
     return ListedJob(
@@ -124,7 +135,13 @@ def _listed(namespace: str, name: str, group: Sequence[Workload], pods: Mapping[
     )
 
 
-def _phase(group: Sequence[Workload], running: int, members: int) -> str:
+def _has_failed(pod: Json) -> bool:
+    end = end_of(pod)
+    return bool(end and end.get("exitCode")) or (pod.get("status") or {}).get("phase") == "Failed"
+
+
+def _phase(group: Sequence[Workload], running: int, members: int, *, has_failed: bool) -> str:
+    """has_failed: whether all pods have failed"""
     phases = [workload.phase for workload in group]
     if FAILED in phases:
         return FAILED
@@ -132,6 +149,8 @@ def _phase(group: Sequence[Workload], running: int, members: int) -> str:
         return COMPLETE
     if SUSPENDED in phases:
         return SUSPENDED
+    if has_failed:
+        return RETRIES
     return RUNNING if running >= members else WAITING
 
 
@@ -164,11 +183,13 @@ def _container_restarts(pod: Json) -> int:
 
 def _with_passes(client: KubeClient, jobs: Sequence[ListedJob]) -> list[ListedJob]:
     """Return the jobs with the pass that the first trainer has printed. Pods of many jobs are not asked."""
-    running = [job for job in jobs if job.phase == RUNNING and job.member]
-    if not running or len(running) > _MOST_LOGS:
+    with_log = [job for job in jobs if job.member]
+    if len(with_log) > _MOST_LOGS:
+        with_log = [job for job in with_log if job.phase == RUNNING]
+    if not with_log or len(with_log) > _MOST_LOGS:
         return list(jobs)
     pool = ThreadPoolExecutor(max_workers=8)
-    reads = {pool.submit(_read_pass, client, job): job for job in running}
+    reads = {pool.submit(_read_pass, client, job): job for job in with_log}
     done, _ = wait(reads, timeout=_LOGS_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
     found = {id(reads[read]): read.result() for read in done}

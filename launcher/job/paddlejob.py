@@ -140,7 +140,7 @@ class PaddleJob:
 
     def status(self) -> JobState:
         """Return the state of the job in the cluster. Raises Failure."""
-        from launcher.job.state import read_state
+        from launcher.job.lookup import read_state
 
         return read_state(self._client(), self.job_name)
 

@@ -7,19 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from launcher.base import kube_pods
-from launcher.base.kube import KubeClient
+from launcher.base.host import address_order
 from launcher.errors import Exit, Failure
-from launcher.job.spec import JOB_LABEL, ROLE_LABEL, Json
+from launcher.job.spec import Json
 from launcher.model import PSERVER, member_name
 
 WAITING, RUNNING, COMPLETE, FAILED, SUSPENDED = "waiting", "running", "complete", "failed", "suspended"
+RETRIES = "retries"  # all pods have failed, and Kubernetes makes new ones
+GONE = "gone"  # a member of a job that has ended, and whose pod was deleted
 
 SUBMIT_SECONDS = 30.0  # within this time, a submission releases its suspended Jobs
 HALF_SUBMITTED = "only a part of the job was submitted: delete the job, then submit it again"
 
+_MOST_TAIL = 10  # lines
 _CONSEQUENCES = (Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED)
 _MESSAGE = re.compile(r"exit code ([0-9]+): (.*)")
 _EXIT_CODE = re.compile(r"exit code ([0-9]+)")
+_DELETED = "Kubernetes has deleted its pod"
 _ENDS = {"Complete": COMPLETE, "SuccessCriteriaMet": COMPLETE, "Failed": FAILED, "FailureTarget": FAILED}
 
 
@@ -48,7 +52,11 @@ class MemberState:
 
 @dataclass(frozen=True)
 class JobState:
-    """The state of a job. `exit_code` and `cause`: set once its end is known. `ended`: all of its Jobs have ended."""
+    """The state of a job. `exit_code` and `cause`: set once its end is known. `ended`: all of its Jobs have ended.
+
+    tail: the last lines of the process that failed first
+    submitted: whether `submit` has made it
+    """
 
     name: str
     namespace: str
@@ -57,6 +65,17 @@ class JobState:
     exit_code: int | None = None
     cause: str = ""
     ended: bool = False
+    tail: tuple[str, ...] = ()
+    submitted: bool = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """A Job or StatefulSet of a job: the object of the API, the role of its pods, and how many members it has."""
+
+    seen: Json
+    role: str
+    members: int
 
 
 @dataclass
@@ -82,56 +101,55 @@ class PodHistory:
         if not any(codes):
             return replace(last, phase=COMPLETE, exit_code=int(Exit.COMPLETE), ended=True)
         code, cause = _first_cause(self.pods.values(), [])
-        return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True)
+        return replace(last, phase=FAILED, exit_code=code, cause=cause, ended=True, tail=_tail(self.pods.values()))
 
 
-def read_state(client: KubeClient, name: str, history: PodHistory | None = None) -> JobState:
-    """Return the job's state now. Raises Failure if there is no such job."""
-    jobs = client.list("Job", f"{JOB_LABEL}={name}")
-    if not jobs:
-        raise no_such_job(client, name)
-    pods = client.list("Pod", f"{JOB_LABEL}={name}")
-    return _job_state(name, client.namespace, jobs, history.add(pods) if history else pods)
-
-
-def no_such_job(client: KubeClient, name: str) -> Failure:
-    return Failure(
-        Exit.NO_INPUT,
-        f"{name}: there is no such job in namespace {client.namespace}: "
-        f"`kubectl get jobs -A -l {JOB_LABEL}` lists the jobs of all namespaces",
-    )
-
-
-def _job_state(name: str, namespace: str, jobs: Sequence[Json], pods: Sequence[Json]) -> JobState:
+def state_of(name: str, namespace: str, parts: Sequence[Part], pods: Sequence[Json], *, submitted: bool) -> JobState:
+    """Return the state of a job from its Jobs or StatefulSets, and their pods."""
     newest = _newest(pods)
-    members = [
-        _member(_role(job), rank, newest.get((job["metadata"]["name"], rank)))
-        for job in sorted(jobs, key=lambda job: _role(job) == PSERVER)
-        for rank in range(job["spec"].get("completions") or 1)
-    ]
+    parts = sorted(parts, key=lambda part: part.role == PSERVER)
+    members = [_member(part.role, rank, pod) for part in parts for rank, pod in enumerate(_pods_by_rank(part, newest))]
+    jobs = [part.seen for part in parts]
     conditions = [condition for job in jobs for condition in conditions_of(job)]
     phase = _phase(jobs, conditions, members)
-    state = JobState(name, namespace, phase, tuple(members), ended=all(_has_ended(job) for job in jobs))
+    if phase in (COMPLETE, FAILED):
+        members = [member if member.pod else replace(member, phase=GONE, what=_DELETED) for member in members]
+    ended = all(_has_ended(job) for job in jobs)
+    state = JobState(name, namespace, phase, tuple(members), ended=ended, submitted=submitted)
     if phase == COMPLETE:
         return replace(state, exit_code=int(Exit.COMPLETE))
     if phase == FAILED:
         code, cause = _first_cause(pods, conditions)
-        return replace(state, exit_code=code, cause=cause)
+        return replace(state, exit_code=code, cause=cause, tail=_tail(pods))
     return state
 
 
-def _newest(pods: Iterable[Json]) -> dict[tuple[str, int], Json]:
-    """Return the newest pod for each index of each Job."""
-    newest: dict[tuple[str, int], Json] = {}
-    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
+def _newest(pods: Iterable[Json]) -> dict[tuple[str, int | str], Json]:
+    """Return the newest pod for each index of each Job or StatefulSet. Pods without an index: all, by their names."""
+    newest: dict[tuple[str, int | str], Json] = {}
+    for pod in sorted(pods, key=_created):
         index, owner = kube_pods.pod_number(pod), kube_pods.controller_reference(pod)
-        if index is not None:
-            newest[str(owner.get("name")), index] = pod
+        newest[str(owner.get("name")), pod["metadata"]["name"] if index is None else index] = pod
     return newest
 
 
-def _role(job: Json) -> str:
-    return str(job["metadata"]["labels"].get(ROLE_LABEL))
+def _pods_by_rank(part: Part, newest: Mapping[tuple[str, int | str], Json]) -> list[Json | None]:
+    """Return the pod of each member, or None. Pods without an index have the order of their addresses, as in `run`."""
+    own = {key: pod for (owner, key), pod in newest.items() if owner == part.seen["metadata"]["name"]}
+    if any(isinstance(key, int) for key in own):
+        return [own.get(rank) for rank in range(part.members)]
+    last = sorted(own.values(), key=lambda pod: (end_of(pod) is None, _created(pod)))[-part.members :]
+    found: list[Json | None] = [*sorted(last, key=_address)]
+    return found + [None] * (part.members - len(found))
+
+
+def _created(pod: Json) -> str:
+    return str(pod["metadata"].get("creationTimestamp"))
+
+
+def _address(pod: Json) -> tuple[int, int, int]:
+    address = (pod.get("status") or {}).get("podIP")
+    return (0, *address_order(address)) if address else (1, 0, 0)
 
 
 def _member(role: str, rank: int, pod: Json | None) -> MemberState:
@@ -183,12 +201,33 @@ def _phase(jobs: Sequence[Json], conditions: Sequence[Json], members: Sequence[M
         return COMPLETE
     if any(job["spec"].get("suspend") for job in jobs):
         return SUSPENDED
+    if members and all(member.phase == FAILED for member in members):
+        return RETRIES
     return WAITING if any(member.phase == WAITING for member in members) else RUNNING
 
 
 def _first_cause(pods: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, str]:
-    newest = _newest(pods).values()
-    return first_cause(filter(None, map(end_of, newest)), conditions)
+    return first_cause(_ends(pods), conditions)
+
+
+def _tail(pods: Iterable[Json]) -> tuple[str, ...]:
+    """Return the last lines of the process that failed first, from the message of its pod."""
+    end = next(iter(_causes(_ends(pods))), None)
+    lines = str((end or {}).get("message") or "").strip().splitlines()[1:]
+    return tuple(line for line in lines if line.strip())[-_MOST_TAIL:]
+
+
+def _ends(pods: Iterable[Json]) -> list[Json]:
+    return [end for end in map(end_of, _newest(pods).values()) if end]
+
+
+def _causes(ends: Iterable[Json]) -> list[Json]:
+    """Return the ends that are no consequence of another one, the first cause first."""
+    causes = [end for end in ends if end.get("exitCode") not in _CONSEQUENCES]
+    # Times are in whole seconds, so codes that may be the consequence of another failure come last.
+    return sorted(
+        causes, key=lambda end: (end.get("exitCode") in (Exit.PEER_LOST, Exit.GIVEN_UP), str(end.get("finishedAt")))
+    )
 
 
 def first_cause(ends: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, str]:
@@ -199,10 +238,7 @@ def first_cause(ends: Iterable[Json], conditions: Sequence[Json]) -> tuple[int, 
     ends: how the main containers of the pods have ended, as the API shows it
     """
     ends = sorted(ends, key=lambda end: str(end.get("finishedAt")))
-    causes = [end for end in ends if end.get("exitCode") not in _CONSEQUENCES]
-    # Times are in whole seconds, so codes that may be the consequence of another failure come last.
-    causes.sort(key=lambda end: end.get("exitCode") in (Exit.PEER_LOST, Exit.GIVEN_UP))
-    for end in causes:
+    for end in _causes(ends):
         return int(end["exitCode"]), _reason_of_end(end)
     failed = [condition for condition in conditions if _ENDS.get(condition["type"]) == FAILED]
     reasons = "; ".join(dict.fromkeys(map(_reason_of_condition, failed)))

@@ -11,10 +11,10 @@ from typing import TypeVar
 from launcher.base.kube import KINDS, KubeClient
 from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
+from launcher.job.lookup import find_plain
 from launcher.job.manifests import objects
 from launcher.job.outage import OutageLimit
 from launcher.job.spec import JOB_LABEL, JobSpec, Json
-from launcher.job.state import no_such_job
 
 _OTHER_KINDS = ("PodGroup", "Secret", "Service", "PersistentVolumeClaim", "PersistentVolume")  # besides Jobs and pods
 _GONE_SECONDS = 20.0  # for the objects of a deleted job with the same name to disappear
@@ -80,7 +80,11 @@ def delete(client: KubeClient, name: str) -> None:
     jobs = client.list("Job", f"{JOB_LABEL}={name}")
     pods = client.list("Pod", f"{JOB_LABEL}={name}")
     if not jobs and not pods:
-        raise no_such_job(client, name)
+        plain = " ".join(f"{each.kind.lower()}/{each.name}" for each in find_plain(client, name))
+        raise Failure(
+            Exit.NO_INPUT,
+            f"{name}: was not made by submit: `kubectl -n {client.namespace} delete {plain}` deletes it",
+        )
     _delete_objects(client, name)
     _wait_for_pods(client, name, _grace(pods) + _PODS_GONE_SECONDS, lambda: client.list("Pod", f"{JOB_LABEL}={name}"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import deque
@@ -11,6 +12,7 @@ from itertools import cycle, islice
 from launcher.base.kube import KubeClient
 from launcher.errors import Exit, Failure
 from launcher.job.log_end import LogEnd, read_log_end
+from launcher.job.lookup import read_state
 from launcher.job.outage import OutageLimit
 from launcher.job.state import (
     COMPLETE,
@@ -21,12 +23,12 @@ from launcher.job.state import (
     JobState,
     MemberState,
     PodHistory,
-    read_state,
 )
 from launcher.live import words
 from launcher.live.show import show
 from launcher.live.show import wait as wait_quietly
 from launcher.live.view import PROBLEMS, EventLine, JobView, MemberView, Pace
+from launcher.model import PSERVER
 
 _POLL_SECONDS = 1.0  # at least; large jobs are polled less often, to stay below _PODS_PER_SECOND
 _PODS_PER_SECOND = 50
@@ -34,6 +36,7 @@ _LOGS = 10  # members per poll whose log is read
 _END_SECONDS = 60.0  # in which the other Jobs must end once the exit code is known
 _OUTAGE_SECONDS = 300.0
 _LAST_EVENTS = 50
+_MEMBER = re.compile(r"\b(rank|trainer|pserver) (\d+)\b")
 
 
 def wait(client: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
@@ -99,7 +102,8 @@ class ClusterSource:
 
     def _is_stuck(self) -> bool:
         """Return whether the submission of the job was interrupted."""
-        suspended = self._state is not None and self._state.phase == SUSPENDED and self._state.exit_code is None
+        state = self._state
+        suspended = state is not None and state.submitted and state.phase == SUSPENDED and state.exit_code is None
         return suspended and time.monotonic() - self._began > SUBMIT_SECONDS
 
     def _view(self, state: JobState) -> JobView:
@@ -124,11 +128,30 @@ class ClusterSource:
             notes=(words.line(self._trouble),) if self._trouble else (),
             exit_code=state.exit_code,
             verdict=words.line(_verdict(state)) if self._is_over else "",
+            epilogue=_epilogue(state) if self._is_over else (),
         )
 
 
 def _verdict(state: JobState) -> str:
     return f"exit code {state.exit_code}: {state.cause}" if state.exit_code else "the job is complete"
+
+
+def _epilogue(state: JobState) -> tuple[str, ...]:
+    """Return the last lines of the process that failed first, and the command that prints its whole log."""
+    found = _MEMBER.search(state.cause) if state.exit_code else None
+    lines = [f"    {words.line(line)}" for line in state.tail]
+    if found:
+        job = f"-n {state.namespace} {state.name} {found[2]}"
+        lines.append(f"the log: paddle-launcher logs {job}{' --role pserver' if found[1] == PSERVER else ''}")
+    return tuple(lines)
+
+
+def _what(member: MemberState) -> str:
+    """Return how a member has ended, or why it waits. The cause of another member is shown at that member."""
+    found = _MEMBER.search(member.what)
+    if member.exit_code == Exit.PEER_FAILED and found and found[0] != member.name:
+        return f"{member.exit_code}, because of {found[0]}"
+    return member.what
 
 
 class _Logs:
@@ -164,7 +187,7 @@ class _Logs:
             member.rank,
             words.line(member.pod),
             member.phase,
-            words.line(member.what),
+            words.line(_what(member)),
             last_pass=None,
             passes=end.numbers.passes,
             numbers=end.numbers,
@@ -191,6 +214,6 @@ class _Changes:
             place = member.role, member.rank
             if self._phases.get(place) != member.phase and not is_first:
                 told = f"{member.name}: {member.phase}{': ' if member.what else ''}{member.what}"
-                self._lines.append(EventLine(time.time(), told, member.phase in PROBLEMS))
+                self._lines.append(EventLine(time.time(), told, member.phase in PROBLEMS, is_phase=True))
             self._phases[place] = member.phase
         return tuple(self._lines)

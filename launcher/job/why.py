@@ -12,8 +12,9 @@ from launcher.base.file_errors import printable
 from launcher.base.host import address_order
 from launcher.base.kube import KubeClient
 from launcher.errors import Exit, Failure
+from launcher.job.lookup import read_state
 from launcher.job.spec import JOB_LABEL, Json
-from launcher.job.state import RUNNING, no_such_job, read_state
+from launcher.job.state import RUNNING
 
 _PROGRAM = "paddle-launcher"
 _WITHIN = 90.0  # seconds
@@ -54,22 +55,22 @@ def _code(code: int, why: str) -> Exit:
 def _first_member(client: KubeClient, job: str) -> Place:
     """Return the place of rank 0. Raises Failure if there is no such job, or if rank 0 does not run."""
     if client.list("Job", f"{JOB_LABEL}={job}"):
-        first = read_state(client, job).members[0]
-        if first.phase != RUNNING:
-            raise Failure(Exit.NO_INPUT, f"{job}: {first.name} does not run: it is {first.phase} {first.what}".rstrip())
-        pod = client.get("Pod", first.pod)
-        return _place(pod) if pod else _gone(client, job)
+        return _first_running(client, job)
     ours = client.list("Pod", f"job-name={job}")
     if ours:
         return _place(_rank_0(job, ours))
     for name in (f"{job}-0", job):  # the first pod of a StatefulSet, or a single pod
         if pod := client.get("Pod", name):
             return _place(pod)
-    return _gone(client, job)
+    return _first_running(client, job)
 
 
-def _gone(client: KubeClient, job: str) -> Place:
-    raise no_such_job(client, job)
+def _first_running(client: KubeClient, job: str) -> Place:
+    first = read_state(client, job).members[0]
+    pod = client.get("Pod", first.pod) if first.phase == RUNNING else None
+    if pod is None:
+        raise Failure(Exit.NO_INPUT, f"{job}: {first.name} does not run: it is {first.phase} {first.what}".rstrip())
+    return _place(pod)
 
 
 def _rank_0(job: str, pods: list[Json]) -> Json:

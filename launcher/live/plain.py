@@ -45,7 +45,7 @@ class PlainLines:
                 self._write(view.at, note)
         self._notes = view.notes
         for event in view.events:
-            if event not in self._events:
+            if event not in self._events and not event.is_phase:
                 self._write(event.at, event.text)
         self._events = set(view.events)
         for line in self._changes(view):
@@ -54,7 +54,7 @@ class PlainLines:
         self._stream.flush()
 
     def end(self, view: JobView) -> None:
-        self._stream.write(f"{view.name}: {view.verdict}\n")
+        self._stream.writelines(f"{line}\n" for line in (f"{view.name}: {view.verdict}", *view.epilogue))
         self._stream.flush()
 
     def _changes(self, view: JobView) -> Iterator[str]:

@@ -65,6 +65,8 @@ class Screen:
         self._console.print(draw(view, width, max(12, height - 3), view.at, "", "", fills=False))
         style = _GOOD if view.exit_code == 0 else _PROBLEM
         self._console.print(Text(f"{view.name}: {view.verdict}", style=style))
+        for line in view.epilogue:
+            self._console.print(Text(line))
 
 
 def draw(

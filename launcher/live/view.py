@@ -92,11 +92,15 @@ class MemberView:
 
 @dataclass(frozen=True)
 class EventLine:
-    """One event of the timeline in words. `at` is in seconds since 1970."""
+    """One event of the timeline in words. `at` is in seconds since 1970.
+
+    is_phase: whether it is a new phase of a member, which the members of the view show, too
+    """
 
     at: float
     text: str
     is_problem: bool = False
+    is_phase: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ class JobView:
     ends_at: when the training ends if it continues as fast as now, by this machine's clock
     notes: what the reader should know about this view, such as files that cannot be used
     verdict: one sentence, once the job has ended
+    epilogue: lines after the verdict: the end of the log of the process that failed first, and where all of it is
     """
 
     name: str
@@ -122,6 +127,7 @@ class JobView:
     notes: tuple[str, ...] = ()
     exit_code: int | None = None
     verdict: str = ""
+    epilogue: tuple[str, ...] = ()
 
     @property
     def current_pass(self) -> str:

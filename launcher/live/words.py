@@ -45,13 +45,15 @@ def age(seconds: float) -> str:
 
 
 def loss(value: float | None) -> str:
-    """Return four digits: `0.2481`, `12.30`, `nan`."""
+    """Return four digits: `0.2481`, `12.30`, `nan`. A small loss has three: `1.00e-05`."""
     if value is None:
         return ""
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
-    if size and not 1e-4 <= size < 1e5:
+    if not size:
+        return "0"
+    if not 1e-3 <= size < 1e5:
         return f"{value:.2e}"
     return f"{value:.{4 if size < 10 else 2 if size < 1000 else 0}f}"
 

@@ -149,12 +149,18 @@ def test_copying_continues_after_a_short_copy(tmp_path: Path, monkeypatch: pytes
 # ---- missing or conflicting files ------------------------------------------------------------------------------------
 
 
+SHARD = (
+    "`paddle-launcher shard --data DATA --out JOB --count 3` "
+    "(DATA: the data set, JOB: the job's folder; in a data Job: SPLIT_COUNT=3)"
+)
+
+
 def test_a_missing_shard_is_reported_with_the_existing_shards_and_what_to_do(job: Path) -> None:
     failure = failing(job, configuration(job), shard(job, 2))
     assert failure.code == Exit.NO_INPUT
     assert failure.message == (
         f"shard of rank 2: {job}/2/data does not exist; {job} contains: 0, 1, quick_start: "
-        "was the data set split for 2 trainers? Run `paddle-launcher shard --count 3` (in a data Job: SPLIT_COUNT=3)"
+        f"was the data set split for 2 trainers? Run {SHARD}"
     )
     assert os.listdir(work(job)) == []  # nothing was copied, not even the configuration
 
@@ -165,11 +171,11 @@ def test_a_shard_that_is_missing_between_others_is_reported_as_missing_alone(job
     message = failing(job, shard(job, 0)).message
     assert message == (
         f"shard of rank 0: {job}/0/data does not exist; {job} contains: 1, 2, quick_start: shard 2 exists, so was the "
-        "folder 0 deleted or renamed? `paddle-launcher shard --count 3` (in a data Job: SPLIT_COUNT=3) makes it again"
+        f"folder 0 deleted or renamed? {SHARD} makes it again"
     )
 
 
-AGAIN = "split the data set again: `paddle-launcher shard --count 3` (in a data Job: SPLIT_COUNT=3)"
+AGAIN = f"split the data set again: {SHARD}"
 
 
 def test_a_shard_whose_list_names_only_files_without_a_byte_has_no_samples(job: Path) -> None:
@@ -246,7 +252,11 @@ def test_more_shards_than_trainers_are_reported_with_both_numbers_and_what_to_do
     failure = failing(job, shard(job, 0))
     assert failure.code == Exit.NO_INPUT
     assert failure.message.startswith("5 shards for 3 trainers: ")
-    for part in (f"{job}/3/data to {job}/4/data", "run 5 trainers", "`paddle-launcher shard --count 3`"):
+    for part in (
+        f"{job}/3/data to {job}/4/data",
+        "run 5 trainers",
+        "`paddle-launcher shard --data DATA --out JOB --count 3`",
+    ):
         assert part in failure.message
     assert not (work(job) / "data").exists()
     on_purpose = replace(shard(job, 0), allow_unused=True)

@@ -223,6 +223,19 @@ def test_a_403_ends_at_once_and_names_the_missing_right(api: FakeApi, settings: 
     run(test())
 
 
+def test_a_403_in_another_namespace_than_the_pods_names_job_namespace_first(api: FakeApi, settings: Make) -> None:
+    api.put(pod("x-a", "10.0.0.1"))
+    api.forbidden, api.user = {"get", "watch"}, "system:serviceaccount:team:default"
+
+    async def test() -> None:
+        said = await failure(settings("x-a"))
+        assert said.code is Exit.DENIED
+        assert said.message.startswith("JOB_NAMESPACE is ns, but this pod's namespace is team: remove JOB_NAMESPACE")
+        assert "metadata: {name: paddle-launcher, namespace: ns}" in said.message
+
+    run(test())
+
+
 def test_a_new_token_is_read_after_a_401(api: FakeApi, settings: Make, tmp_path: Path) -> None:
     api.put(pod("x-a", "10.0.0.1"), pod("x-b", "10.0.0.2"), pod("x-c", "10.0.0.3"))
 

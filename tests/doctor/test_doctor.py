@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from launcher import __version__
 from launcher.doctor import inside
 from launcher.doctor.report import OK, WARNING, WRONG, Check, as_text
 from tests.support.doctor import (
@@ -267,6 +268,13 @@ WRONG_THINGS: list[tuple[str, str, Break, str, str]] = [
     ),
     (
         "job",
+        "variables",
+        setting("JOB_NAMESPACE", "default"),
+        "JOB_NAMESPACE is default, but the Job is in namespace ns: remove the variable",
+        "remove JOB_NAMESPACE from the env",
+    ),
+    (
+        "job",
         "pods",
         in_spec(parallelism=2, completions=2),
         "parallelism 2 and completions 2, but CONF",
@@ -449,6 +457,16 @@ def test_a_volume_of_another_user_is_named_with_the_command_that_gives_it_to_the
     assert '"claimName": "paddle"' in found["mend"][0]
 
 
+def test_the_command_that_splits_the_data_set_names_the_folder_as_the_pod_of_k8s_shell_has_it(world: World) -> None:
+    world.use("job")
+    renamed(world)
+    container_of(world.objects)["volumeMounts"][0]["mountPath"] = str(world.volume)
+    mends = world.wrong("data")[1]
+    assert f"shard --data DATA --out {world.job.name} --count 3" in mends
+    container_of(world.objects)["volumeMounts"][0]["subPath"] = "team"
+    assert f"shard --data DATA --out team/{world.job.name} --count 3" in world.wrong("data")[1]
+
+
 def test_a_missing_claim_needs_no_pod_to_be_named(world: World) -> None:
     world.use("job")
     world.cluster.delete("persistentvolumeclaims", "paddle")
@@ -590,6 +608,19 @@ def test_a_paddlejob_is_examined_as_it_would_be_rendered(world: World) -> None:
     assert found["service"]["state"] == "ok"
 
 
+def test_a_launcher_image_that_cannot_be_pulled_names_the_flags_that_need_none(world: World) -> None:
+    for claim in ("paddle", "data", "wide-and-deep"):
+        world.cluster.put("persistentvolumeclaims", {"metadata": {"name": claim}, "status": {"phase": "Bound"}})
+    inject = f"paddle-launcher-inject:{__version__}"
+    waiting = {"reason": "ImagePullBackOff", "message": "ErrImagePull: pull access denied"}
+    init = {"name": "paddle-launcher", "image": f"docker.io/library/{inject}", "state": {"waiting": waiting}}
+    world.kubelet.status = {"phase": "Pending", "initContainerStatuses": [init]}
+    found = doctor("--entrypoint", "python3 train.py", str(WIDE_AND_DEEP), code=78)
+    mends = next(each["mend"] for name, each in found.items() if name.endswith("image") and each["state"] == "wrong")
+    assert mends[0].startswith("add --no-inject, here and to submit, if ")
+    assert mends[1].startswith("or add --launcher-image IMAGE")
+
+
 def test_a_missing_namespace_is_named_first_with_its_command(world: World) -> None:
     world.use("job")
     del world.cluster.paths["/api/v1/namespaces/ns"]
@@ -610,6 +641,22 @@ def test_volcano_and_kueue_that_are_there_are_good(world: World) -> None:
     world.cluster.paths[queue] = {}
     workload["metadata"]["annotations"] = {"scheduling.volcano.sh/group-min-member": "2"}
     assert "group-min-member is 2, but there are 3 pods" in world.wrong("queue")[0]
+
+
+def test_a_job_namespace_of_another_namespace_is_removed_by_a_command_if_the_file_has_only_the_job(
+    world: World,
+) -> None:
+    objects = world.use("job")
+    world.objects = [workload_of(objects)]
+    del world.objects[0]["spec"]["template"]["spec"]["serviceAccountName"]
+    set_variable(world.objects, "JOB_NAMESPACE", "ns")
+    assert world.doctor("--no-pod")["variables"]["state"] == "ok"
+    set_variable(world.objects, "JOB_NAMESPACE", "nss")
+    found = world.doctor("--no-pod", code=78)["variables"]
+    container = container_of(world.objects)["name"]
+    assert found["mend"] == [
+        f"kubectl set env --local -f {world.folder}/job.yaml -c {container} JOB_NAMESPACE- -o yaml > mended.yaml"
+    ]
 
 
 def test_variables_of_a_config_map_count(world: World) -> None:

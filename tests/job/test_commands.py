@@ -49,7 +49,10 @@ def test_submit_watch_ends_with_the_jobs_exit_code(cluster: FakeCluster) -> None
 
     cluster.after = fail
     done = command("submit", "--watch", *FLAGS, str(WIDE_AND_DEEP), code=3)
-    assert done.stderr.splitlines()[-1] == "wide-ande-deep: exit code 3: trainer 1 (x): ended with 3"
+    assert done.stderr.splitlines()[-2:] == [
+        "wide-ande-deep: exit code 3: trainer 1 (x): ended with 3",
+        "the log: paddle-launcher logs -n ns wide-ande-deep 1",
+    ]
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "OnCompletion", "Never"])

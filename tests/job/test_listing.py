@@ -141,6 +141,31 @@ def test_a_complete_job_has_no_cause(cluster: FakeCluster) -> None:
     assert (found.phase, found.exit_code, found.first_cause) == ("complete", 0, "")
 
 
+def test_a_job_that_has_ended_has_the_last_pass_of_its_log(cluster: FakeCluster) -> None:
+    put_manifests(cluster, "job/job.yaml")
+    for number in range(3):
+        name = put_pod_of(cluster, "paddle-cluster-job", number, indexed=False, **ended(0, "exit code 0: complete"))
+        cluster.logs[name] = ["Pass=9 samples=300 loss=0.1"]
+    cluster.end("paddle-cluster-job", "Complete")
+    assert (only().phase, only().current_pass) == ("complete", "9")
+    (single,) = put_manifests(cluster, "single/job.yaml")
+    spec = cluster.objects.pop(("jobs", single))["spec"]
+    for number in range(20):
+        put_workload(cluster, "jobs", f"job-{number}", spec)
+        name = put_pod_of(cluster, f"job-{number}", 0, indexed=False, **running())
+        cluster.logs[name] = ["Pass=3 loss=0.5"]
+    assert {job.name: job.current_pass for job in listed() if job.current_pass != "3"} == {"paddle-cluster-job": ""}
+
+
+def test_a_job_whose_pods_have_all_failed_retries_until_kubernetes_gives_up(cluster: FakeCluster) -> None:
+    put_manifests(cluster, "job/job.yaml")
+    put_pod_of(cluster, "paddle-cluster-job", 0, indexed=False, **ended(3, "exit code 3: rank 0 (x): ended with 3"))
+    put_pod_of(cluster, "paddle-cluster-job", 1, indexed=False, **ended(69, "exit code 69: because of a peer"))
+    assert (only().phase, only().first_cause) == ("retries", "rank 0 (x): ended with 3")
+    put_pod_of(cluster, "paddle-cluster-job", 2, indexed=False, waiting={})
+    assert only().phase == "waiting"
+
+
 def test_many_jobs_take_one_list_per_kind_and_page_and_no_log(cluster: FakeCluster) -> None:
     put_manifests(cluster, "single/job.yaml")
     spec = next(iter(cluster.objects.values()))["spec"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from launcher.job import Failure
-from launcher.job.state import FAILED, RUNNING, SUSPENDED, WAITING, JobState
+from launcher.job.state import FAILED, GONE, RETRIES, RUNNING, SUSPENDED, WAITING, JobState
 from tests.support.fake_cluster import FakeCluster, Json
-from tests.support.submitted import JOB, ended, put_pod, running, submit_and_run
+from tests.support.submitted import JOB, MEMBERS, ended, put_pod, running, submit_and_run
 
 
 def phases(state: JobState) -> list[tuple[str, str]]:
@@ -64,6 +64,22 @@ def test_the_exit_code_of_a_failed_job_is_that_of_the_first_cause(
     cluster.end("words-trainer", "Failed", reason="PodFailurePolicy", message=CONDITION)
     state = JOB.status()
     assert (state.phase, state.exit_code, state.cause) == (FAILED, code, cause)
+
+
+def test_a_member_of_a_failed_job_whose_pod_was_deleted_is_gone(cluster: FakeCluster) -> None:
+    JOB.submit()
+    put_pod(cluster, "trainer", 1, **CAUSE)
+    cluster.end("words-trainer", "Failed", reason="BackoffLimitExceeded", message="too often")
+    members = JOB.status().members
+    assert [member.phase for member in members] == [GONE, FAILED, GONE]
+    assert members[0].what == "Kubernetes has deleted its pod"
+
+
+def test_a_job_whose_members_have_all_failed_retries_until_kubernetes_gives_up(cluster: FakeCluster) -> None:
+    JOB.submit()
+    for role, rank in MEMBERS:
+        put_pod(cluster, role, rank, **CAUSE)
+    assert JOB.status().phase == RETRIES
 
 
 def test_a_job_that_does_not_exist_has_no_state(cluster: FakeCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from launcher.job import ClaimVolume, Failure, PaddleJob
 from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import until
 from tests.support.submitted import FLAGS, JOB, JOBS, WIDE_AND_DEEP, command, submit_and_run
+from tests.support.workloads import put_manifests
 
 
 def test_a_job_starts_once_all_of_its_objects_exist(cluster: FakeCluster) -> None:
@@ -141,6 +143,16 @@ def test_deleting_a_job_deletes_all_of_its_objects_and_no_others(cluster: FakeCl
 def test_deleting_a_job_that_does_not_exist_names_the_namespace(cluster: FakeCluster) -> None:
     with pytest.raises(Failure, match="words: there is no such job in namespace ns"):
         JOB.delete()
+
+
+def test_a_job_of_hand_written_manifests_is_not_deleted_and_the_command_of_kubectl_is_named(
+    cluster: FakeCluster,
+) -> None:
+    put_manifests(cluster, "ps-and-workers/jobs.yaml")
+    before = dict(cluster.objects)
+    with pytest.raises(Failure, match="`kubectl -n ns delete job/paddle-ps job/paddle-worker` deletes it"):
+        replace(JOB, job_name="paddle-worker").delete()
+    assert cluster.objects == before
 
 
 def test_a_claim_of_the_user_is_not_deleted_with_the_job(cluster: FakeCluster) -> None:

@@ -50,6 +50,31 @@ def test_waiting_returns_the_exit_code_of_a_pod_that_is_deleted_later(
     assert "words: exit code 3: trainer 1 (words-trainer-1-a): trainer ended with 3" in capsys.readouterr().err
 
 
+def test_the_end_of_the_first_failures_log_is_printed_once_with_the_command_for_all_of_it(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit_and_run(cluster)
+    waiting, shown = in_background(JOB.wait), [""]
+
+    def has(text: str) -> bool:
+        shown[0] += capsys.readouterr().err
+        return text in shown[0]
+
+    until(lambda: has("trainer 0"))
+    cause = "trainer 1 (words-trainer-1-a): trainer ended with 3"
+    put_pod(cluster, "trainer", 1, **ended(3, f"exit code 3: {cause}\nTraceback:\nValueError: no"))
+    for role, rank in (("trainer", 0), ("pserver", 0)):
+        put_pod(cluster, role, rank, **ended(69, f"exit code 69: ended because of a peer: {cause}\nValueError: no", 1))
+    for name in JOBS:
+        cluster.end(name, "Failed", reason="BackoffLimitExceeded", message="too often")
+    assert waiting.result(20) == 3
+    has("")
+    last_lines = "    Traceback:\n    ValueError: no\nthe log: paddle-launcher logs -n ns words 1\n"
+    assert shown[0].endswith(f"words: exit code 3: {cause}\n{last_lines}")
+    assert shown[0].count(cause) == 2  # at the member, and in the verdict
+    assert "failed: 69, because of trainer 1\n" in shown[0]
+
+
 def test_waiting_ends_after_its_timeout_and_the_job_continues(cluster: FakeCluster) -> None:
     submit_and_run(cluster)
     message = r"words has not ended after 0\.1 s: trainer 0 running; .*The job continues"

@@ -78,6 +78,11 @@ def test_a_source_that_does_not_answer_has_one_line_until_it_answers() -> None:
     assert shown.after(JOB) == ["job: its state is up to date again"]
 
 
+def test_an_event_that_the_members_show_adds_no_line() -> None:
+    event = EventLine(1, "rank 0: failed", is_phase=True)
+    assert Shown().after(replace(JOB, members=(member(0, "failed"),), events=(event,))) == ["rank 0 (pod-0): failed"]
+
+
 def test_no_line_has_characters_that_a_terminal_would_interpret() -> None:
     event = EventLine(1, "bad \x1b[2J\nline")
     assert Shown().after(replace(JOB, events=(event,))) == ["bad \\x1b[2J line"]

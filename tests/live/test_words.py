@@ -22,8 +22,8 @@ def test_an_age_has_two_units_at_most(seconds: float, text: str) -> None:
 
 
 def test_numbers_have_as_many_digits_as_a_reader_needs() -> None:
-    assert [words.loss(each) for each in (None, 0.24812, 12.3, 1037.63, 3e-7, 0.0, 1e9, math.nan)] == (
-        ["", "0.2481", "12.30", "1038", "3.00e-07", "0.0000", "1.00e+09", "nan"]
+    assert [words.loss(each) for each in (None, 0.24812, 12.3, 1037.63, 1e-5, 0.00052, 0.0, 1e9, math.nan)] == (
+        ["", "0.2481", "12.30", "1038", "1.00e-05", "5.20e-04", "0", "1.00e+09", "nan"]
     )
     assert [words.speed(each) for each in (None, 3.77, 5312.4, 1e12)] == ["", "3.8", "5,312", "1.00e+12"]
     assert words.ranks([12, 1, 0, 2]) == "0-2, 12"
