@@ -47,6 +47,7 @@ _ROLE = {"replicas", "requests", "limits", "template"}
 _ALWAYS = "Always"
 _CLEAN_POD_POLICIES = (_ALWAYS, "Never", ON_FAILURE, ON_COMPLETION)
 _INTRANETS = ("PodIP", "Service", "Host")
+_OLD_INTRANET = "serviceMode"  # the name of this field in the first versions of the operator
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
             findings.add_problem("spec", "missing: expected the roles of the job: worker, and ps for parameter servers")
         return None
     name = _name(metadata, findings)
-    _note_unknown(spec, _SPEC | {"cleanPolicy", "tasks"})
+    _note_unknown(spec, _SPEC | {"cleanPolicy", _OLD_INTRANET, "tasks"})
     valid_name = name if name and not name_problems(name, ()) else "job"  # so that all else can be checked
     roles = _roles(spec, valid_name, findings, options)
     samples = sample_set.read(spec, metadata.text("namespace") if metadata else None, findings)
@@ -191,10 +192,16 @@ def _gloo(spec: Fields, roles: Sequence[RoleSpec], findings: Findings) -> int:
 
 def _host_network(spec: Fields, findings: Findings) -> bool:
     """Return whether intranet is Host. All other values have the same effect, since launchers exchange addresses."""
-    intranet = spec.text("intranet")
+    name = "intranet"
+    if spec.has(_OLD_INTRANET):
+        if spec.has(name):
+            findings.add_note(spec.path(_OLD_INTRANET), f"ignored: {name} is set, too, and has replaced this field")
+        else:
+            name = _OLD_INTRANET
+    intranet = spec.text(name)
     if intranet is not None and intranet not in _INTRANETS:
         expected = f"expected one of {', '.join(_INTRANETS)}{meant(intranet, _INTRANETS)}"
-        findings.add_problem("spec.intranet", f"{intranet!r}: {expected}")
+        findings.add_problem(spec.path(name), f"{intranet!r}: {expected}")
     return intranet == "Host"
 
 

@@ -65,6 +65,7 @@ ENTRYPOINT = "--entrypoint=python3 train.py"
             f"{{{WORKER}, intranet: PodIp}}",
             "spec.intranet: 'PodIp': expected one of PodIP, Service, Host: did you mean PodIP?",
         ),
+        (f"{{{WORKER}, serviceMode: Pod}}", "spec.serviceMode: 'Pod': expected one of PodIP, Service, Host"),
         (f"{{{WORKER}, cleanPodPolicy: 1}}", "spec.cleanPodPolicy: 1: expected text"),
         (
             f"{{worker: {role(', env: [{name: LAUNCHER_STOP_GRACE, value: soon}]')}}}",
@@ -145,6 +146,10 @@ def test_the_longest_name_that_leaves_room_for_the_names_of_pods_is_accepted() -
             f"{{{WORKER}, intrnet: Service}}",
             "spec.intrnet: ignored: a PaddleJob has no such field: did you mean intranet?",
         ),
+        (
+            f"{{{WORKER}, intranet: PodIP, serviceMode: Host}}",
+            "spec.serviceMode: ignored: intranet is set, too, and has replaced this field",
+        ),
         (f"{{worker: {role(more=', minimum: 1')}}}", "spec.worker.minimum: ignored: a PaddleJob has no such field"),
         (
             f"{{{WORKER}, cleanPodPolicy: OnFailed}}",
@@ -186,6 +191,15 @@ def test_a_note_names_its_field_and_the_reason(spec: str, expected: str) -> None
     assert len(messages(ended)) == 1, ended.stderr
     assert messages(ended)[0].startswith(expected)
     assert ended.stdout
+
+
+@pytest.mark.parametrize("value", ["PodIP", "Service", "Host"])
+def test_the_first_name_of_intranet_has_the_same_effect(value: str) -> None:
+    alone = f"worker: {role(replicas=1)}"  # its objects have no secret, which differs each time
+    first, later = (render(text=paddle_job(f"{{{alone}, {name}: {value}}}")) for name in ("serviceMode", "intranet"))
+    assert first.returncode == 0, first.stderr
+    assert (first.stdout, first.stderr) == (later.stdout, later.stderr)
+    assert ("hostNetwork: true" in first.stdout) == (value == "Host")
 
 
 def test_a_pod_group_of_the_file_that_is_too_small_is_noted() -> None:
