@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -50,6 +51,12 @@ def overlay(folder: Path, name: str, *options: str) -> Path:
     made = {"resources": [beside(K8S / name)], "components": [beside(path) for path in of_job]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(made))
     return folder
+
+
+def for_one_trainer(job: Path) -> None:
+    """Remove all shards but the first: the data set of the tests is for three trainers."""
+    for number in ("1", "2"):
+        shutil.rmtree(job / number)
 
 
 def claimed(folder: Path, namespace: str) -> tuple[Json, Json]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.cluster import Cluster, Json, kubectl, until
-from tests.e2e.manifests import QUICK_START, apply, overlay, passes, pod_security, rendered
+from tests.e2e.manifests import QUICK_START, apply, for_one_trainer, overlay, passes, pod_security, rendered
 from tests.support.paths import K8S
 
 MANIFESTS_2016 = Path(__file__).parent / "manifests_2016"
@@ -186,8 +185,7 @@ def test_the_servers_job_fails_for_good_together_with_the_workers_job(cluster: C
 
 def test_our_single_job_trains_without_peers(cluster: Cluster, claim: Path) -> None:
     (claim / "quick-start").rename(claim / "quickstart")
-    for number in ("1", "2"):  # the data set is for three trainers
-        shutil.rmtree(claim / "quickstart" / number)
+    for_one_trainer(claim / "quickstart")
     apply(cluster, *rendered(K8S / "single", cluster))
     cluster.until_complete("quickstart")
     assert passes(claim / "quickstart") == 15

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import SIZE, Cluster, Json, kubectl, until
-from tests.e2e.manifests import apply, overlay, passes, rendered
+from tests.e2e.manifests import apply, for_one_trainer, overlay, passes, rendered
 from tests.e2e.seats import Seat, nodes
 from tests.support.rendering import SERVERS_AND_TRAINERS
 
@@ -77,6 +77,7 @@ def test_a_single_pod_is_scheduled(cluster: Cluster, claim: Path, tmp_path: Path
     (job,) = rendered(overlay(tmp_path, "single", "volcano"), cluster)
     name = job["metadata"]["name"]
     (claim / "quick-start").rename(claim / name)
+    for_one_trainer(claim / name)
     apply(cluster, job)
     cluster.until_complete(name)
 

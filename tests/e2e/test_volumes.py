@@ -15,7 +15,7 @@ import pytest
 
 from chaos import nfs
 from tests.e2e.cluster import Cluster, Json, kubectl, until
-from tests.e2e.manifests import apply, claimed, passes, pod_security, rendered
+from tests.e2e.manifests import apply, claimed, for_one_trainer, passes, pod_security, rendered
 from tests.e2e.seats import nodes
 from tests.support.kubernetes_page import CAN_WRITE, PAGE
 from tests.support.pages import blocks
@@ -95,6 +95,7 @@ def test_one_pod_trains_on_a_folder_of_its_machine_that_did_not_exist(
         assert_a_pod_can_write(cluster)
         shutil.copytree(volume / "quick-start", place / "quickstart")
         (place / "quickstart").chmod(0o777)
+        for_one_trainer(place / "quickstart")
         apply(cluster, *rendered(K8S / "single", cluster))
         cluster.until_complete("quickstart")
         assert passes(place / "quickstart") == 15
