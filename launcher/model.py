@@ -260,7 +260,7 @@ class CauseKind(str, Enum):
 
     @property
     def planned(self) -> bool:
-        """Whether somebody asked for this end. Then it is no failure, and does not count as an attempt."""
+        """Whether this end was asked for. Then it is no failure, and does not count as an attempt."""
         return self in (CauseKind.STOPPED, CauseKind.RESIZED)
 
 

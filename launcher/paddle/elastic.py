@@ -19,7 +19,5 @@ def sizes(config: JobConfig, nodes: int, start: Start) -> Mapping[str, str]:
 
 def data_folders(config: JobConfig, number: int, shards: range) -> Mapping[str, str]:
     """Return where one trainer of this member finds its shards. `number`: of the trainer in this member."""
-    if not config.is_elastic:
-        return {}
     data = config.data_folder(number)
     return {"LAUNCHER_DATA_DIRS": os.pathsep.join(os.path.join(data, str(shard)) for shard in shards)}
