@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._on_opened = on_opened
         self._transport: asyncio.Transport | None = None
         self._closed = False  # with TLS, the transport may read on until the peer agrees to the end
+        self._half_closed = False
         self._buffer = bytearray()
         self._line_limit = UNKNOWN_PEER_LIMIT
         self._incoming: Seal | None = None
@@ -112,11 +113,11 @@ class Connection(asyncio.Protocol):
             self._line_limit = KNOWN_PEER_LIMIT
 
     def send(self, *line: bytes, hashed: bytes | None = None) -> None:
-        """Queue a line, in one part or several. If the connection has ended, drop the line.
+        """Queue a line, in one part or several. If the connection has ended or is half-closed, drop the line.
 
         hashed: the digest of the line, if known. Then a long line is copied only once, together with its seal.
         """
-        if self._transport is None or self.closing:
+        if self._transport is None or self._half_closed or self.closing:
             return
         if self._outgoing is not None:
             line = (self._outgoing.next(hashed or digest(b"".join(line))), *line)
@@ -156,10 +157,12 @@ class Connection(asyncio.Protocol):
     def half_close(self) -> None:
         """Write all queued lines, close the sending side, and continue to read until the peer ends the connection.
 
-        A full close with unread data would send a reset, and the peer could lose the last lines.
+        A full close with unread data would send a reset, and the peer could lose the last lines. Lines that are sent
+        afterwards, such as a heartbeat, are dropped.
         """
         if self._transport is None or self._transport.is_closing():
             return
+        self._half_closed = True
         try:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
