@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
-from launcher.gang.protocol import ALIVE, KNOWN_PEER_LIMIT, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
+from launcher.gang.protocol import ALIVE, JOIN_LIMIT, KNOWN_PEER_LIMIT, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
 from launcher.gang.seal import Seal, digest
 
 MISSED_BEATS = 2  # a peer counts as cut off if nothing arrives for so many heartbeat intervals
@@ -106,11 +106,10 @@ class Connection(asyncio.Protocol):
     def seal_incoming(self, key: bytes, *, proven: bool = False) -> None:
         """Accept no further line without its seal.
 
-        proven: the peer has proved that it has the secret. Else its first line with a seal does, which must be short.
+        proven: the peer has proved that it has the secret. Else its first line with a seal does: the join.
         """
         self._incoming = Seal(key)
-        if proven:
-            self._line_limit = KNOWN_PEER_LIMIT
+        self._line_limit = KNOWN_PEER_LIMIT if proven else JOIN_LIMIT
 
     def send(self, *line: bytes, hashed: bytes | None = None) -> None:
         """Queue a line, in one part or several. If the connection has ended or is half-closed, drop the line.

@@ -15,7 +15,8 @@ Lines
     Types, unless stated otherwise: numbers are integers from 0 to 2^31 - 1. Times are in seconds, integer or not, below
     10^9. Texts are printable and have at most 1024 characters. `launcher.base.bounds` has the same bounds. A launcher
     that would have to send another value ends with an error instead.
-    A line has at most 1 KiB before the peer has proved that it has the secret, and at most 16 MiB afterwards.
+    Before the proof, a line has at most 1 KiB. The first line with a seal to the hub, the join, has at most 8 KiB. All
+    other lines have at most 16 MiB.
     With LAUNCHER_TLS_DIR all connections use TLS 1.3, and each side verifies the certificate of the other side.
 
 A whole run
@@ -173,7 +174,8 @@ from typing import Any
 from launcher.base.bounds import is_number, is_seconds, is_text
 
 VERSION = 10
-UNKNOWN_PEER_LIMIT = 1024  # a hello has about 200 bytes, and one of version 6 has about 500
+UNKNOWN_PEER_LIMIT = 1024  # a hello has about 80 bytes, and one of version 6 has about 500
+JOIN_LIMIT = 8 * 1024  # a join has about 350 bytes, and 6.3 KiB if all its texts have MAX_TEXT characters of ASCII
 KNOWN_PEER_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes per member
 
 Message = dict[str, Any]

@@ -72,6 +72,15 @@ async def long_line_with_an_end(place: Place) -> str:
     return "a line too long"
 
 
+async def long_line_in_place_of_the_join(place: Place) -> str:
+    """A peer that has sent a hello only may not fill the memory."""
+    wire = await Wire.connect(place)
+    wire.send(handshake.hello("a nonce"))
+    wire.writer.write(b"j" * (protocol.JOIN_LIMIT + 1))
+    await wire.until_dropped()
+    return "a line too long"
+
+
 async def an_http_client(place: Place) -> str:
     wire = await Wire.connect(place)
     wire.send_line(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n")
@@ -140,6 +149,7 @@ async def a_launcher_of_an_earlier_version(place: Place) -> str:
         another_version,
         garbage,
         long_line_with_an_end,
+        long_line_in_place_of_the_join,
         an_http_client,
         another_word_first,
         half_a_line,
