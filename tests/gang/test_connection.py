@@ -112,6 +112,20 @@ async def test_a_member_that_does_not_return_is_lost() -> None:
 
 
 @in_loop
+async def test_a_hub_that_does_not_answer_the_join_of_a_member_that_returns_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake, "WAITING_AFTER", 60)
+    async with Scene() as scene:
+        nodes, relay = await cut_gang(scene, reconnect_within=0.2)
+        relay.hold_after = b'"word":"proof"'
+        relay.cut()
+        cause = await nodes[1].told_to_stop()
+        assert (cause.kind, cause.rank) == ("lost", 0)
+        assert relay.received.count(b'"word":"join"') > 1
+
+
+@in_loop
 async def test_a_replacement_cannot_enter_a_gang_that_runs() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
