@@ -42,29 +42,31 @@ A whole run
 Handshake
     hello       member  version, nonce. The first line on every connection, sent by the launcher that connected.
     proof       hub     nonce, proof. The hub proves that it has the secret. The seal of the next line proves that the
-                        member has it, too. If the proof is wrong, the member ends the connection.
-    challenge   hub     version, nonce. Sent once if no hello has come for 1 s; the nonce is empty. The receiver ignores
-                        it. In the versions before 10, the hub began with this line, and the member waited for it.
-    again       hub     reason, retry. The hello or the join is refused, and the connection ends. If `retry` is true,
-                        the member tries again to join the same launcher: that launcher may not know yet that it is the
-                        hub. If `retry` is false, the member looks for its peers again.
+                        member has it, too. If the proof is wrong, the member sends again, without a seal.
+    challenge   hub     version, nonce. Sent once, at most 1 s after the start of the connection, unless a hello has
+                        come by then. The nonce is empty. The receiver ignores it. In the versions before 10, the hub
+                        began with this line, and the member waited for it.
+    again       both    reason, retry. The sender refuses the hello, the join or the proof, and ends the connection. If
+                        `retry` is true, the member tries again to join the same launcher: that launcher may not know
+                        yet that it is the hub. If `retry` is false, the member looks for its peers again.
     join        member  job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
                         controller. See "Join".
     waiting     hub     joined, size, ranks, runs. The member has joined, but the roster is not complete: `joined` of
                         `size` members have joined. `ranks` lists the first 20 missing ranks. The list is empty if
-                        members have no numbers. Sent 0.5 s after the join, unless the roster is complete by then, and
-                        then at every heartbeat in place of alive. If `runs` is true, an elastic gang runs with `joined`
-                        members, and takes this member when it grows: then the hub sends again with retry, and the
-                        member joins the next gang. In this case, the first one is sent at once.
+                        members have no numbers. Sent at most 0.5 s after the join, unless the roster is complete by
+                        then, and at every heartbeat in place of alive. If `runs` is true, an elastic gang runs with
+                        `joined` members, and takes this member when it grows: then the hub sends again, and the member
+                        joins the next gang. In this case, the first one is sent at once.
     welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
                         random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
                         JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
                         the address, role, number of trainers, controller]. The roster is a text, so that the hub
                         encodes it only once.
-    Before the join, neither side sends anything but its version and random numbers. A launcher that does not know its
-    secret yet answers a hello with again. A launcher that is not the hub answers a join with again. A launcher ends a
-    connection without a join after 5 s. In every version of the protocol, hello and challenge have a field `version`.
-    So launchers of different versions refuse each other with a reason that both can read.
+    Before the join, neither side sends anything but its version, random numbers and a reason without names. A launcher
+    that does not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with
+    again. A launcher ends a connection that has no join after 5 s to 6 s. Of such connections it has at most 64 more
+    than the job has members: each further one ends the oldest. In every version of the protocol, hello and challenge
+    have a field `version`. So launchers of different versions refuse each other with a reason that both can read.
 
 Join
     job                   the identity of the job

@@ -125,7 +125,7 @@ async def a_hello_without_a_join(place: Place) -> str:
     wire = await Wire.connect(place)
     await wire.prove()
     await wire.until_dropped()
-    return "no hello in time"
+    return "a hello, but no join in time"
 
 
 async def a_launcher_of_an_earlier_version(place: Place) -> str:
@@ -239,7 +239,7 @@ async def test_idle_connections_cannot_keep_members_out(caplog: pytest.LogCaptur
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
         wires = [await Wire.connect(hub.place) for _ in range(500)]
         await until(lambda: sum(hub.gang.refusals.counts.values()) == 500 - 64 - 3)
-        assert set(hub.gang.refusals.counts) == {"too many connections without a hello"}
+        assert set(hub.gang.refusals.counts) == {"too many connections without a join"}
         assert len(caplog.messages) == 1
         await asyncio.wait_for(nodes[2].join(hub.place), 5)
         await early
