@@ -71,7 +71,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        self.heard_at = time.monotonic()
+        if not self.is_sealed:  # else only a line with its seal shows that the peer is there
+            self.heard_at = time.monotonic()
         searched = len(self._buffer)
         self._buffer += data
         start = 0
@@ -135,7 +136,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def unheard_for(self) -> float:
-        """Return how many seconds ago the last data arrived."""
+        """Return how many seconds ago the peer was heard."""
         return time.monotonic() - self.heard_at
 
     def is_cut_off(self, every: float) -> bool:
@@ -179,6 +180,7 @@ class Connection(asyncio.Protocol):
             self._end_forged()
             return
         if self.is_sealed:
+            self.heard_at = time.monotonic()
             self._line_limit = KNOWN_PEER_LIMIT
         if line != _ALIVE:
             try:

@@ -145,7 +145,7 @@ Attempts
     is an exception: it has the number of the next attempt.
 
 Heartbeats
-    Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which nothing arrives for
+    Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which no line arrives for
     120 s is dead, and the peer is lost at once.
 
 Reconnecting

@@ -196,6 +196,28 @@ async def test_a_connection_without_heartbeats_is_dead_on_both_sides() -> None:
 
 
 @in_loop
+async def test_bytes_without_a_seal_do_not_hide_that_a_peer_is_silent() -> None:
+    """A program between both sides passes nothing on, and sends a line that never ends."""
+    async with Scene() as scene:
+        nodes, relay = await cut_gang(scene, heartbeat_every=0.2, silence=1.0)
+        relay.swallowing = True
+        writers = relay._writers[:]
+
+        async def trickle() -> None:
+            while True:
+                for writer in writers:
+                    writer.write(b"x")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.ensure_future(trickle())
+        for node in nodes:
+            cause = await node.told_to_stop()
+            assert (cause.kind, cause.rank) == ("lost", 1 - node.rank)
+            assert "nothing was heard for 1 s" in cause.what
+        trickling.cancel()
+
+
+@in_loop
 async def test_a_stopped_member_is_lost_after_the_silence() -> None:
     async with Scene() as scene:
         hub = await scene.node(0, settings(2, heartbeat_every=0.2, silence=1.0))
