@@ -328,7 +328,7 @@ class Snapshot:
     """What a member knows about itself at one moment.
 
     size: how many members the gang has, or None before the join
-    restarts: how often this launcher has restarted its processes
+    restarts: how often this launcher has restarted its processes, not counting changes of size
     output_age: seconds since a trainer of this member printed something, or None
     peers: the number of other members to which this launcher is connected
     lease_age: seconds since this launcher has renewed the lease of the output folder, or None if it has no lease

@@ -165,6 +165,7 @@ class Session:
 
     def _grow_later(self) -> None:
         """On the hub: begin to wait for the next saved pass, after which the members that wait can join."""
+        self._node.record_newcomers(self.gang.newcomers())
         if self._growing is None or self._growing.done():
             log.info("a new member waits: it joins when the running pass is saved")
             self._growing = self._steps.begin(CauseKind.LAUNCHER, self._grow)
@@ -176,7 +177,7 @@ class Session:
         if await generations.pass_saved(lambda: self.gang.newcomers() > 0):
             count = self._node.shape.trainers
             more = min(count + self.gang.newcomers(), self._config.shape.trainers)
-            self.gang.resize(f"the job grows from {count} to {more} trainers: all processes start again")
+            self.gang.resize(f"the job grows from {count} to {more} trainers")
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
@@ -315,7 +316,7 @@ class Session:
             return "joining the larger gang"
         patience = f"waiting up to {self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT)"
         if self._config.is_elastic and (cause.kind is CauseKind.STOPPED or self._config.restarts.shrink == "now"):
-            return f"the other members go on; {patience} for enough members"
+            return f"the other members continue without it; {patience} for enough members"
         return f"{patience} for a replacement pod"
 
     async def _leave_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> Cause:

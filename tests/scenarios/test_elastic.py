@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from typing import Any
 
 import pytest
 
+from launcher.report import page, reader
 from tests.support.jobs import Job, until
 from tests.support.passes import PASSES, SIX, history, until_generation, until_saved
 
@@ -24,6 +27,15 @@ def elastic(job: Job) -> Job:
 def shards(job: Job, rank: int) -> list[str]:
     """Return the names of the shards in the work directory of a member."""
     return sorted(path.name for path in (job.folder / f"work-{rank}" / "data").iterdir() if path.is_dir())
+
+
+def events(job: Job) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.output / "events.jsonl").read_text().splitlines()]
+
+
+def report(job: Job) -> str:
+    """Return the page about the job, from its first sentence on."""
+    return page.render(reader.read(str(job.output))).decode().partition("<h1>")[2]
 
 
 def sizes(job: Job) -> list[int]:
@@ -58,6 +70,12 @@ def test_a_member_that_comes_later_joins_when_the_running_pass_is_saved(elastic:
     assert (first["trainers"], second["trainers"]) == (2, 3)
     assert first["first_cause"]["kind"] == "resized"
     assert second["after_pass"] == 2, "no pass is lost"
+    assert "the job grows from 2 to 3 trainers" in job.stderr(0)
+    assert {event["event"] for event in events(job)} >= {"newcomers"}, "the event says that a member has waited"
+    assert "pass_repeated" not in {event["event"] for event in events(job)}
+    text = report(job)
+    assert "with 1 change of size" in text
+    assert "restart" not in text.split("</h1>")[0]
     assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert [shards(job, rank) for rank in range(3)] == [["0"], ["1"], ["2"]]
 
@@ -73,6 +91,10 @@ def test_the_others_go_on_at_once_without_a_member_that_is_told_to_stop(elastic:
     assert [job.code(rank) for rank in others] == [0, 0], job.stderr()
     assert sizes(job) == [3, 2]
     assert history(job)[1]["after_pass"] == 1
+    (repeated,) = (event for event in events(job) if event["event"] == "pass_repeated")
+    assert repeated["pass"] == 2
+    assert "pass 2 was interrupted, and is repeated" in job.stderr(0)
+    assert "with 1 change of size" in report(job)
     assert sorted(shard for rank in others for shard in shards(job, rank)) == ["0", "1", "2"]
 
 
