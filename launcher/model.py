@@ -145,12 +145,15 @@ class Peers:
     hub: the address of the hub, or None if this member is the hub
     identity: the identity of the job, or None if the finder does not know it
     rank: the rank of this member, or None if its pod has no number
+    lower: in an elastic job, the addresses of the members that come before this one, in their order. The first one that
+        is there leads the gang
     """
 
     me: Member
     hub: str | None
     identity: str | None
     rank: int | None
+    lower: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from launcher.base.aio import wait_within
 from launcher.errors import Exit, Failure
 from launcher.gang import messages
 from launcher.gang.ending import Ending
-from launcher.gang.events import AlreadyComplete, GangSettings, NotComplete, StartRefused, Verdict
+from launcher.gang.events import AlreadyComplete, GangSettings, NotComplete, OtherGang, StartRefused, Verdict
 from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.seats import Seat, Seats
@@ -159,6 +159,10 @@ class Attempts:
             begin = messages.begin(attempt.number, start)
         except StartRefused as refused:
             self._stop_if_current(attempt, refused.cause)
+        except OtherGang as other:
+            if attempt is self._attempt and not self._ending.cause:
+                pod = self._seats[0].member.pod
+                self._stop(Cause(CauseKind.RESIZED, None, pod, str(other), Exit.PEER_LOST), rejoin=True)
         except AlreadyComplete:
             if attempt is self._attempt and not self._ending.cause:
                 self._ending.finish()

@@ -138,7 +138,8 @@ class Node:
             self._generations = self._new_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
-            self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
+            address = me.address if config.is_elastic else ""
+            self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within, address)
         folder = joined.record.folder if joined.record.identity else None
         history = self.generations.history if self.generations else None
         if self.journal:
@@ -422,6 +423,7 @@ class Node:
             pod=me.pod,
             written=self._summarize,
             from_volume=self._volume,
+            is_elastic=config.is_elastic,
         )
 
     def _new_lease(self, leases: LeaseFiles, settings: GangSettings) -> LeaseHolder:

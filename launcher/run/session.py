@@ -33,6 +33,7 @@ from launcher.run.attempt import Attempt
 from launcher.run.factories import Factories
 from launcher.run.failures import Failures
 from launcher.run.join import Joining
+from launcher.run.leader import Before
 from launcher.run.node import Node
 from launcher.run.signals import Signals
 from launcher.run.steps import Steps
@@ -77,7 +78,7 @@ class Session:
         self._factories = factories
         self._after = after
         self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
-        self._settings = _settings(config, node)
+        self._settings = _settings(config, node, after)
         self.gang = Gang(
             self._settings,
             self._on_event,
@@ -88,7 +89,12 @@ class Session:
             newcomer=self._grow_later,
         )
         self.joining = Joining(
-            config, self.gang, rejoin=after is not None, factories=factories, earlier_causes=node.earlier_causes
+            config,
+            self.gang,
+            before=Before.of(node.roster, after) if after and node.roster else None,
+            rejoin=after is not None,
+            factories=factories,
+            earlier_causes=node.earlier_causes,
         )
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
         self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -331,7 +337,7 @@ class Session:
         await asyncio.shield(ending)
         self.gang.report_stopped()
         await self.gang.wait_finished()
-        self._node.returning = self.gang.returning(without_lost=self._config.restarts.shrink == "now")
+        self._node.returning = self.gang.returning(cause, without_lost=self._config.restarts.shrink == "now")
         hub_died = cause.rank == 0 or (self.gang.hub_died and cause.kind is CauseKind.LOST and not cause.silent)
         if self._node.rank == 0 or hub_died:
             await self._node.release_folder(self.gang.remaining_run_time())
@@ -365,7 +371,7 @@ async def _all_left(ends: Sequence[asyncio.Task[Sequence[Process]]]) -> Sequence
     return [process for end in ends for process in await asyncio.shield(end)]
 
 
-def _settings(config: JobConfig, node: Node) -> GangSettings:
+def _settings(config: JobConfig, node: Node, after: Cause | None) -> GangSettings:
     return GangSettings(
         config.members,
         config.gang.port,
@@ -376,13 +382,16 @@ def _settings(config: JobConfig, node: Node) -> GangSettings:
         grace=config.stop_grace,
         rejoins=config.rejoins,
         tls_folder=config.gang.tls_folder,
-        elastic=_elastic(config, node) if config.is_elastic else None,
+        elastic=_elastic(config, node, after) if config.is_elastic else None,
     )
 
 
-def _elastic(config: JobConfig, node: Node) -> Elastic:
-    """Return when the gang may begin. After another gang, it waits for the members that should come back."""
+def _elastic(config: JobConfig, node: Node, after: Cause | None) -> Elastic:
+    """Return when the gang may begin. After another gang, it waits for the members that should come back.
+
+    after: why the other gang has ended
+    """
     ranks = {member.uid: rank for rank, member in enumerate(node.roster.members) if member.uid} if node.roster else {}
-    waits = node.roster is not None and config.restarts.shrink == "wait"
+    waits = after is not None and not after.kind.planned and config.restarts.shrink == "wait"
     settle = config.restarts.rejoin_timeout if waits else config.restarts.settle
     return Elastic(config.least, settle, node.returning, ranks)
