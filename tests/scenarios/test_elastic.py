@@ -84,6 +84,11 @@ def test_a_member_that_comes_later_joins_when_the_running_pass_is_saved(elastic:
     assert "restart" not in text.split("</h1>")[0]
     assert job.passes() == [f"pass-{number:05d}" for number in range(PASSES)]
     assert [shards(job, rank) for rank in range(3)] == [["0"], ["1"], ["2"]]
+    assert "shard 2 belongs to another trainer now: removing it here" in job.stderr()
+    later = job.stderr(0).partition("the job grows from 2 to 3 trainers\n")[2]
+    assert "shard 0: 4 files" in later
+    assert later.count("nothing to copy") == 2, "the configuration and the shard that it keeps"
+    assert "copied in" not in later
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
