@@ -121,6 +121,8 @@ class Attempts:
         seat.told_to_stop = seat.told_to_stop or cause.kind is CauseKind.STOPPED
         if cause.rank is None and cause.kind is CauseKind.STOPPED:  # sent before the welcome
             cause = replace(cause, rank=seat.rank)
+        if cause.rank is not None and self._settings.elastic:  # it may be the rank of this member in an earlier gang
+            cause = replace(cause, rank=seat.rank)
         if messages.read_attempt(message) == self._attempt.number:
             self.report(time.monotonic() - age, cause)
 

@@ -82,7 +82,7 @@ class Node:
         self._volume = Volume(config)
         self._flags = flags
         self._command = command
-        self.rank: int | None = config.discovery.rank
+        self.rank: int | None = None if config.is_elastic else config.discovery.rank  # then only the gang decides it
         self.name = config.own_name  # the join replaces it by the pod's name, which may differ from the host name
         self.share: Share | None = None  # of an elastic job: the shards that are in the work directory
         self.first_plan = self._plan(None, None, FIRST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -172,3 +173,15 @@ async def test_a_launcher_is_reached_once_it_has_the_secret() -> None:
     assert not await other.gang.reaches(hub.me.address), "it has no secret yet"
     joining.cancel()
     await end(hub, other)
+
+
+@in_loop
+async def test_the_hub_knows_the_rank_of_a_member_that_reports_an_earlier_one() -> None:
+    members = nodes([0, 1, 3], Elastic(2, 0.3))
+    await gather(*members)
+    stopped = replace(GROWS, kind=CauseKind.STOPPED, rank=3)
+    members[2].gang.report_failed(stopped, time.monotonic())
+    await until(lambda: members[0].has(Stop))
+    (stop,) = (event for event in members[0].events if isinstance(event, Stop))
+    assert stop.cause.rank == 2
+    await end(*members)
