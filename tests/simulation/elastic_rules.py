@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 from launcher.errors import Exit
@@ -112,7 +113,7 @@ RULES = (
     whole_job_rules.no_process_runs_after_its_launcher_has_left,
     whole_job_rules.a_launcher_starts_no_process_after_sigterm,
     whole_job_rules.a_trainer_starts_after_its_member_has_copied_its_files,
-    whole_job_rules.a_trainer_starts_after_the_server_of_its_pod_serves,
+    partial(whole_job_rules.a_trainer_starts_after_the_server_of_its_pod_serves, lone_trainers=True),
     whole_job_rules.a_trainer_resumes_after_the_last_pass,
     whole_job_rules.a_launcher_leaves_in_time_after_sigterm,
     whole_job_rules.the_termination_message_contains_the_outcome,

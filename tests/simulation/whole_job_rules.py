@@ -90,8 +90,11 @@ def a_trainer_starts_after_its_member_has_copied_its_files(tale: Tale) -> None:
             assert entry.pod in staged, f"{entry.at} {entry.pod.label}: {entry.text}"
 
 
-def a_trainer_starts_after_the_server_of_its_pod_serves(tale: Tale) -> None:
-    """A trainer starts after the server of its own pod serves in the same attempt."""
+def a_trainer_starts_after_the_server_of_its_pod_serves(tale: Tale, *, lone_trainers: bool = False) -> None:
+    """A trainer starts after the server of its own pod serves in the same attempt.
+
+    lone_trainers: a generation may have a single trainer, which needs no server
+    """
     latest: dict[Pod, Child] = {}
     serving = set[Child]()
     for entry in tale.scene.entries:
@@ -101,7 +104,7 @@ def a_trainer_starts_after_the_server_of_its_pod_serves(tale: Tale) -> None:
             child = entry.facts["started"]
             if child.process.role == "pserver":
                 latest[entry.pod] = child
-            elif entry.pod in latest:
+            elif entry.pod in latest and (not lone_trainers or latest[entry.pod].generation == child.generation):
                 assert latest[entry.pod] in serving, f"{entry.at} {entry.pod.label}: {entry.text}"
 
 
