@@ -391,7 +391,7 @@ _REJOINS = re.compile("for a replacement pod|for enough members|joining the larg
 
 
 def _stops_to_rejoin(entry: Entry) -> bool:
-    line = entry.facts["line"] if entry.kind == "in" else b""
+    line = entry.facts["line"] if entry.kind in ("in", "out") else b""
     return b'"word":"stop"' in line and messages.read_stop(json.loads(line)).rejoin
 
 
