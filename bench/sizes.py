@@ -46,7 +46,7 @@ def grow() -> float:
         three.start(2, flags=MANY)
         until(lambda: "a new member waits" in three.stderr(), what=three.stderr())
         asked = now()
-        runs = max(started(until(partial(again, three, rank, asked))) for rank in range(3))
+        runs = max(until(partial(again, three, rank, asked)) for rank in range(3))
         ended: float = until(lambda: pass_before(three, runs))
         end(three)
     return runs - ended
@@ -60,15 +60,19 @@ def shrink(rank: int, number: signal.Signals) -> float:
         begin = now()
         three.launchers[rank].send_signal(number)
         others = [other for other in range(3) if other != rank]
-        runs = max(started(until(partial(again, three, other, begin))) for other in others)
+        runs = max(until(partial(again, three, other, begin)) for other in others)
         end(three)
     return runs - begin
 
 
-def again(three: Job, rank: int, begin: float) -> int | None:
-    """Return the pid of the trainer that was started after this time, or None."""
+def again(three: Job, rank: int, begin: float) -> float | None:
+    """Return when the trainer was started that was started after this time, or None."""
     found = three.find(rank, "paddle_trainer")
-    return found.pid if found and started(found.pid) > begin else None
+    try:
+        at = started(found.pid) if found else 0.0
+    except FileNotFoundError:  # it has just ended
+        return None
+    return at if at > begin else None
 
 
 def pass_before(three: Job, moment: float) -> float | None:
