@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("start", "idle", "log_path", "staging", "gang", "faults", "restarts")
+NAMES = ("start", "idle", "log_path", "staging", "gang", "faults", "restarts", "sizes")
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 from chaos import traces
 from chaos.counting import history
@@ -50,7 +51,7 @@ def fits(story: Story) -> Iterator[str]:
     """Each first cause in job.json is a fault that was injected into that member."""
     for one in history(story):
         cause = one["first_cause"]
-        if cause and not _was_done(story, cause["kind"], cause["rank"]):
+        if cause and not _was_done(story, cause["kind"], _number(story, cause)):
             whose = f"{cause['kind']!r} of rank {cause['rank']}"
             yield f"generation {one['number']} ended by {whose}, but no such fault was injected: {cause['what']}"
 
@@ -72,8 +73,18 @@ def names_a_hang(story: Story) -> Iterator[str]:
         yield f"{hangs[0]}: the next generation began {(min(later) - begun_at) / 1e9:.0f} s later"
 
 
+def _number(story: Story, cause: Mapping[str, Any]) -> int | None:
+    """Return the number of the pod at fault. In an elastic job, ranks are other numbers."""
+    if not story.plan.begins or cause["rank"] is None:
+        rank: int | None = cause["rank"]
+        return rank
+    return int(cause["pod"].split("-")[1])
+
+
 def _was_done(story: Story, kind: str, rank: int | None) -> bool:
     if not story.complete and kind == "stopped":  # a failed Job stops all its other pods
+        return True
+    if story.plan.begins and kind == "resized":  # also after a pod was replaced
         return True
     return any(_can_cause(fault, kind, rank) for fault in story.effective)
 
@@ -87,6 +98,8 @@ def _can_cause(fault: Fault, kind: str, rank: int | None) -> bool:
         return True
     if fault.kind in HANGS:
         return kind == "stalled"
+    if fault.kind == "shrink":
+        return kind in ("stopped", "lost")  # lost: the signal came before the launcher handles signals
     if fault.kind in SILENT:
         return kind == "lost" or kind in _CHILDREN
     kinds = {fault.kind.split()[1]} if fault.kind in DEATHS else _LOST.get(fault.kind, frozenset())

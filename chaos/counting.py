@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from chaos import frozen, traces
+from chaos import frozen, limits, traces
+from chaos.plan import SIZES
 from chaos.rounds import Story
 
 
@@ -81,6 +83,23 @@ def each_pass_once(story: Story) -> Iterator[str]:
     expected = stamped if may_lose_files(story) else set(range(max([begun, *stamped]) + 1))
     for number in sorted(expected - set(whole_passes(story))):
         yield f"pass {number} was saved, and is missing"
+
+
+def each_sample_once(story: Story) -> Iterator[str]:
+    """In each pass that a later pass of the same generation followed, all trainers together have used each sample once.
+
+    If the volume had faults, or launchers were killed or frozen, logs may lack lines.
+    """
+    if not {fault.kind for fault in story.effective} <= SIZES | limits.DEATHS | {"term launcher"}:
+        return
+    lines = sum(file.read_bytes().count(b"\n") for file in story.folder.glob("[0-9]*/data/train.txt"))
+    samples: dict[tuple[int, int], int] = defaultdict(int)
+    for rank in range(story.plan.members):
+        for generation, number, count in traces.passes(output(story) / f"node_{rank}" / "train.log"):
+            samples[generation, number] += count
+    for (generation, number), count in samples.items():
+        if count > lines or (count < lines and (generation, number + 1) in samples):
+            yield f"pass {number} of generation {generation} has used {count} samples of {lines}"
 
 
 def history_agrees(story: Story) -> Iterator[str]:

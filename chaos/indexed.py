@@ -43,6 +43,22 @@ class IndexedJob:
         now = time.monotonic()
         return [] if self.failed else [rank for rank, at in self._due.items() if at <= now]
 
+    @property
+    def members(self) -> int:
+        return self._members
+
+    def grow(self) -> None:
+        """Raise the number of completions: another rank gets a pod."""
+        self._due[self._members] = time.monotonic()
+        self._members += 1
+
+    def shrink(self) -> int:
+        """Lower the number of completions, and return the rank that is not needed any more."""
+        self._members -= 1
+        self._due.pop(self._members, None)
+        self._done.discard(self._members)
+        return self._members
+
     def made(self, rank: int) -> None:
         """Note that the new pod of this rank was made."""
         del self._due[rank]

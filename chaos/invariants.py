@@ -110,6 +110,7 @@ def nothing_left(story: Story) -> Iterator[str]:
 INVARIANTS: Mapping[str, Callable[[Story], Iterator[str]]] = {
     "exit 0 only with all passes and a loadable model": complete_only_with_all,
     "no pass lost or trained twice": counting.each_pass_once,
+    "each sample once per pass": counting.each_sample_once,
     "the history agrees": counting.history_agrees,
     "one writer": one_writer,
     "a named cause": causes.names_a_cause,

@@ -20,6 +20,7 @@ UNNOTICED = ON_NFS - STALLS  # the launchers try again
 _START = 10.0  # seconds until a member has started and joined, on a busy machine
 _EACH_MEMBER = 2.0  # seconds that each member adds to the start, since all members share two processors
 _LONGEST_PAUSE = 32.0  # seconds before a restart, after six failures
+_LEADS = 30.0  # seconds: two launchers cannot be reached for 5 s each, and are passed over for 10 s
 _HELD = 30.0  # seconds for which a failure before the join waits for a gang, to report the failure to it
 _BUSY = 4.0  # the factor by which a busy machine may slow down the training
 
@@ -33,10 +34,13 @@ def parts(plan: Plan) -> Iterator[tuple[str, float]]:
     """Yield the parts of the limit, each with its reason."""
     start = _START + _EACH_MEMBER * plan.members
     yield "all members start and join", start
-    yield "training", _BUSY * plan.training
+    # A pass takes longer with fewer trainers, since each has more shards.
+    yield "training", _BUSY * plan.training * (plan.members if plan.begins else 1)
     yield "the last fault is over", max((fault.at + (fault.lasts or 0) for fault in plan.faults), default=0)
     for fault in plan.faults:
         yield from _of(fault, plan, start)
+        if plan.begins:
+            yield f"{fault.kind}: the members look for the one that leads, and settle", _LEADS + start
     if plan.faults:
         yield "a failure before the join waits for the gang", _HELD
         yield "members wait for missing members", max(PEER_TIMEOUT, plan.rejoin_timeout)

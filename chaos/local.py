@@ -22,7 +22,7 @@ from chaos.indexed import IndexedJob
 from chaos.limits import FREEZES, ON_NFS
 from chaos.local_faults import LEFT_OUT, LocalFaults
 from chaos.nfs import Mounts
-from chaos.plan import Fault, Plan
+from chaos.plan import SIZES, Fault, Plan
 from tests.support.jobs import JOB, Job, make_volume
 from tests.support.switches import TwoSwitches
 
@@ -83,8 +83,8 @@ class LocalArena:
         self._gang = Job(self._network, self._disk.volume, self._home, plan.members, **plan.variables)
         self._gang.environment |= {"LAUNCHER_JOB_ID": self.job_id, "STANDIN_STAMPS": str(self.stamps)}
         self._faults = LocalFaults(plan, self._network, self._disk, self._mounts, self._process)
-        self._job = IndexedJob(plan.members, plan.backoff_limit)
-        for rank in range(plan.members):
+        self._job = IndexedJob(plan.begins or plan.members, plan.backoff_limit)
+        for rank in range(self._job.members):
             self._start(rank)
 
     def _volume_of(self, plan: Plan) -> Path:
@@ -184,6 +184,8 @@ class LocalArena:
     # ---- faults --------------------------------------------------------------------------------------------------
 
     def do(self, fault: Fault) -> str:
+        if fault.kind in SIZES:
+            return self._scale(fault.kind)
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         what = self._faults.do(fault)
         if fault.kind in FREEZES:
@@ -196,6 +198,18 @@ class LocalArena:
             for pod in [self._pods[rank] for rank in fault.ranks if rank in self._pods]:
                 pod.killed = True
         return what
+
+    def _scale(self, kind: str) -> str:
+        """Change the number of pods of an elastic job, as `kubectl patch job` does. Return the new number."""
+        job = self._job
+        if job.failed or job.complete or job.members == (self._plan.members if kind == "grow" else 1):
+            return ""
+        if kind == "grow":
+            job.grow()
+        elif pod := self._pods.pop(job.shrink(), None):
+            self._deleted.append(pod)
+            self._send_sigterm(pod)
+        return f"{job.members} pods"
 
     def undo(self, fault: Fault) -> None:
         self._faults.undo(fault)

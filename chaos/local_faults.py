@@ -11,7 +11,7 @@ from chaos import kinds, nfs
 from chaos.disk import Disk
 from chaos.limits import FREEZES, HANGS, ON_NFS, ON_VOLUME
 from chaos.nfs import Mounts
-from chaos.plan import CLOCK, KINDS, Fault, Plan
+from chaos.plan import CLOCK, KINDS, SIZES, Fault, Plan
 from tests.support.switches import TwoSwitches
 
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM} | dict.fromkeys(("stop", "freeze", "hang"), signal.SIGSTOP)
@@ -20,7 +20,7 @@ _ON_PROCESSES = frozenset(
 )
 _CUTS = frozenset({"cut", "cut outgoing", "cut incoming"})
 
-_KINDS = _ON_PROCESSES | FREEZES | HANGS | ON_VOLUME | ON_NFS | _CUTS | {CLOCK}
+_KINDS = _ON_PROCESSES | FREEZES | HANGS | ON_VOLUME | ON_NFS | _CUTS | SIZES | {CLOCK}
 _NO_NFS = nfs.why_not()
 _NEEDS = {**dict.fromkeys(_CUTS, "iptables-restore"), CLOCK: "gcc"}
 _ELSEWHERE = {

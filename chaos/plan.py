@@ -60,11 +60,14 @@ KINDS: Mapping[str, Kind] = {
     "nfs old names": Kind(1, most_victims=0, lasts=(2, 30)),
     "nfs node stalled": Kind(1, most_victims=2, lasts=(0.5, 6), long=(8, 12)),
     CLOCK: Kind(1, most_victims=3),
+    "grow": Kind(1.5, most_victims=0),  # in an elastic job, the user asks for one pod more
+    "shrink": Kind(1.5, most_victims=0),  # the same, one pod less: the highest number is told to stop
     "delete pod": Kind(3),
     "force delete pod": Kind(2),
     "node off": Kind(1, lasts=(5, 20)),
     "api down": Kind(1, most_victims=0, lasts=(3, 15)),
 }
+SIZES = frozenset({"grow", "shrink"})  # a round with one of these has an elastic job
 LONG = 0.15  # the share of faults that last for the longer time
 REPLACED = 0.6  # the share of frozen pods that are replaced
 
@@ -101,6 +104,7 @@ class Plan:
     backoff_limit: int  # failed pods that the Job replaces
     volume_timeout: int
     faults: tuple[Fault, ...] = ()
+    begins: int = 0  # how many members an elastic job has at first; at most `members`. 0: the job is not elastic
     ahead: Mapping[int, int] = field(default_factory=dict)  # seconds by which the wall clocks of some members differ
     kinds: tuple[
         str, ...
@@ -122,6 +126,15 @@ class Plan:
             "LAUNCHER_REJOIN_TIMEOUT": str(self.rejoin_timeout),
             "LAUNCHER_VOLUME_TIMEOUT": str(self.volume_timeout),
             "STANDIN_BATCH_SECONDS": str(self.batch_seconds),
+            **(self._elastic if self.begins else {}),
+        }
+
+    @property
+    def _elastic(self) -> dict[str, str]:
+        return {
+            "CONF_PADDLE_GRADIENT_NUM": f"1:{self.members}",
+            "LAUNCHER_SETTLE": "3",
+            "LAUNCHER_SHRINK": "now" if self.seed % 2 else "wait",
         }
 
     @property
@@ -136,6 +149,7 @@ class Plan:
 
     def __str__(self) -> str:
         settings = f"{self.members} members, {self.passes} passes, MAX_RESTARTS {self.max_restarts}"
+        settings += f", elastic: begins with {self.begins}" if self.begins else ""
         limits = f"REJOIN_TIMEOUT {self.rejoin_timeout}, backoffLimit {self.backoff_limit}"
         return f"{settings}, {limits}, VOLUME_TIMEOUT {self.volume_timeout}"
 
@@ -158,7 +172,14 @@ def make(seed: int, kinds: Collection[str]) -> Plan:
     clocks = {rank: dice.choice((-3, 2, 26)) * 3600 for fault in faults if fault.kind == CLOCK for rank in fault.ranks}
     if any(KINDS[fault.kind].lasts == _FROZEN for fault in faults):
         passes *= _STILL_TRAINING
-    return Plan(seed, members, passes, batch_seconds, **settings, faults=faults, ahead=clocks, kinds=drawn_from)
+    begins = 0
+    if any(fault.kind in SIZES for fault in faults):
+        begins = max(2, members - sum(fault.kind == "grow" for fault in faults))
+        settings |= {"max_restarts": 6, "rejoin_timeout": 60}  # an elastic job needs both
+        passes *= 2
+    return Plan(
+        seed, members, passes, batch_seconds, **settings, faults=faults, begins=begins, ahead=clocks, kinds=drawn_from
+    )
 
 
 def _faults(dice: random.Random, kinds: Sequence[str], members: int, training: float) -> list[Fault]:

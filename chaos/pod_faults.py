@@ -15,7 +15,7 @@ import psutil
 from chaos import kinds
 from chaos.disk import Disk
 from chaos.limits import FREEZES, ON_NFS
-from chaos.plan import CLOCK, Fault
+from chaos.plan import CLOCK, SIZES, Fault
 from chaos.pods_machines import Machines
 from chaos.pods_seen import LAUNCHER, Pod, Seen
 from tests.e2e.cluster import kubectl
@@ -35,7 +35,7 @@ class PodFaults:
     left_out: Mapping[str, str] = kinds.left_out(
         {
             CLOCK: "pods use the clock of their node",
-            **dict.fromkeys(FREEZES | ON_NFS, "for gangs on this machine (no ON)"),
+            **dict.fromkeys(FREEZES | ON_NFS | SIZES, "for gangs on this machine (no ON)"),
         },
         dict.fromkeys(_CUTS, "iptables"),
     )

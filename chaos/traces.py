@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MARK = re.compile(r"^==== \S+ \S+ generation (\d+), pod (\S+?)(?:, after pass (\d+))?(?:, because .*)? ====$")
+_PASS = re.compile(r"\] +Pass=(\d+) Batch=\d+ samples=(\d+) ")
 _GLOG = re.compile(r"^[IF]\d{4} \S+ +(\d+) \S+\] ")
 
 
@@ -68,6 +69,16 @@ def runs(file: Path) -> list[Run]:
         run.last = stamp.at
         run.stamps.append(stamp)
     return list(found.values())
+
+
+def passes(log: Path) -> Iterator[tuple[int, int, int]]:
+    """Yield each pass that a trainer has finished: its generation, its number, and how many samples it has used."""
+    generation = -1
+    for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+        if mark := _MARK.match(line):
+            generation = int(mark[1])
+        elif done := _PASS.search(line):
+            yield generation, int(done[1]), int(done[2])
 
 
 def marks(log: Path) -> list[Mark]:

@@ -145,12 +145,15 @@ class Peers:
     hub: the address of the hub, or None if this member is the hub
     identity: the identity of the job, or None if the finder does not know it
     rank: the rank of this member, or None if its pod has no number
+    lower: in an elastic job, the addresses of the members that come before this one, in their order. The first one that
+        is there leads the gang
     """
 
     me: Member
     hub: str | None
     identity: str | None
     rank: int | None
+    lower: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -328,7 +331,7 @@ class Snapshot:
     """What a member knows about itself at one moment.
 
     size: how many members the gang has, or None before the join
-    restarts: how often this launcher has restarted its processes
+    restarts: how often this launcher has restarted its processes, not counting changes of size
     output_age: seconds since a trainer of this member printed something, or None
     peers: the number of other members to which this launcher is connected
     lease_age: seconds since this launcher has renewed the lease of the output folder, or None if it has no lease

@@ -1,7 +1,8 @@
 """Logistic regression over a bag of words, trained by processes that average their gradients after each batch.
 
 For Paddle 3, and 2.6 as well. N processes with one shard each learn what one process learns from all N shards, given
-by one `--data` per shard. A batch has one part of every shard, and all its examples count the same.
+by one `--data` per shard. A batch has one part of every shard, and all its examples count the same. So the number of
+processes may change between two passes.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Trainer:
             dist.init_parallel_env()
         self._rank = dist.get_rank() if self._count > 1 else 0
         self._dictionary = Dictionary()
-        self._shards = [Reviews(shard / "train.txt", self._dictionary) for shard in shards]
-        self._test = Reviews(shards[0] / "test.txt", self._dictionary)
+        numbered = passes.numbered_shards(self._rank, shards)
+        self._shards = {number: Reviews(shard / "train.txt", self._dictionary) for number, shard in numbered.items()}
+        self._test = Reviews(next(iter(numbered.values())) / "test.txt", self._dictionary)
         self._network = Network(self._dictionary.padding)
         if (weights := passes.saved_weights()) is not None:
             self._network.weights.weight.set_value(weights)
@@ -56,10 +58,7 @@ class Trainer:
         batches = -(-max(sizes) // batch_size)
         for number in passes.left(wanted):
             progress = passes.Progress(number, wanted, batches, log_period)
-            orders = [
-                shard.batches(batches, (seed, number, trainer))
-                for trainer, shard in enumerate(self._shards, start=self._rank)
-            ]
+            orders = [shard.batches(batches, (seed, number, of)) for of, shard in self._shards.items()]
             for batch, parts in enumerate(zip(*orders, strict=True)):
                 everywhere = sum(size // batches + (batch < size % batches) for size in sizes)
                 here = sum(len(labels) for _, labels in parts)
@@ -67,20 +66,25 @@ class Trainer:
             progress.end()
             if self._rank == 0:
                 passes.save(number, self._network.weights.weight.numpy())
-        for trainer, shard in enumerate(self._shards, start=self._rank):
-            passes.say_seen(trainer, shard)
+        for of, shard in self._shards.items():
+            passes.say_seen(of, shard)
         if self._rank == 0:
             scores = self._network(paddle.to_tensor(self._test.words))
             passes.say_accuracy(scores.numpy(), self._test)
 
     def _sizes_everywhere(self) -> list[int]:
         """Return the sizes of all shards of the job."""
-        own = [len(shard) for shard in self._shards]
+        own = [len(shard) for shard in self._shards.values()]
         if self._count == 1:
             return own
+        most = max(int(count) for count in self._from_all([len(own)]))
+        sizes = self._from_all(own + [0] * (most - len(own)))  # all processes must send as many numbers
+        return [size for size in sizes if size]
+
+    def _from_all(self, numbers: list[int]) -> list[int]:
         gathered: list[paddle.Tensor] = []
-        dist.all_gather(gathered, paddle.to_tensor(own))
-        return [int(size) for sizes in gathered for size in sizes]
+        dist.all_gather(gathered, paddle.to_tensor(numbers))
+        return [int(number) for each in gathered for number in each]
 
     def _learn(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], everywhere: int) -> float:
         """Take one step on a batch, of which this process has these parts. Return the sum of their losses."""
@@ -102,10 +106,10 @@ def main() -> None:
         action="append",
         type=Path,
         metavar="FOLDER",
-        help="the shard (default: LAUNCHER_DATA_DIR); several for a process that trains alone",
+        help="the shard (default: LAUNCHER_DATA_DIRS or LAUNCHER_DATA_DIR); several for a process that trains alone",
     )
     given = parser.parse_args()
-    trainer = Trainer(given.data or [passes.DATA], given.learning_rate)
+    trainer = Trainer(given.data or [], given.learning_rate)
     trainer.train(given.passes, given.batch_size, given.seed, given.log_period)
 
 

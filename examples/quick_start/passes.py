@@ -6,7 +6,7 @@ seen trainer=1 lines=1000 least=5 most=5 sha256=0f3a...          at the end: how
 accuracy=0.917 loss=0.234567 on 600 held-out examples            at the end, by trainer 0
 
 A program that is started again resumes after the pass of LAUNCHER_RESUME_DIR, and first prints that. `seen` counts
-only what it has learned from since then.
+only what it has learned from since then. In an elastic job a trainer may have several shards: each has a line `seen`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ import paddle
 from reviews import Reviews
 
 DATA = Path(os.environ.get("LAUNCHER_DATA_DIR", "data"))
+SHARDS = [Path(each) for each in os.environ.get("LAUNCHER_DATA_DIRS", "").split(os.pathsep) if each]  # elastic jobs
 SAVE = Path(os.environ.get("LAUNCHER_SAVE_DIR", "output"))
 RESUME = os.environ.get("LAUNCHER_RESUME_DIR", "")  # the folder of the newest whole pass, empty at the beginning
 MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and the only table in it, with two numbers per word
@@ -78,8 +80,18 @@ class Progress:
         return f"examples/s={self._examples / (time.monotonic() - self._begun):.0f}"
 
 
+def numbered_shards(trainer: int, given: Sequence[Path] = ()) -> dict[int, Path]:
+    """Return the shards of a trainer by their numbers. `given`: in place of those that the launcher names.
+
+    In an elastic job the folder has the number of the shard, so the order of its reviews depends on no other number.
+    """
+    if SHARDS and not given:
+        return {int(shard.name): shard for shard in SHARDS}
+    return dict(enumerate(given or [DATA], start=trainer))
+
+
 def say_seen(trainer: int, reviews: Reviews) -> None:
-    """Print whether all lines of the shard were used equally often."""
+    """Print whether all lines of the shard were used equally often. `trainer`: the number of the shard."""
     least, most = reviews.times_seen.min(), reviews.times_seen.max()
     say(f"seen trainer={trainer} lines={len(reviews)} least={least} most={most} sha256={reviews.digest}")
 

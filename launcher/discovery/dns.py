@@ -16,7 +16,7 @@ from launcher.base.aio import run_in_thread, wait_within
 from launcher.base.host import address_order
 from launcher.config.parsers import BY_ROLE
 from launcher.discovery.deadline import Deadline
-from launcher.discovery.finder import Finder, FinderSettings
+from launcher.discovery.finder import LEADING, Finder, FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.model import Peers
 
@@ -56,6 +56,9 @@ class DnsFinder(Finder):
         me = self._own_member(rank)
         if not rank:
             self._state = "`kubectl get pods -o wide` shows the state of the other pods"
+        if self._settings.any_leads:
+            lower = await self._lower(rank)
+            return Peers(me, lower[0] if lower else None, self._settings.job_id, rank, lower)
         hub = await self._hub(rank) if rank else None
         return Peers(me, hub, self._settings.job_id, rank)
 
@@ -80,10 +83,27 @@ class DnsFinder(Finder):
             )
         return shape.rank(settings.role, number)
 
-    async def _hub(self, rank: int) -> str:
-        name = await run_in_thread(hub_name, self._settings, rank)
+    async def _lower(self, rank: int) -> tuple[str, ...]:
+        """Return the addresses of all trainers that come before this member, and whose names have an address."""
+        if not rank:
+            return ()
+        self._deadline.check(self._state, self._advice())
+        count = min(rank, self._settings.shape.trainers, LEADING)
+        names = [await run_in_thread(hub_name, self._settings, rank, number) for number in range(count)]
+        await self._until_first()
+        if self._found:
+            await asyncio.sleep(_PAUSES[0])
+        self._found += 1
+        found = await asyncio.gather(*(self._addresses(name) for name in names))
+        return tuple(address for addresses in found for address in addresses)
+
+    async def _until_first(self) -> None:
         assert self._started is not None
         await asyncio.sleep(max(0.0, self._started + _FIRST - monotonic()))
+
+    async def _hub(self, rank: int) -> str:
+        name = await run_in_thread(hub_name, self._settings, rank)
+        await self._until_first()
         pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
         while not (found := await self._addresses(name)):
             await self._pause(next(pauses))
@@ -115,12 +135,12 @@ class DnsFinder(Finder):
         )
 
 
-def hub_name(settings: FinderSettings, rank: int) -> str:
-    """Return the DNS name of pod 0. If the full name is known, return the full name with a dot at its end."""
+def hub_name(settings: FinderSettings, rank: int, number: int = 0) -> str:
+    """Return the DNS name of a pod that may lead. If the full name is known, return it with a dot at its end."""
     base, service = _workload(settings, rank)
     if not base or not service:
         raise Failure(Exit.CONFIG, "LAUNCHER_DISCOVERY=dns needs LAUNCHER_SERVICE, the name of the headless Service")
-    name = f"{base}-0.{service}"
+    name = f"{base}-{number}.{service}"
     if name.endswith("."):
         return name
     if ".svc." in service:

@@ -11,6 +11,8 @@ from launcher.base.host import SERVICE_ACCOUNT, own_address
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers, Shape
 
+LEADING = 16  # the numbers from 0 on that may lead an elastic job: nobody looks for all pods of a large job
+
 FINDERS = {
     "kubernetes": ("launcher.discovery.kubernetes", "KubernetesFinder"),
     "dns": ("launcher.discovery.dns", "DnsFinder"),
@@ -24,6 +26,7 @@ class FinderSettings:
 
     shape: in an elastic job, with as many trainers as it may have
     needs_numbers: pods without numbers are an error
+    any_leads: any trainer may be the hub: `Peers.lower` has those that come before this member
     rank: the rank over both roles, from LAUNCHER_RANK or JOB_COMPLETION_INDEX, or None
     timeout_variable: the name of the variable that sets `timeout`, for messages
     env: the environment for the finder's child processes
@@ -49,6 +52,7 @@ class FinderSettings:
     env: Mapping[str, str]
     service_account: str = SERVICE_ACCOUNT
     needs_numbers: bool = False
+    any_leads: bool = False
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from launcher.base.aio import wait_within
 from launcher.base.helper import Helper
 from launcher.base.kube_pods import Pod
 from launcher.discovery.deadline import Deadline
-from launcher.discovery.finder import Finder, FinderSettings
+from launcher.discovery.finder import LEADING, Finder, FinderSettings
 from launcher.discovery.missing import describe_missing
 from launcher.discovery.selection import all_run, choose_peers, other_role_failure, other_role_job, present_members
 from launcher.discovery.view import View
@@ -204,6 +204,7 @@ class KubernetesFinder(Finder):
             "namespace": settings.namespace,
             "selector": settings.selector,
             "role": settings.role,
+            "leading": LEADING if settings.any_leads else 1,
             "job_id": settings.job_id,
             "pod_name": settings.pod_name,
             "pod_uid": settings.pod_uid,

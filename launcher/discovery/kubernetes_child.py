@@ -62,7 +62,9 @@ class PodWatcher:
     def run(self) -> None:
         """Watch until the parent ends this process."""
         self._own_object = self._retries.run(self._get_own)
-        self._selector, has_all = _narrowed(self._selector, self._own_object, self._asked["role"])
+        self._selector, has_all = _narrowed(
+            self._selector, self._own_object, self._asked["role"], self._asked["leading"]
+        )
         self._send({"has_all": has_all})
         while True:
             self._retries.run(self._list_and_watch)
@@ -186,23 +188,27 @@ def _description(found: Json) -> str:
     return kube_pods.describe_end(found) or kube_pods.describe_silent_node(found)
 
 
-def _narrowed(selector: str, own: Json | None, role: str) -> tuple[str, bool]:
+def _narrowed(selector: str, own: Json | None, role: str, leading: int) -> tuple[str, bool]:
     """Return the selector of the pods that this member needs, and whether these are all pods of the job.
 
     Number 0 needs all pods. Every other numbered member needs only its own pod and number 0 of each role. If each of
     1,000 members listed 1,000 pods, this would overload the API server.
+
+    leading: how many numbers, from 0 on, may be those of the hub
     """
     number = kube_pods.pod_number(own) if own else None
     if not own or not number:
         return selector, True
     has = kube_pods.pod_labels(own)
     name = own["metadata"]["name"]
-    first = {kube_pods.INDEX: "0", kube_pods.ORDINAL: "0"}
+    numbers = ",".join(map(str, range(leading)))
+    first = {kube_pods.INDEX: numbers, kube_pods.ORDINAL: numbers}
     if role == BOTH:  # with roles the hub may belong to another StatefulSet, whose name is not known
-        first[kube_pods.STATEFUL_NAME] = f"{name.rpartition('-')[0]}-0"
-    for label, hub in first.items():
+        base = name.rpartition("-")[0]
+        first[kube_pods.STATEFUL_NAME] = ",".join(f"{base}-{number}" for number in range(leading))
+    for label, hubs in first.items():
         if label in has:
-            return f"{selector},{label} in ({hub},{has[label]})", False
+            return f"{selector},{label} in ({hubs},{has[label]})", False
     return selector, True
 
 

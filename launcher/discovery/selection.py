@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from launcher.base.host import address_order
 from launcher.base.kube_pods import ENDED, LEAVING, LIVE, Pod
-from launcher.discovery.finder import FinderSettings
+from launcher.discovery.finder import LEADING, FinderSettings
 from launcher.discovery.ranks import are_numbered, make_roster
 from launcher.discovery.view import View
 from launcher.errors import FOR_GOOD, Exit, Failure
@@ -24,6 +25,8 @@ def choose_peers(view: View, settings: FinderSettings) -> Peers | None:
     _check_number(me, view.pods[me.uid].number, settings)
     pods = [pod for pod in pods_of_job(view, settings, me) if _has_place(pod)]
     numbered = are_numbered([_member(pod, settings) for pod in [*pods, me]])
+    if settings.any_leads:
+        return _with_lower(pods, me, settings)
     hub = _numbered_hub(pods, me) if numbered else _first_of_all(pods, settings)
     if hub is None or me not in pods:
         return None
@@ -33,6 +36,24 @@ def choose_peers(view: View, settings: FinderSettings) -> Peers | None:
         identity=me.job,
         rank=me.number,
     )
+
+
+def _with_lower(pods: list[Pod], me: Pod, settings: FinderSettings) -> Peers | None:
+    """Return the peers of a member of an elastic job, with all trainers that come before it."""
+    newest = newest_per_number(pods)
+    if me not in newest:
+        return None
+    trainers = [_member(pod, settings) for pod in newest if pod.role != PSERVER and pod != me]
+    own = _member(me, settings, me.uid)
+    before = sorted((each for each in trainers if _place(each) < _place(own)), key=_place)
+    lower = tuple(member.address for member in before[:LEADING])
+    return Peers(me=own, hub=lower[0] if lower else None, identity=me.job, rank=me.number, lower=lower)
+
+
+def _place(member: Member) -> tuple[bool, int, int]:
+    """Return the sort key: trainers first, then by number, or by address without numbers."""
+    is_pserver = member.role == PSERVER
+    return (is_pserver, *(address_order(member.address) if member.rank is None else (0, member.rank)))
 
 
 def present_members(view: View, settings: FinderSettings) -> list[Member]:
@@ -156,8 +177,8 @@ def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None
     if number is None and settings.needs_numbers:
         raise Failure(
             Exit.CONFIG,
-            f"pod {me.name} has no number, and an elastic job needs numbers (CONF_PADDLE_GRADIENT_NUM is LEAST:MOST): "
-            "use an Indexed Job (`completionMode: Indexed`) or a StatefulSet",
+            f"pod {me.name} has no number, and an elastic job without a volume needs numbers (CONF_PADDLE_GRADIENT_NUM "
+            "is LEAST:MOST): use an Indexed Job (`completionMode: Indexed`) or a StatefulSet, or set JOB_PATH",
         )
     if number is not None and number >= count:
         members = "members" if settings.role == BOTH else f"{settings.role}s"

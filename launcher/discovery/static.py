@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from launcher.base.host import is_address, is_among, local_addresses, parse_address
-from launcher.discovery.finder import Finder
+from launcher.discovery.finder import LEADING, Finder
 from launcher.errors import Exit, Failure
 from launcher.model import BOTH, Member, Peers
 
@@ -26,7 +26,8 @@ class StaticFinder(Finder):
                 "list each member once",
             )
         rank = self._rank()
-        return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank)
+        lower = settings.peers[: min(rank, settings.shape.trainers, LEADING)] if settings.any_leads else ()
+        return Peers(self._me(rank), settings.peers[0] if rank else None, settings.job_id, rank, tuple(lower))
 
     def members(self) -> list[Member]:
         """Return all members. For other members, use the peer address as training address, since no other is known."""

@@ -13,7 +13,7 @@ from launcher.base.aio import wait_within
 from launcher.errors import Exit, Failure
 from launcher.gang import messages
 from launcher.gang.ending import Ending
-from launcher.gang.events import AlreadyComplete, GangSettings, NotComplete, StartRefused, Verdict
+from launcher.gang.events import AlreadyComplete, GangSettings, NotComplete, OtherGang, StartRefused, Verdict
 from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.seats import Seat, Seats
@@ -121,6 +121,8 @@ class Attempts:
         seat.told_to_stop = seat.told_to_stop or cause.kind is CauseKind.STOPPED
         if cause.rank is None and cause.kind is CauseKind.STOPPED:  # sent before the welcome
             cause = replace(cause, rank=seat.rank)
+        if cause.rank is not None and self._settings.elastic:  # it may be the rank of this member in an earlier gang
+            cause = replace(cause, rank=seat.rank)
         if messages.read_attempt(message) == self._attempt.number:
             self.report(time.monotonic() - age, cause)
 
@@ -159,6 +161,10 @@ class Attempts:
             begin = messages.begin(attempt.number, start)
         except StartRefused as refused:
             self._stop_if_current(attempt, refused.cause)
+        except OtherGang as other:
+            if attempt is self._attempt and not self._ending.cause:
+                pod = self._seats[0].member.pod
+                self._stop(Cause(CauseKind.RESIZED, None, pod, str(other), Exit.PEER_LOST), rejoin=True)
         except AlreadyComplete:
             if attempt is self._attempt and not self._ending.cause:
                 self._ending.finish()

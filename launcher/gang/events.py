@@ -217,16 +217,26 @@ class NotComplete(Exception):
         self.cause = cause
 
 
+class OtherGang(Exception):
+    """Raised by the hub's `prepare`: another gang of this elastic job trains already. All members join that gang."""
+
+
 class AlreadyComplete(Exception):
     """Raised by the hub's `prepare`: another gang has completed the job."""
 
 
 class JoinFailed(Exception):
-    """This hub cannot be joined, or is not the hub any more: find the peers again, then join again."""
+    """This hub cannot be joined, or is not the hub any more: find the peers again, then join again.
 
-    def __init__(self, reason: str) -> None:
+    answers: whether it could be reached
+    leads: whether it is the hub, and has refused this member
+    """
+
+    def __init__(self, reason: str, *, answers: bool = True, leads: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.answers = answers
+        self.leads = answers and leads
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from launcher.gang.lost import lost_member
 from launcher.gang.own_reports import OwnReports
 from launcher.gang.port import GangPort
 from launcher.gang.protocol import Message
-from launcher.model import Cause, Member, MemberReport, Roster, Start
+from launcher.model import Cause, CauseKind, Member, MemberReport, Roster, Start
 
 _CLOSE_WITHIN = 0.9
 
@@ -177,7 +177,15 @@ class Gang:
     def joined_pods(self) -> list[str]:
         return self._hub.joined_pods() if self._hub else []
 
-    # ---- an elastic gang, on its hub -----------------------------------------------------------------------------
+    # ---- an elastic gang -----------------------------------------------------------------------------------------
+
+    async def reaches(self, address: str) -> bool:
+        """Return whether a launcher of this job answers at this address. Assumes that `join` was called."""
+        return await self._port.reaches(address)
+
+    def joined_addresses(self) -> list[str]:
+        """On the hub, return the addresses of the members that have joined so far."""
+        return self._hub.joined_addresses() if self._hub else []
 
     def newcomers(self) -> int:
         """Return how many members wait until the gang grows."""
@@ -188,9 +196,17 @@ class Gang:
         if self._hub and self._roster:
             self._hub.resize(what)
 
-    def returning(self, *, without_lost: bool) -> int | None:
-        """Return how many members should join the next gang, or None if this launcher is not the hub."""
-        return self._hub.returning(without_lost=without_lost) if self._hub and self._roster else None
+    def returning(self, cause: Cause, *, without_lost: bool) -> int | None:
+        """Return how many members should join the next gang, or None before the join. Only the hub knows it exactly.
+
+        cause: why this gang has ended
+        """
+        if self._roster is None:
+            return None
+        if self._hub:
+            return self._hub.returning(without_lost=without_lost)
+        is_gone = cause.kind is CauseKind.STOPPED or (without_lost and cause.kind is CauseKind.LOST)
+        return len(self._roster.members) - is_gone
 
     def connected_peers(self) -> int:
         """Return how many other members this launcher is connected to."""

@@ -111,6 +111,9 @@ class Hub:
     def joined_pods(self) -> list[str]:
         return [seat.member.pod for seat in self._roll_call.seats]
 
+    def joined_addresses(self) -> list[str]:
+        return [seat.member.address for seat in self._roll_call.seats]
+
     def on_join(self, connection: Connection, message: Message) -> None:
         """Use a new connection for the member that has sent this join. Raise Refusal if the join is not accepted."""
         join = handshake.read_join(message)

@@ -78,10 +78,11 @@ class Link:
                 return await self._handshake(within, within)
             except Refused as refused:
                 if not refused.retry or self._is_unreachable():
-                    raise JoinFailed(refused.reason) from None
+                    raise JoinFailed(refused.reason, leads=not refused.retry) from None
             except (OSError, asyncio.TimeoutError, Malformed) as error:
                 if self._is_unreachable():
-                    raise JoinFailed(f"the hub at {self._dialler.place} cannot be reached: {describe(error)}") from None
+                    reason = f"the hub at {self._dialler.place} cannot be reached: {describe(error)}"
+                    raise JoinFailed(reason, answers=False) from None
             await asyncio.sleep(pause())
 
     def _is_unreachable(self) -> bool:

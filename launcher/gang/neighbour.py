@@ -56,22 +56,23 @@ class NeighbourCheck:
         await asyncio.sleep(os.urandom(1)[0] / 255 * every)  # so that not all members check at the same time
         while True:
             began_at = time.monotonic()
-            if (problem := await self._problem()) is None:
+            if (why := await problem(self._place, self._secret, self._certificates)) is None:
                 reached_at = time.monotonic()
             elif (age := time.monotonic() - reached_at) >= self._settings.silence:
-                self._send(messages.unreached(self._rank, age, problem))
+                self._send(messages.unreached(self._rank, age, why))
             await asyncio.sleep(max(began_at + every - time.monotonic(), 0))
 
-    async def _problem(self) -> str | None:
-        """Return why the next member cannot be reached, or None if it can be reached and has the secret.
 
-        Also return None if this pod lacks the resources to find out.
-        """
-        dialler, inbox = Dialler(self._place, self._certificates), Inbox()
-        try:
-            await wait_within(dialler.open(inbox, self._secret, _WITHIN, _WITHIN), _WITHIN)
-        except (Refused, OSError, asyncio.TimeoutError, Malformed) as error:
-            return None if shortage.explain(error) else describe(error)
-        finally:
-            dialler.abort("the check is done")
-        return None
+async def problem(place: tuple[str, int], secret: bytes | None, certificates: Certificates | None) -> str | None:
+    """Return why another member cannot be reached, or None if it can be reached and has the secret.
+
+    Also return None if this pod lacks the resources to find out.
+    """
+    dialler, inbox = Dialler(place, certificates), Inbox()
+    try:
+        await wait_within(dialler.open(inbox, secret, _WITHIN, _WITHIN), _WITHIN)
+    except (Refused, OSError, asyncio.TimeoutError, Malformed) as error:
+        return None if shortage.explain(error) else describe(error)
+    finally:
+        dialler.abort("the check is done")
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from launcher.gang.certificates import Certificates
 from launcher.gang.events import Credentials, GangSettings
 from launcher.gang.listener import Listener, OnJoin
-from launcher.gang.neighbour import NeighbourCheck
+from launcher.gang.neighbour import NeighbourCheck, problem
 from launcher.gang.protocol import Message
 from launcher.gang.refusals import RefusalLog
 from launcher.model import Roster
@@ -42,6 +42,14 @@ class GangPort:
     def check_next(self, credentials: Credentials, roster: Roster, rank: int, send: Callable[[Message], None]) -> None:
         """Check whether this member, which has this rank, can reach the next one. `send`: sends to the hub."""
         self._neighbour = NeighbourCheck(self._settings, credentials, roster, rank, self.certificates, send)
+
+    async def reaches(self, address: str) -> bool:
+        """Return whether a launcher with the secret answers at this address."""
+        if self._listener.credentials is None:
+            return False
+        return (
+            await problem((address, self._settings.port), self._listener.credentials.secret, self.certificates) is None
+        )
 
     def check_no_more(self) -> None:
         if self._neighbour:

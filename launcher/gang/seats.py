@@ -149,7 +149,7 @@ class RollCall:
         self.close()
         seats = Seats(sorted(self._held.values(), key=lambda seat: _order(seat.member)))
         if self._settings.elastic:
-            seats = _with_kept_ranks(seats, self._settings.elastic.ranks)
+            seats = _with_kept_ranks(seats, self.own, self._settings.elastic.ranks)
         for rank, seat in enumerate(seats):
             seat.member = replace(seat.member, rank=rank)
         self.full.set_result(seats)
@@ -209,7 +209,7 @@ class RollCall:
                 f"{shape.count(member.role)} {member.role}s have joined already, so pod {member.pod} is one too many: "
                 f"is {variable} less than the number of these pods?",
             )
-        elif _order(member) < _order(self._me):
+        elif _order(member) < _order(self._me) and not self._settings.elastic:
             reason = f"pod {member.pod} has a lower address, {member.address}"
             if not self.full.done():
                 self.full.set_exception(JoinFailed(f"this launcher is not the hub: {reason}"))
@@ -244,16 +244,18 @@ def _key(member: Member) -> int | str:
     return member.address if member.rank is None else member.rank
 
 
-def _with_kept_ranks(seats: Seats, kept: Mapping[str, int]) -> Seats:
+def _with_kept_ranks(seats: Seats, hub: Seat, kept: Mapping[str, int]) -> Seats:
     """Return the seats in another order: each trainer that had a rank in the previous gang keeps it, if it exists.
 
-    Trainers come first in `seats`, and the first seat stays the first: it is the hub.
+    Trainers come first in `seats`. The hub, which is a trainer, gets rank 0.
     """
     trainers = [seat for seat in seats if seat.member.role != PSERVER]
     places: list[Seat | None] = [None] * len(trainers)
-    places[0] = trainers[0]
+    places[0] = hub
     others = []
-    for seat in trainers[1:]:
+    for seat in trainers:
+        if seat is hub:
+            continue
         rank = kept.get(seat.member.uid)
         if rank is not None and rank < len(places) and places[rank] is None:
             places[rank] = seat

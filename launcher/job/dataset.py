@@ -26,19 +26,43 @@ def dist_reader(
     """Return a reader of one trainer's share of the file. Each line belongs to exactly one share.
 
     The launcher sets TRAINERS and TRAINER_ID, the values for `trainers` and `trainer_id`, in each trainer.
+
+    In an elastic job the file may also be in each shard of the data set. Then the share is all lines of the trainer's
+    own shards (LAUNCHER_DATA_DIRS).
     """
     count, share = int(trainers), int(trainer_id)
     if not 0 <= share < count:
         raise ValueError(f"trainer_id: {trainer_id!r}: expected 0 to {count - 1} for {trainers} trainers")
 
     def samples() -> Iterator[tuple[Number, ...]]:
-        with open(filename, encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if number % count == share and not line.isspace():
-                    cells = line.rstrip("\n").split(",")
-                    yield tuple(_number(cell, f"{os.fspath(filename)}, line {number}") for cell in cells)
+        if shards := _in_shards(os.fspath(filename)):
+            for path in shards:
+                yield from _samples(path, lambda number: True)
+        else:
+            yield from _samples(os.fspath(filename), lambda number: number % count == share)
 
     return samples
+
+
+def _in_shards(path: str) -> list[str]:
+    """Return the file in each shard of this trainer. Empty if the file is at its own path, or the job has no shards."""
+    folders = [folder for folder in os.environ.get("LAUNCHER_DATA_DIRS", "").split(os.pathsep) if folder]
+    if not folders or os.path.exists(path):
+        return []
+    inside = os.path.relpath(
+        path, os.path.dirname(folders[0])
+    )  # `data/x` in a job of fixed size, here `data/<shard>/x`
+    name = path if inside.startswith(os.pardir) else inside
+    found = [os.path.join(folder, name) for folder in folders]
+    return found if any(map(os.path.exists, found)) else []
+
+
+def _samples(path: str, is_wanted: Callable[[int], bool]) -> Iterator[tuple[Number, ...]]:
+    """Yield the samples of the lines that are wanted by their numbers. The first line has number 1."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if is_wanted(number) and not line.isspace():
+                yield tuple(_number(cell, f"{path}, line {number}") for cell in line.rstrip("\n").split(","))
 
 
 def _line(number: int, sample: Iterable[object]) -> str:

@@ -45,6 +45,7 @@ class VolumeSource:
         self._members: dict[Place, _Member] = {}
         self._lines: deque[EventLine] = deque(maxlen=_LAST_EVENTS)
         self._next_log = 0
+        self._size: object = None  # how many trainers the latest generation has
         self._ended_since: float | None = None
 
     def poll(self) -> JobView:
@@ -66,7 +67,7 @@ class VolumeSource:
 
     def _read_job(self, unusable: list[str]) -> None:
         found = self._events.read()
-        self._lines.extend(filter(None, map(words.job_event, found)))
+        self._lines.extend(filter(None, map(self._in_words, found)))
         file = _signature(self._output, "job.json")
         if found or file != self._job_file:
             problems: list[str] = []
@@ -74,6 +75,12 @@ class VolumeSource:
             unusable += problems
             self._job_file = None if problems else file
             self._job = job or self._job
+
+    def _in_words(self, event: Event) -> EventLine | None:
+        line = words.job_event(event, self._size)
+        if event["event"] == "generation_begun" and isinstance(generation := event.get("generation"), dict):
+            self._size = generation.get("trainers")
+        return line
 
     def _read_members(self, unusable: list[str]) -> dict[Place, Mapping[str, Any]]:
         """Return the status of each member of this run, and keep only these members."""

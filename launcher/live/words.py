@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.base.file_errors import printable
 from launcher.live.view import EventLine
-from launcher.model import BOTH, member_name, name_and_pod
+from launcher.model import BOTH, CauseKind, member_name, name_and_pod
 
 _LONGEST = 500  # characters of a text
 
@@ -104,8 +104,11 @@ def own_cause(told: Mapping[str, Any]) -> str:
     return f"because of {_member(first)}"
 
 
-def job_event(event: Mapping[str, Any]) -> EventLine | None:
-    """Return an event of the job in words, or None if it says nothing to a reader."""
+def job_event(event: Mapping[str, Any], size_before: object = None) -> EventLine | None:
+    """Return an event of the job in words, or None if it says nothing to a reader.
+
+    size_before: how many trainers the generation before had, or None
+    """
     at, peer, told = seconds_of(event), event.get("peer"), ""
     generation = event.get("generation")
     if not isinstance(peer, dict):
@@ -120,11 +123,20 @@ def job_event(event: Mapping[str, Any]) -> EventLine | None:
             after = generation.get("after_pass")
             told = f"generation {generation.get('number')} begins"
             told += "" if after is None else f" after pass {after}"
+            told += _new_size(generation.get("trainers"), size_before)
         case "generation_ended" if isinstance(generation, dict):
-            problem = cause(generation.get("first_cause"))
-            told = f"generation {generation.get('number')} has ended{': ' if problem else ''}{problem}"
+            problem = why = cause(generation.get("first_cause"))
+            told = f"generation {generation.get('number')} has ended{': ' if why else ''}{why}"
+            if _kind(generation.get("first_cause")) == CauseKind.RESIZED:
+                problem = ""
         case "pass":
             told = f"pass {event.get('pass')} is done"
+        case "pass_repeated":
+            number = event.get("pass")
+            told = "the training begins again" if number is None else f"pass {number} was interrupted, and is repeated"
+        case "newcomers":
+            count = event.get("count")
+            told = f"{count} {'member waits' if count == 1 else 'members wait'} until the job grows"
         case "peer_lost":
             problem = str(event.get("why") or "lost")
             told = f"{member}{problem}"
@@ -151,6 +163,16 @@ def member_event(name: str, event: Mapping[str, Any]) -> EventLine | None:
         case "warning":
             told = f"warning: {event.get('text')}"
     return EventLine(seconds_of(event), line(f"{name}: {told}"), is_problem=True) if told else None
+
+
+def _new_size(size: object, before: object) -> str:
+    if type(size) is not int or type(before) is not int or size == before:
+        return ""
+    return f", with {size} trainers instead of {before}"
+
+
+def _kind(first_cause: object) -> object:
+    return first_cause.get("kind") if isinstance(first_cause, dict) else None
 
 
 def _member(told: Mapping[str, Any]) -> str:

@@ -31,8 +31,8 @@ class GenerationRow:
     kept: seconds of training that ended in a kept pass
     lost: seconds of training that ended in no kept pass
     pause: seconds from its end until the next generation trains, or until now; None if no generation follows
-    is_failed: it has ended by a failure
-    cause: of this failure. Of the last generation, the cause of the job, if the hub could not write it
+    is_failed: it has ended by a failure, not by a change of size
+    cause: of its end. Of the last generation, the cause of the job, if the hub could not write it
     """
 
     generation: Generation
@@ -45,7 +45,7 @@ class GenerationRow:
 
     @property
     def cost(self) -> float | None:
-        """What the restart after this generation has cost, or None if no generation follows."""
+        """What the restart or the change of size after this generation has cost, or None if no generation follows."""
         return None if self.pause is None else self.lost + self.pause
 
 
@@ -53,6 +53,7 @@ class GenerationRow:
 class Accounts:
     """Where the time went. All times are seconds, and the shares add up to `wall`.
 
+    pauses, resizes: the time between two generations, after a failure and after a change of size
     start: the time before the first trainer trains and, in a complete job, the time after the last pass
     open: while the job runs, the training since the last finished pass
     has_saved: a whole pass is on the volume
@@ -67,6 +68,7 @@ class Accounts:
     has_saved: bool
     passes: tuple[PassRow, ...]
     generations: tuple[GenerationRow, ...]
+    resizes: float = 0.0
 
     @property
     def goodput(self) -> float | None:
@@ -75,7 +77,12 @@ class Accounts:
 
     @property
     def restarts(self) -> list[GenerationRow]:
-        return [row for row in self.generations if row.pause is not None]
+        """The generations that have failed, and after which another one followed or should follow."""
+        return [row for row in self.generations if row.pause is not None and not row.generation.is_resize]
+
+    @property
+    def changes_of_size(self) -> list[GenerationRow]:
+        return [row for row in self.generations if row.pause is not None and row.generation.is_resize]
 
     @property
     def parts(self) -> list[tuple[str, float]]:
@@ -86,6 +93,7 @@ class Accounts:
             ("restarts", self.pauses),
             ("start and end", self.start),
             ("pass that runs", self.open),
+            ("changes of size", self.resizes),
         ]
 
 
@@ -106,22 +114,25 @@ def account(facts: Facts, verdict: Verdict, end: float) -> Accounts:
         cause = generation.cause
         if cause is None and following is None and verdict.state == FAILED:
             cause = verdict.cause
-        is_failed = cause is not None or following is not None
+        has_ended = cause is not None or following is not None
         pause = None
         if following is not None:
             resumed = _trains_from(following) if following.training_from is not None else following.ended or end
             pause = max(0.0, min(resumed, end) - over)
-        elif is_failed and not verdict.is_over:
+        elif has_ended and not verdict.is_over:
             pause = max(0.0, end - over)  # no generation has begun since
-        elif not is_failed and (verdict.state == COMPLETE or not verdict.is_over):
+        elif not has_ended and (verdict.state == COMPLETE or not verdict.is_over):
             opened, lost = lost, 0.0  # saving and ending of a complete job, or the pass that runs
+        is_failed = has_ended and not generation.is_resize
         rows.append(GenerationRow(generation, over, kept, lost, pause, is_failed, cause))
     wall = max(0.0, end - facts.begin)
     kept, lost = sum(row.kept for row in rows), sum(row.lost for row in rows)
-    pauses = sum(row.pause or 0.0 for row in rows)
+    pauses = sum(row.pause or 0.0 for row in rows if not row.generation.is_resize)
+    resizes = sum(row.pause or 0.0 for row in rows if row.generation.is_resize)
     still_open = 0.0 if verdict.is_over else opened
-    start = max(0.0, wall - kept - lost - pauses - still_open)
-    return Accounts(wall, kept, lost, pauses, start, still_open, facts.saved is not None, tuple(passes), tuple(rows))
+    start = max(0.0, wall - kept - lost - pauses - resizes - still_open)
+    has_saved = facts.saved is not None
+    return Accounts(wall, kept, lost, pauses, start, still_open, has_saved, tuple(passes), tuple(rows), resizes)
 
 
 def _trains_from(generation: Generation) -> float:

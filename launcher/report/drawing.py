@@ -13,6 +13,7 @@ from launcher.report.curves import Chart
 from launcher.report.facts import Span
 from launcher.report.lanes import Mark
 from launcher.report.words import clock, duration, nice_step, quantity, round_time, time_step
+from launcher.store import sizes
 
 _LABELLED = 7.0  # percent: shorter spans have no text
 _WIDE = 22.0  # percent: such spans have a text on small screens, too
@@ -94,11 +95,13 @@ def _mark(axis: Axis, mark: Mark, height: int) -> str:
 def generations(axis: Axis, rows: tuple[GenerationRow, ...]) -> str:
     """Return the bands of the generations, above the lanes."""
     parts, last, last_narrow = [], -100.0, -100.0
+    has_resized = sizes.vary([row.generation.size for row in rows])
     for row in rows[-400:]:
         left, right = axis.x(row.generation.began), axis.x(row.end)
         number = row.generation.number
         width = max(right - left, 0.12)
-        title = f"generation {number}, {duration(row.end - row.generation.began)}"
+        size = f", {row.generation.size} trainers" if has_resized and row.generation.size else ""
+        title = f"generation {number}, {duration(row.end - row.generation.began)}{size}"
         parts.append(
             f'<g><title>{escape(title)}</title><rect class="band{" failed" if row.is_failed else ""}" '
             f'x="{percent(left)}" width="{percent(width)}" y="13" height="4"/></g>'
@@ -106,7 +109,8 @@ def generations(axis: Axis, rows: tuple[GenerationRow, ...]) -> str:
         if left - last >= 2.4 and width >= 1:
             narrow = "" if left - last_narrow >= _APART else " narrow"
             word = '<tspan class="narrow">generation </tspan>' if width >= 14 else ""
-            parts.append(f'<text class="small{narrow}" x="{percent(left)}" y="9">{word}{number}</text>')
+            wide = f'<tspan class="narrow">{size}</tspan>' if width >= _WIDE else ""
+            parts.append(f'<text class="small{narrow}" x="{percent(left)}" y="9">{word}{number}{wide}</text>')
             last = left
             last_narrow = last_narrow if narrow else left
     return f'<svg class="row" height="18" role="img" aria-label="generations">{"".join(parts)}</svg>'

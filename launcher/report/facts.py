@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from launcher.model import BOTH, PSERVER, CauseKind, member_folder, member_name
+from launcher.store import sizes
 
 WAITING, STAGING, STARTING, TRAINING = "waiting", "staging", "starting", "training"
 SERVING, FINISHED, RESTARTING, ENDING, LOST = "serving", "finished", "restarting", "ending", "lost"
 STATES = (WAITING, STAGING, STARTING, TRAINING, SERVING, FINISHED, RESTARTING, ENDING, LOST)  # of a member, in a lane
+
+_AFTER_STOP = 60.0  # seconds: more members may be told to stop while the first one ends
 
 
 class Place(NamedTuple):
@@ -57,16 +60,19 @@ class FirstCause:
     @property
     def sentence(self) -> str:
         """One sentence that says what happened, and names the member at fault."""
-        if (
-            self.kind == CauseKind.PEERS
-        ):  # the member that waited in vain is not at fault; the text names who is missing
+        # No member is at fault. If a member waited in vain, the text names who is missing.
+        if self.kind in (CauseKind.PEERS, CauseKind.RESIZED):
             return self.what
         return f"{self.member}: {self.what}" if self.member not in self.what else self.what
 
 
 @dataclass
 class Generation:
-    """One start of all processes. `ended`: None while it runs, or if its end was never written."""
+    """One start of all processes. `ended`: None while it runs, or if its end was never written.
+
+    size: how many trainers it had, or None if that is not known
+    is_resize: it has ended because the job changed its size, which is no failure
+    """
 
     number: int
     began: float
@@ -74,6 +80,8 @@ class Generation:
     after_pass: int | None = None
     cause: FirstCause | None = None
     training_from: float | None = None  # when its first trainer began to train
+    size: int | None = None
+    is_resize: bool = False
 
 
 @dataclass
@@ -236,6 +244,21 @@ class Facts:
     @property
     def history(self) -> list[Generation]:
         return [self.generations[number] for number in sorted(self.generations)]
+
+    @property
+    def has_resized(self) -> bool:
+        """Whether two generations had different sizes."""
+        return sizes.vary([generation.size for generation in self.history])
+
+    def resizes_after(self, stop: float) -> bool:
+        """Return whether the job became smaller because of a SIGTERM at this time."""
+        ran = [each for each in self.history if each.began <= stop]
+        return bool(ran) and ran[-1].is_resize and stop <= (ran[-1].ended or stop) + _AFTER_STOP
+
+    @property
+    def latest_failure(self) -> FirstCause | None:
+        """The first cause of the latest generation that has failed."""
+        return next((each.cause for each in reversed(self.history) if each.cause and not each.is_resize), None)
 
     @property
     def end(self) -> tuple[float, int, FirstCause | None] | None:

@@ -89,7 +89,8 @@ def _spans(facts: Facts, member: Member, end: float, verdict: Verdict, deaths: _
             spans.append(Span(run.state, run.since, until))
         gap_end = end if following is None else following
         is_gone = following is not None or not verdict.is_over or (run.ended is None and until < end)
-        if is_gone and gap_end > until and not _between_jobs(facts, until, gap_end):
+        left = any(run.begin <= at <= until and facts.resizes_after(at) for at in member.stops)
+        if is_gone and not left and gap_end > until and not _between_jobs(facts, until, gap_end):
             spans.append(Span(LOST, until, gap_end))
     return _readable(spans, shortest)
 
@@ -155,7 +156,7 @@ def _marks(facts: Facts, verdict: Verdict) -> dict[Place, list[Mark]]:
     marks: dict[Place, list[Mark]] = {}
     for generation in facts.history:
         cause, ended = generation.cause, generation.ended
-        if cause is None or cause.place is None:
+        if cause is None or cause.place is None or generation.is_resize:
             continue
         member = facts.members.get(cause.place)
         deaths = [death.at for death in member.deaths if death.generation == generation.number] if member else []
@@ -174,6 +175,8 @@ def _marks(facts: Facts, verdict: Verdict) -> dict[Place, list[Mark]]:
     for place, member in facts.members.items():
         own = marks.setdefault(place, [])
         for at in member.stops:
+            if facts.resizes_after(at):
+                continue
             own.append(Mark(at, f"{member.full_name} got SIGTERM", None))
         own.sort(key=lambda mark: mark.at)
         del own[:-_MARKS]

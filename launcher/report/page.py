@@ -20,6 +20,7 @@ _SENTENCE = 330  # characters of the sentence at the top
 _TAIL, _ROW = 13, 90  # rows of the last lines that are shown at once, and characters of a row
 _TALL = 16  # lanes: more lanes are drawn lower
 _SLOW = 0.8  # of the median speed
+_SIZES = 8  # that a key figure shows
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _GOODPUT = "the share of the wall time that ended in a kept pass"
 
@@ -136,6 +137,11 @@ def _figures(facts: Facts, accounts: Accounts, speeds: list[curves.Speed]) -> st
     )
     each = f"{duration(cost)} in all, {duration(cost / len(restarts))} each" if restarts else "all in one generation"
     found.append(("Restarts", f"{len(restarts)}", each))
+    if facts.has_resized:
+        changes = accounts.changes_of_size
+        sizes = " to ".join(f"{size}" for size in _sizes(facts)[-_SIZES:])
+        paused = duration(sum(row.pause or 0.0 for row in changes))
+        found.append(("Changes of size", f"{len(changes)}", f"{sizes} trainers; {paused} in all"))
     saved = "" if facts.saved is None else f"newest saved pass: {facts.saved}"
     lost = sum(row.fate == accounting.REPEATED for row in accounts.passes)
     waiting = len(accounts.passes) - lost - kept
@@ -152,6 +158,12 @@ def _figures(facts: Facts, accounts: Accounts, speeds: list[curves.Speed]) -> st
         for name, value, about in found
     )
     return f'<dl class="figures">{cells}</dl>'
+
+
+def _sizes(facts: Facts) -> list[int]:
+    """Return the sizes of the job, one after the other, without repetitions."""
+    known = [each.size for each in facts.history if each.size is not None]
+    return [size for size, before in zip(known, [None, *known], strict=False) if size != before]
 
 
 def _findings(loss: Chart, speeds: list[curves.Speed]) -> str:

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from itertools import repeat
+from itertools import repeat, zip_longest
 from typing import Any
 
 from launcher.base.files import Folder
@@ -18,7 +18,7 @@ from launcher.model import BOTH, PSERVER, CauseKind, Saves
 from launcher.report import clocks, fields
 from launcher.report.facts import Facts, Generation, Lease, Member, PassDone, PeerChange, Place, finite
 from launcher.report.member_events import MemberEvents, Passes, pass_of
-from launcher.store import checkpoints, events, json_fields, unjoined
+from launcher.store import checkpoints, events, json_fields, sizes, unjoined
 from launcher.store.events import Event
 from launcher.store.lease_files import LeaseFiles
 
@@ -62,6 +62,7 @@ class _Reader:
         self._read_members()
         self._drop_earlier_job()
         self._add_passes()
+        self._find_resizes()
         self._facts.saved = self._saved()
         self._facts.lease = self._lease()
         self._read_unjoined()
@@ -142,6 +143,7 @@ class _Reader:
         if ended is not None and known.ended is None:
             known.ended = at if at is not None and abs(at - ended) < 3 else ended
         known.after_pass = fields.number(content, "after_pass")
+        known.size = fields.number(content, "trainers")
         known.cause = fields.cause(content) or known.cause
 
     def _add_job_pass(self, at: float, event: Event) -> None:
@@ -237,6 +239,12 @@ class _Reader:
         for number, generation in facts.generations.items():
             at = self._training_from.get(number)
             generation.training_from = at if at is not None and at >= generation.began - _CLOCKS else None
+
+    def _find_resizes(self) -> None:
+        history = self._facts.history
+        for generation, following in zip_longest(history, history[1:]):
+            kind = generation.cause.kind if generation.cause else None
+            generation.is_resize = sizes.is_resize(kind, generation.size, following.size if following else None)
 
     # ---- other files -------------------------------------------------------------------------------------------------
 

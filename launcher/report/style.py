@@ -137,6 +137,7 @@ text.in{font-size:11.5px}
 .k2{fill:url(#p-restarting)}
 .k3{fill:url(#p-waiting)}
 .k4{fill:var(--training)}
+.k5{fill:url(#p-staging)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13.5px}
 table.full{width:100%}

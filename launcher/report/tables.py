@@ -10,6 +10,7 @@ from launcher.report.accounts import KEPT, REPEATED, Accounts, PassRow
 from launcher.report.curves import Speed
 from launcher.report.facts import Facts, Member
 from launcher.report.words import clock, duration, moment, names, quantity, size
+from launcher.store import sizes
 
 _ROWS = 200  # of passes
 _GENERATIONS = 100
@@ -80,14 +81,19 @@ def generations(accounts: Accounts) -> str:
     """Return the table of the generations, with the cost of each restart."""
     columns = [("generation", NUMBER), ("began (UTC)", TIME), ("ran for", NUMBER), ("from", TIME), ("kept", NUMBER)]
     columns += [("lost work", NUMBER), ("pause", NUMBER), ("cost", NUMBER), ("ended by", WIDE)]
+    has_resized = sizes.vary([row.generation.size for row in accounts.generations])
+    if has_resized:
+        columns.insert(1, ("trainers", NUMBER))
     rows = []
     for row in accounts.generations[-_GENERATIONS:]:
         one = row.generation
         start = "the beginning" if one.after_pass is None else f"after pass {one.after_pass}"
         cause = prose(_short(row.cause.sentence)) if row.cause else "no end was written" if row.is_failed else ""
+        cause = f"change of size: {cause}" if one.is_resize else cause
         rows.append(
             [
                 f"{one.number}",
+                *([f"{one.size or ''}"] if has_resized else []),
                 clock(one.began),
                 duration(row.end - one.began),
                 start,
@@ -201,7 +207,8 @@ def failures(facts: Facts) -> str:
             what = prose(f"{death.process} ended with exit code {death.exit_code}{memory}")
             is_first = (member.place, death.process, death.generation) in first
             rows.append((death.at, member.name, member.pod, f"<b>{what}: the first cause</b>" if is_first else what))
-        rows += [(at, member.name, member.pod, "got SIGTERM") for at in member.stops]
+        stops = [at for at in member.stops if not facts.resizes_after(at)]
+        rows += [(at, member.name, member.pod, "got SIGTERM") for at in stops]
     rows.sort(key=lambda row: row[0])
     columns = [("at (UTC)", TIME), ("member", TIME), ("pod", TIME), ("what happened", WIDE)]
     shown = [[clock(at), escape(name), escape(pod), what] for at, name, pod, what in rows]

@@ -91,10 +91,17 @@ def _is_moving(facts: Facts) -> bool:
 def _complete(facts: Facts, at: float) -> Verdict:
     passes = len({number for _, number in facts.passes})
     trained = f"{passes} {'pass' if passes == 1 else 'passes'} in " if passes else ""
-    restarts = max(0, len(facts.generations) - 1)
-    with_restarts = f", with {restarts} {'restart' if restarts == 1 else 'restarts'}" if restarts else ""
-    sentence = f"The job is complete: {trained}{duration(at - facts.begin)}{with_restarts}."
+    resizes = sum(each.is_resize for each in facts.history)
+    restarts = max(0, len(facts.generations) - 1 - resizes)
+    changes = [_count(restarts, "restart", "restarts"), _count(resizes, "change of size", "changes of size")]
+    with_changes = " and ".join(filter(None, changes))
+    sentence = f"The job is complete: {trained}{duration(at - facts.begin)}{', with ' if with_changes else ''}"
+    sentence += f"{with_changes}."
     return Verdict(COMPLETE, "Complete", sentence, at=at)
+
+
+def _count(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}" if number else ""
 
 
 def _failed(facts: Facts, cause: FirstCause | None, at: float, code: int) -> Verdict:
@@ -125,7 +132,7 @@ def _stopped_without_end(facts: Facts) -> Verdict:
         sentence = f"The job has stopped, and its end was not written: the hub was silent for {quiet}"
     named = [member.full_name if len(silent) < 3 else member.name for member in silent]
     whose = f"; {names(named)} wrote no end" if silent else ""
-    cause = next((each.cause for each in reversed(facts.history) if each.cause), None)
+    cause = facts.latest_failure
     advice = (
         "Look at the pods: `kubectl get pods` and `kubectl describe pod`. The pods were killed, or their node is gone, "
         "or the volume took no more writes: check the free space of the volume.",
@@ -143,7 +150,7 @@ def _has_no_end(member: Member) -> bool:
 
 
 def _running(facts: Facts, runs: list[tuple[Member, Run]]) -> Verdict:
-    cause = next((each.cause for each in reversed(facts.history) if each.cause), None)
+    cause = facts.latest_failure
     troubles = _troubles(facts, runs)
     lost = missing(facts)
     waits = any(run.phase == "gathering" and run.ended is None for _, run in runs)
@@ -166,15 +173,18 @@ def _not_training(facts: Facts, runs: list[tuple[Member, Run]]) -> str:
         return "The job runs, and its members have written no timeline"
     states = {run.state for _, run in runs if run.ended is None}
     gathering = [member.name for member, run in runs if run.phase == "gathering" and run.ended is None]
+    latest = facts.history[-1] if facts.history else None
+    if gathering and latest and latest.cause and latest.is_resize:
+        return f"The job changes its size: {latest.cause.sentence}"
     if gathering:
         lost = [each.full_name for each in (facts.members.get(place) for place in missing(facts)) if each]
-        cause = next((each.cause for each in reversed(facts.history) if each.cause), None)
+        cause = facts.latest_failure
         wanted = lost or ([cause.member] if cause and cause.member else [])
         return f"The job waits for a new pod in place of {names(wanted)}" if wanted else "The job waits for new pods"
     if states and states <= {FINISHED}:
         return "The job finishes"
     if any(run.phase == "restarting" for _, run in runs):
-        cause = next((each.cause for each in reversed(facts.history) if each.cause), None)
+        cause = facts.latest_failure
         return f"The job restarts, because {cause.sentence}" if cause else "The job restarts"
     if any(run.phase == "ending" for _, run in runs):
         return "The job ends"

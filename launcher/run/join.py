@@ -32,6 +32,7 @@ from launcher.gang import Gang, JoinFailed
 from launcher.model import BOTH, PSERVER, Peers, Roster, Share, member_name
 from launcher.run.earlier import EarlierCauses
 from launcher.run.factories import REAL, Factories
+from launcher.run.leader import Before, Leader, NotYet
 from launcher.run.other_role import OtherRole
 from launcher.run.restarts import MAX_ATTEMPTS
 from launcher.run.volume import Volume
@@ -71,6 +72,7 @@ class Joining:
         config: JobConfig,
         gang: Gang,
         *,
+        before: Before | None = None,
         rejoin: bool = False,
         factories: Factories = REAL,
         earlier_causes: EarlierCauses | None = None,
@@ -86,6 +88,9 @@ class Joining:
         self._rank: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._staging: Staging | None = None
         self._controller: str | None = None  # with roles, the identity of this role's pods
+        self._leader: Leader | None = None  # None if number 0 always leads
+        if any_member_leads(config):
+            self._leader = Leader(config.output, self._volume, config.restarts.settle, before)
         self._other_role: OtherRole | None = None
 
     async def join(self) -> Joined | None:
@@ -172,7 +177,7 @@ class Joining:
         kept = await self._volume(record.kept_ranks) if self._config.members > 1 else {}
         found = await self._finder.find()
         members = self._finder.members()
-        if found.rank is not None or not kept or len(members) != self._config.members:
+        if self._leader or found.rank is not None or not kept or len(members) != self._config.members:
             return found
         roster = ranks.restore_roster(members, kept, self._config.shape)
         rank = next(member.rank for member in roster.members if member.uid == found.me.uid)
@@ -236,14 +241,20 @@ class Joining:
         reported = ""
         try:
             while True:
+                if self._leader:
+                    found = await self._choose_hub(self._leader, found, record)
                 hub = (found.hub, self._config.gang.port) if found.hub else None
                 trainers, controller = trainers_here(self._config), self._controller or ""
                 me = replace(found.me, role=self._config.role, trainers=trainers, controller=controller)
                 job = "" if controller else found.identity or ""
-                joining = self._gang.join(me, hub, job=job, secret=secret)
+                joining: Awaitable[tuple[Roster, int]] = self._gang.join(me, hub, job=job, secret=secret)
+                if self._leader and hub is None:
+                    joining = self._unless_another_leads(self._leader, found, record, joining)
                 try:
                     return await self._until_deadline(joining, _HUB_FIRST if hub else 0.0)
                 except JoinFailed as again:
+                    if self._leader:
+                        self._leader.failed(found.hub, again)
                     if again.reason != reported:
                         log.info(f"looking for peers again: {again.reason}")
                     reported = again.reason
@@ -254,6 +265,43 @@ class Joining:
             raise self._timed_out() from None
         finally:
             reporting.cancel()
+
+    async def _choose_hub(self, leader: Leader, found: Peers, record: Record) -> Peers:
+        """Return the peers, with the hub of an elastic job. Wait until it is known which launcher leads."""
+        leader.identity = self._controller or record.identity
+        while True:
+            all_are_here = len(self._finder.members()) == self._config.members
+            try:
+                return replace(found, hub=await leader.choose(found, all_are_here=all_are_here))
+            except NotYet:
+                if time.monotonic() >= self._deadline:
+                    raise asyncio.TimeoutError from None
+            await asyncio.sleep(_LOOK_EVERY)
+            found = await self._find(record)
+
+    async def _unless_another_leads(
+        self, leader: Leader, found: Peers, record: Record, joining: Awaitable[tuple[Roster, int]]
+    ) -> tuple[Roster, int]:
+        """Return the result of a join as the hub. Raise JoinFailed if another launcher leads."""
+        watching = asyncio.ensure_future(
+            leader.watch(
+                found.me.address,
+                partial(self._find, record),
+                self._gang.reaches,
+                self._gang.joined_addresses,
+                partial(self._is_complete, record),
+            )
+        )
+        task = asyncio.ensure_future(joining)
+        try:
+            await asyncio.wait([task, watching], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                watching.result()
+            return await task
+        finally:
+            watching.cancel()
+            task.cancel()
+            await asyncio.wait([task, watching])
 
     async def _find_again(self, record: Record) -> Peers:
         """Find the peers after a join has failed. After the deadline, name the members that had not joined."""
@@ -346,8 +394,14 @@ def finder_settings(config: JobConfig, *, rejoin: bool = False) -> FinderSetting
         timeout=seconds,
         timeout_variable=variable,
         env=config.environment,
-        needs_numbers=config.is_elastic,
+        any_leads=any_member_leads(config),
+        needs_numbers=config.is_elastic and not any_member_leads(config),
     )
+
+
+def any_member_leads(config: JobConfig) -> bool:
+    """Return whether any trainer may lead. Without a volume only number 0 may, since two gangs could train at once."""
+    return config.is_elastic and bool(config.job_folder)
 
 
 def trainers_here(config: JobConfig) -> int:

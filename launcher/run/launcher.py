@@ -48,7 +48,7 @@ def launch(config: JobConfig, flags: Sequence[str], command: Sequence[str], rece
     handle_ignored_signals()
     tag = secrets.token_hex(8)
     guardian = _guardian(tag)
-    rank = config.discovery.rank
+    rank = None if config.is_elastic else config.discovery.rank
     name = member_name(config.role, "?") if rank is None else config.shape.name(rank)
     lines = LogLines(config.monitoring)
     handler = StderrHandler(name=name, as_lines=lines.of_launcher)

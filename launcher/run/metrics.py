@@ -94,7 +94,12 @@ def _metrics(node: Node) -> Iterator[tuple[str, str, str, list[tuple[Labels, flo
     phases: list[tuple[Labels, float]] = [({"phase": phase}, float(phase == now.phase)) for phase in PHASES]
     yield "phase", "gauge", "1 for the phase of this launcher, 0 for all others.", phases
     yield "generation", "gauge", "The number of the latest generation of the job.", one(now.generation)
-    yield "restarts_total", "counter", "How often this launcher has restarted its processes.", one(now.restarts)
+    yield (
+        "restarts_total",
+        "counter",
+        "How often this launcher has restarted its processes after a failure.",
+        one(now.restarts),
+    )
     yield "members", "gauge", "How many members the job has.", one(node.shape.size)
     joined = 0 if now.size is None else now.peers + 1
     yield "members_connected", "gauge", "Members that this launcher is connected to, and itself.", one(joined)

@@ -44,6 +44,7 @@ from launcher.run.restarts import RestartPolicy
 from launcher.run.resume import Generations
 from launcher.run.samples import Samples
 from launcher.run.volume import Volume
+from launcher.store import sizes
 from launcher.store.events import Timeline, fold_job, fold_member
 from launcher.store.journal import Journal
 from launcher.store.json_fields import cause_fields, place_fields
@@ -81,7 +82,7 @@ class Node:
         self._volume = Volume(config)
         self._flags = flags
         self._command = command
-        self.rank: int | None = config.discovery.rank
+        self.rank: int | None = None if config.is_elastic else config.discovery.rank  # then only the gang decides it
         self.name = config.own_name  # the join replaces it by the pod's name, which may differ from the host name
         self.share: Share | None = None  # of an elastic job: the shards that are in the work directory
         self.first_plan = self._plan(None, None, FIRST)
@@ -106,6 +107,7 @@ class Node:
         self.staged_bytes = 0
         self.returning: int | None = None  # on the hub of an elastic job: how many members should join the next gang
         self._attempts = 0  # how many generations this launcher has begun
+        self._resizes = 0  # how many of these followed a change of size
         self._last_pass: int | None = None
         self._outcome: Outcome | None = None
         self._generations: Generations | None = None  # None until this member is the hub for the first time
@@ -136,7 +138,8 @@ class Node:
             self._generations = self._new_generations(joined.record, joined.history, me, settings)
         if rank == 0 and self._lease:
             ends_within = settings.silence + settings.ends_within
-            self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within)
+            address = me.address if config.is_elastic else ""
+            self._lease.me = LeaseOwner(joined.gang, str(joined.record.identity), me.pod, me.uid, ends_within, address)
         folder = joined.record.folder if joined.record.identity else None
         history = self.generations.history if self.generations else None
         if self.journal:
@@ -185,6 +188,7 @@ class Node:
         self.journal.open()
         self._attempts += 1
         self._generation, self._last_pass = start.generation, start.resume
+        self._note_size(start)
         self.numbers = Numbers()
         passes = paddle.passes(self._config, self._flags, self._command)
         self.record("generation", after_pass=start.resume, passes=passes)
@@ -192,6 +196,29 @@ class Node:
         self._summarize()
         if self._attempts > 1 and (page := self._page_of_job()):
             page.render()
+
+    def _note_size(self, start: Start) -> None:
+        """Log a change of size of the job, and count it: it is no restart."""
+        before, now, cause = start.trainers_before, self.shape.trainers, self.last_cause
+        if not self._config.is_elastic or before is None or before == now:
+            return
+        log.info(f"the job {'grows' if now > before else 'shrinks'} from {before} to {now} trainers")
+        if cause and sizes.is_resize(cause.kind, before, now):
+            self._resizes += 1
+        if self.generations and cause and cause.kind is not CauseKind.RESIZED:
+            self._note_repeated_pass(start.resume)
+
+    def _note_repeated_pass(self, resume: int | None) -> None:
+        """On the hub, say that the new number of trainers begins with a pass that was interrupted."""
+        saved = paddle.saves(self._config, self._flags, self._command)
+        number = None if saved is None else saved.first if resume is None else resume + 1
+        what = "the training begins again" if number is None else f"pass {number} was interrupted, and is repeated"
+        log.info(f"{what}: each sample counts once, since all trainers of the new size train on their shards")
+        self._job_events.add("pass_repeated", generation=self._generation, **{"pass": number})
+
+    def record_newcomers(self, count: int) -> None:
+        """On the hub, record how many members wait until the job grows."""
+        self._job_events.add("newcomers", generation=self._generation, count=count)
 
     def end_generation(self, cause: Cause) -> None:
         """Record why the present generation has ended, since another generation follows."""
@@ -285,7 +312,7 @@ class Node:
             self._since,
             self._generation,
             size=self.shape.size if self.roster else None,
-            restarts=max(0, self._attempts - 1),
+            restarts=max(0, self._attempts - 1 - self._resizes),
             last_pass=self._last_pass,
             output_age=None if self.output_at is None else time.monotonic() - self.output_at,
             peers=self.connected_peers(),
@@ -396,6 +423,7 @@ class Node:
             pod=me.pod,
             written=self._summarize,
             from_volume=self._volume,
+            is_elastic=config.is_elastic,
         )
 
     def _new_lease(self, leases: LeaseFiles, settings: GangSettings) -> LeaseHolder:

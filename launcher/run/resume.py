@@ -12,11 +12,11 @@ from functools import partial
 from launcher.base.files import FromVolume
 from launcher.base.passes import pass_folder, pass_name
 from launcher.errors import Exit, Failure
-from launcher.gang import AlreadyComplete, StartRefused, Verdict
+from launcher.gang import AlreadyComplete, OtherGang, StartRefused, Verdict
 from launcher.model import Cause, CauseKind, Roster, Saves, Start
 from launcher.run.restarts import Generation, RestartPolicy
 from launcher.store import checkpoints
-from launcher.store.lease import LeaseHolder
+from launcher.store.lease import LeaseHolder, OtherGangRuns
 from launcher.store.record import History, Record
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class Generations:
         pod: str,
         written: Callable[[], None],
         from_volume: FromVolume,
+        is_elastic: bool = False,
     ) -> None:
         self.history = history
         self._policy = policy
@@ -58,6 +59,7 @@ class Generations:
         self._pod = pod
         self._written = written
         self._from_volume = from_volume
+        self._is_elastic = is_elastic
         self._looking: asyncio.Task[None] | None = None  # for the first pass that this generation saves
         self._is_behind = False  # whether another gang of this job may have run newer generations
         self._passes_are_ours = False  # whether passes of earlier jobs were moved aside
@@ -204,13 +206,16 @@ class Generations:
         return newest is not None and (failed.resume is None or newest > failed.resume)
 
     async def _acquire_lease(self) -> None:
-        """Wait until no other gang trains into the folder, then take the lease. Raises AlreadyComplete.
+        """Wait until no other gang trains into the folder, then take the lease. Raises AlreadyComplete or OtherGang.
 
         If another gang of this job has run meanwhile, read the history that the other gang has written.
         """
         if self._lease is None:
             return
-        self._is_behind = await self._lease.acquire() or self._is_behind
+        try:
+            self._is_behind = await self._lease.acquire(yields=self._is_elastic) or self._is_behind
+        except OtherGangRuns as other:
+            raise OtherGang(f"the gang of pod {other} trains already: this gang joins it") from None
         if not self._is_behind:
             return
         if self.history.catch_up(await self._from_volume(self._record.attempts)):

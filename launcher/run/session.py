@@ -33,6 +33,7 @@ from launcher.run.attempt import Attempt
 from launcher.run.factories import Factories
 from launcher.run.failures import Failures
 from launcher.run.join import Joining
+from launcher.run.leader import Before
 from launcher.run.node import Node
 from launcher.run.signals import Signals
 from launcher.run.steps import Steps
@@ -77,7 +78,7 @@ class Session:
         self._factories = factories
         self._after = after
         self._decisions: asyncio.Queue[Decision] = asyncio.Queue()
-        self._settings = _settings(config, node)
+        self._settings = _settings(config, node, after)
         self.gang = Gang(
             self._settings,
             self._on_event,
@@ -88,7 +89,12 @@ class Session:
             newcomer=self._grow_later,
         )
         self.joining = Joining(
-            config, self.gang, rejoin=after is not None, factories=factories, earlier_causes=node.earlier_causes
+            config,
+            self.gang,
+            before=Before.of(node.roster, after) if after and node.roster else None,
+            rejoin=after is not None,
+            factories=factories,
+            earlier_causes=node.earlier_causes,
         )
         self.failures = Failures(self.gang, expired=lambda cause: self._decide(Stop(cause)))
         self._has_joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -165,6 +171,7 @@ class Session:
 
     def _grow_later(self) -> None:
         """On the hub: begin to wait for the next saved pass, after which the members that wait can join."""
+        self._node.record_newcomers(self.gang.newcomers())
         if self._growing is None or self._growing.done():
             log.info("a new member waits: it joins when the running pass is saved")
             self._growing = self._steps.begin(CauseKind.LAUNCHER, self._grow)
@@ -176,7 +183,7 @@ class Session:
         if await generations.pass_saved(lambda: self.gang.newcomers() > 0):
             count = self._node.shape.trainers
             more = min(count + self.gang.newcomers(), self._config.shape.trainers)
-            self.gang.resize(f"the job grows from {count} to {more} trainers: all processes start again")
+            self.gang.resize(f"the job grows from {count} to {more} trainers")
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
@@ -315,7 +322,7 @@ class Session:
             return "joining the larger gang"
         patience = f"waiting up to {self._config.restarts.rejoin_timeout:g} s (LAUNCHER_REJOIN_TIMEOUT)"
         if self._config.is_elastic and (cause.kind is CauseKind.STOPPED or self._config.restarts.shrink == "now"):
-            return f"the other members go on; {patience} for enough members"
+            return f"the other members continue without it; {patience} for enough members"
         return f"{patience} for a replacement pod"
 
     async def _leave_gang(self, cause: Cause, ending: asyncio.Task[Sequence[Process]]) -> Cause:
@@ -330,7 +337,7 @@ class Session:
         await asyncio.shield(ending)
         self.gang.report_stopped()
         await self.gang.wait_finished()
-        self._node.returning = self.gang.returning(without_lost=self._config.restarts.shrink == "now")
+        self._node.returning = self.gang.returning(cause, without_lost=self._config.restarts.shrink == "now")
         hub_died = cause.rank == 0 or (self.gang.hub_died and cause.kind is CauseKind.LOST and not cause.silent)
         if self._node.rank == 0 or hub_died:
             await self._node.release_folder(self.gang.remaining_run_time())
@@ -364,7 +371,7 @@ async def _all_left(ends: Sequence[asyncio.Task[Sequence[Process]]]) -> Sequence
     return [process for end in ends for process in await asyncio.shield(end)]
 
 
-def _settings(config: JobConfig, node: Node) -> GangSettings:
+def _settings(config: JobConfig, node: Node, after: Cause | None) -> GangSettings:
     return GangSettings(
         config.members,
         config.gang.port,
@@ -375,13 +382,16 @@ def _settings(config: JobConfig, node: Node) -> GangSettings:
         grace=config.stop_grace,
         rejoins=config.rejoins,
         tls_folder=config.gang.tls_folder,
-        elastic=_elastic(config, node) if config.is_elastic else None,
+        elastic=_elastic(config, node, after) if config.is_elastic else None,
     )
 
 
-def _elastic(config: JobConfig, node: Node) -> Elastic:
-    """Return when the gang may begin. After another gang, it waits for the members that should come back."""
+def _elastic(config: JobConfig, node: Node, after: Cause | None) -> Elastic:
+    """Return when the gang may begin. After another gang, it waits for the members that should come back.
+
+    after: why the other gang has ended
+    """
     ranks = {member.uid: rank for rank, member in enumerate(node.roster.members) if member.uid} if node.roster else {}
-    waits = node.roster is not None and config.restarts.shrink == "wait"
+    waits = after is not None and not after.kind.planned and config.restarts.shrink == "wait"
     settle = config.restarts.rejoin_timeout if waits else config.restarts.settle
     return Elastic(config.least, settle, node.returning, ranks)

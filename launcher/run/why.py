@@ -27,7 +27,7 @@ async def explain(node: Node, gang: Gang) -> str:
     if reports is None:  # this gang has ended, and perhaps the next one is being formed
         return f"{head}; {_describe_join(gang)}" if node.snapshot().phase == "gathering" else head
     found = groups(reports, node.shape)
-    lines = [f"{head}, {node.shape.size} members", summary(reports, node.shape)]
+    lines = [f"{head}, {node.shape.size} members", *_describe_newcomers(gang), summary(reports, node.shape)]
     if advice := _advise(found, node.shape, roster):
         lines.append(advice)
     for group in found[:_MAX_GROUPS]:
@@ -46,8 +46,15 @@ def _describe_join(gang: Gang) -> str:
     missing = gang.missing()
     if missing is None:
         return "looking for the other pods"
+    if missing.runs:
+        return f"waiting until the job grows: {missing}"
     count, _, who = str(missing).partition("; ")
     return "; ".join(filter(None, [f"waiting for the other pods: {count} have joined", who]))
+
+
+def _describe_newcomers(gang: Gang) -> list[str]:
+    count = gang.newcomers()
+    return [f"{count} more {'waits' if count == 1 else 'wait'} until the running pass is saved"] if count else []
 
 
 def _advise(found: Sequence[Group], shape: Shape, roster: Roster) -> str:

@@ -23,6 +23,10 @@ _RENEW_EVERY_AT_MOST = 5.0
 _RENEWALS_MISSED = 2  # the least number before a silent holder counts as gone, even if the volume's clock is wrong
 
 
+class OtherGangRuns(Exception):
+    """Another gang of this job trains into the folder. The argument: the pod of its hub."""
+
+
 class LeaseHolder:
     """The hub's lease on its output folder. The hub acquires the lease before a generation begins, and then renews it.
 
@@ -65,21 +69,27 @@ class LeaseHolder:
         """The seconds since the begin of the latest call that took or renewed the lease."""
         return time.monotonic() - self._renewed_at
 
-    async def acquire(self) -> bool:
+    async def acquire(self, *, yields: bool = False) -> bool:
         """Wait until no other gang trains into the folder, then take the lease. Return whether it was taken.
 
         Return False immediately if this hub already holds the lease. Raises Failure if another gang holds the lease for
         longer than `patience`.
+
+        yields: raise OtherGangRuns if another gang of this job renews its lease
         """
         if self.is_held:
             return False
         seen, seen_at, reported_at = None, 0.0, -_REPORT_EVERY
+        first: Lease | None = None
         until = time.monotonic() + self._patience
         while True:
             asked_at = time.monotonic()
             lease = await self._from_volume(self._leases.latest)
             if lease is None or (lease.number, lease.changed_at) != seen:
                 seen, seen_at = lease and (lease.number, lease.changed_at), asked_at
+            if yields and lease and first and self._is_renewed(first, lease):
+                raise OtherGangRuns(lease.holder.pod)
+            first = first or lease
             if lease is None or self._may_take(lease, asked_at - seen_at):
                 number = 0 if lease is None else lease.number + 1
                 take = self._from_volume(partial(self._leases.take, number, self.me))
@@ -104,6 +114,11 @@ class LeaseHolder:
             self._renewing = None
         if self._taking is not None:
             await asyncio.wait([self._taking])
+
+    def _is_renewed(self, first: Lease, now: Lease) -> bool:
+        """Return whether another gang of this job has renewed its lease since the first look."""
+        is_same = (first.number, first.holder) == (now.number, now.holder) and first.changed_at != now.changed_at
+        return is_same and not now.is_released and now.holder.job == self.me.job and now.holder.gang != self.me.gang
 
     def _may_take(self, lease: Lease, watched: float) -> bool:
         """Return whether this gang may take the lease: this gang has it already, or the holder's processes have ended.

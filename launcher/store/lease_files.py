@@ -38,6 +38,7 @@ class LeaseOwner:
     """The gang that owns a lease, and its hub's pod. The fields have the same names in the file.
 
     ends_within: the gang's last process ends at most this many seconds after the last renewal
+    address: of the hub of an elastic job, so that new pods find it; else it is not in the file
     """
 
     gang: str
@@ -45,6 +46,11 @@ class LeaseOwner:
     pod: str
     uid: str
     ends_within: float
+    address: str = ""
+
+    def fields(self) -> dict[str, object]:
+        """Return the content of the file."""
+        return {name: value for name, value in asdict(self).items() if name != "address" or value}
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class LeaseFiles:
 
     def take(self, number: int, me: LeaseOwner) -> bool:
         """Try to create the lease with this number. Return whether this gang got the lease: only one gang gets it."""
-        mine = json.dumps(asdict(me)).encode()
+        mine = json.dumps(me.fields()).encode()
         return self._folder.create(str(number), mine, limit=_SIZE_LIMIT) == mine
 
     def renew(self, number: int, me: LeaseOwner) -> bool:
@@ -207,7 +213,7 @@ def _overwrite(folder: int, number: int, holder: LeaseOwner, within: float) -> N
     fd = entries.open_file(folder, str(number), str(number), os.O_RDWR)
     try:
         if _parse(os.read(fd, _SIZE_LIMIT))[0] == holder:
-            data = json.dumps({**asdict(holder), "released": within}).encode()
+            data = json.dumps({**holder.fields(), "released": within}).encode()
             os.pwrite(fd, data.ljust(os.fstat(fd).st_size), 0)
             os.fsync(fd)
     finally:
@@ -222,7 +228,8 @@ def _parse(data: bytes) -> tuple[LeaseOwner, float | None, str]:
     try:
         told = json_fields.read_object(data)
         gang, job, pod, uid = (json_fields.text(told, name) for name in ("gang", "job", "pod", "uid"))
-        holder = LeaseOwner(gang, job, pod, uid, json_fields.number(told, "ends_within", _LONGEST))
+        address = json_fields.text(told, "address") if "address" in told else ""
+        holder = LeaseOwner(gang, job, pod, uid, json_fields.number(told, "ends_within", _LONGEST), address)
         return holder, None if "released" not in told else json_fields.number(told, "released", _LONGEST), ""
     except ValueError as error:
         return LeaseOwner("", "unknown", "unknown", "", _ENDS_WITHIN), None, str(error)

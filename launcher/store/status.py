@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launcher.base import file_errors
@@ -15,14 +15,15 @@ from launcher.base.files import Folder
 from launcher.base.passes import pass_folder
 from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, Saves, member_folder, member_name, name_and_pod
-from launcher.store import checkpoints, json_fields
+from launcher.model import BOTH, CauseKind, Saves, member_folder, member_name, name_and_pod
+from launcher.store import checkpoints, json_fields, sizes
 from launcher.store.lease_files import LeaseFiles
 
 Place = tuple[str, int]  # the name and the number of a member's folder
 
 _COLUMNS = ("rank", "pod", "phase", "since", "last pass", "exit code", "first cause")
 _HISTORY = ("generation", "began", "ended", "from", "ended by")
+_SIZED_HISTORY = ("generation", "trainers", *_HISTORY[1:])
 _SHOWN = 20  # of the latest generations
 ACTIVE = ("starting", "training", "serving", "trained", "restarting", "finishing", "ending")  # phases of a gang
 _QUIET = 30.0  # seconds. A hub renews its lease every 5 s, and a launcher that ends writes its status within 3 s
@@ -32,7 +33,11 @@ _STATUS_FIELDS = {
     **dict.fromkeys(("rank", "last_pass", "exit_code"), int),
     "first_cause": dict,
 }
-_GENERATION_FIELDS = {"number": int, "began": str, "ended": str, "after_pass": int, "first_cause": dict}
+_GENERATION_FIELDS = {
+    **dict.fromkeys(("number", "after_pass", "trainers"), int),
+    **dict.fromkeys(("began", "ended"), str),
+    "first_cause": dict,
+}
 _CAUSE_FIELDS = {"what": str, "role": str, "rank": int, "pod": str}
 _MEMBER_FIELDS = {"role": str, "rank": int, "pod": str}
 
@@ -56,7 +61,7 @@ def describe(job_folder: str, *, as_json: bool) -> str:
     tables = [format_table([_COLUMNS, *(_row(member) for member in members)])]
     generations = job.get("generations") or []
     if len(generations) > 1:
-        tables.append(format_table([_HISTORY, *map(_generation, generations[-_SHOWN:])]))
+        tables.append(_history(generations))
     if saved is not None:
         tables.append(f"newest saved pass: {saved} ({pass_folder(output.path, saved)})")
     if any("silent_seconds" in member for member in members):
@@ -185,10 +190,24 @@ def check_member(content: Mapping[str, Any]) -> None:
     json_fields.check(content.get("first_cause") or {}, _CAUSE_FIELDS)
 
 
-def _generation(one: Mapping[str, Any]) -> tuple[object, ...]:
-    after = one.get("after_pass")
+def _history(generations: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of the latest generations. If their sizes differ, it has their sizes."""
+    shown = generations[-_SHOWN:]
+    counts = [one.get("trainers") for one in shown]
+    rows = [_generation(one, following) for one, following in zip(shown, [*counts[1:], None], strict=True)]
+    if not sizes.vary(counts):
+        return format_table([_HISTORY, *rows])
+    sized = [(row[0], count, *row[1:]) for row, count in zip(rows, counts, strict=True)]
+    return format_table([_SIZED_HISTORY, *sized])
+
+
+def _generation(one: Mapping[str, Any], next_size: int | None) -> tuple[object, ...]:
+    after, cause = one.get("after_pass"), one.get("first_cause") or {}
     start = "the beginning" if after is None else f"after pass {after}"
-    return (one.get("number"), one.get("began"), one.get("ended"), start, describe_cause(one.get("first_cause")))
+    ended_by = describe_cause(cause or None)
+    if cause.get("kind") != CauseKind.RESIZED and sizes.is_resize(cause.get("kind"), one.get("trainers"), next_size):
+        ended_by = f"a change of size to {next_size}: {ended_by}"
+    return (one.get("number"), one.get("began"), one.get("ended"), start, ended_by)
 
 
 def _row(member: Mapping[str, Any]) -> tuple[object, ...]:

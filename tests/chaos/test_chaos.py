@@ -98,6 +98,16 @@ def test_a_launcher_is_frozen_for_longer_than_the_other_members_wait_and_they_st
     assert all(one.passes >= 16 for one in plans if one.faults)
 
 
+def test_a_round_whose_size_changes_has_an_elastic_job() -> None:
+    plans = [plan.make(seed, {"grow", "shrink", "kill launcher"}) for seed in range(50)]
+    for one in plans:
+        assert bool(one.begins) == any(fault.kind in plan.SIZES for fault in one.faults)
+        assert one.variables.get("CONF_PADDLE_GRADIENT_NUM") == (f"1:{one.members}" if one.begins else None)
+        assert 2 <= (one.begins or 2) <= one.members
+        assert not one.begins or (one.max_restarts, one.rejoin_timeout) == (6, 60)
+    assert {one.variables["LAUNCHER_SHRINK"] for one in plans if one.begins} == {"now", "wait"}
+
+
 def test_the_time_limit_of_a_round_includes_its_faults() -> None:
     cut = replace(PLAN, faults=(Fault(0, "cut", (1,), LAUNCH, 1.0, 25.0),))
     assert limits.seconds(cut) > limits.seconds(PLAN) + 25 + plan.SILENCE
@@ -154,6 +164,20 @@ def test_a_job_is_complete_as_soon_as_every_rank_is_complete() -> None:
     assert not job.complete
     job.ended(1, 0)
     assert job.complete
+
+
+def test_the_size_of_a_job_changes_by_its_highest_rank() -> None:
+    job = IndexedJob(2, backoff_limit=0)
+    job.grow()
+    assert job.due() == [2]
+    job.made(2)
+    for rank in range(3):
+        job.ended(rank, 0)
+    assert job.complete
+    job.grow()
+    assert not job.complete
+    assert job.shrink() == 3
+    assert (job.due(), job.complete) == ([], True)
 
 
 # ---- invariants ----------------------------------------------------------------------------------------------------
@@ -375,3 +399,44 @@ def test_a_job_may_fail_after_more_failures_than_its_limit(tmp_path: Path) -> No
     failed(story, 137, "exit code 137: killed", at_end(137, "killed"))
     story.done.append(replace(story.done[0], at=2.0, at_clock=300))
     assert not [one for one in invariants.violated(story) if one.startswith("what can be survived")]
+
+
+# ---- jobs whose size changes -----------------------------------------------------------------------------------------
+
+
+def resized(folder: Path) -> Story:
+    """Return an elastic job of two members that began with one, and grew after its first pass."""
+    story = restarted(folder)
+    story.plan = replace(PLAN, begins=1, max_restarts=6)
+    story.done[:] = [Done(Fault(0, "grow", (), TRAINING, 0.5), "2 pods", 1.0, 150)]
+    history(output(story), (0, None, {**cause("resized", 0), "rank": None}), (1, 0, None))
+    for rank, samples in enumerate((60, 40)):
+        data = story.folder / str(rank) / "data"
+        data.mkdir(parents=True)
+        (data / "train.txt").write_text("sample\n" * samples)
+        with (output(story) / f"node_{rank}" / "train.log").open("a") as file:
+            lines = [f"I1118 14:40:1{n}.0 9 T.cpp:1]  Pass={n} Batch=2 samples={samples} AvgCost=0.5" for n in (1, 2)]
+            file.writelines(f"{line}\n" for line in lines)
+    return story
+
+
+def test_all_invariants_hold_for_a_job_that_grew(tmp_path: Path) -> None:
+    assert invariants.violated(resized(tmp_path)) == []
+
+
+@pytest.mark.parametrize("samples", [39, 41])
+def test_a_sample_that_is_missing_or_used_twice_is_detected(tmp_path: Path, samples: int) -> None:
+    story = resized(tmp_path)
+    log = output(story) / "node_1" / "train.log"
+    log.write_text(log.read_text().replace("Pass=1 Batch=2 samples=40", f"Pass=1 Batch=2 samples={samples}"))
+    assert invariants.violated(story) == (
+        [f"each sample once per pass: pass 1 of generation 1 has used {60 + samples} samples of 100"]
+    )
+
+
+def test_the_member_at_fault_in_an_elastic_job_is_known_by_its_pod(tmp_path: Path) -> None:
+    story = resized(tmp_path)
+    story.done.append(Done(Fault(1, "term launcher", (1,), TRAINING, 0.5), "process", 1.0, 150))
+    for pod, expected in (("pod-1-7", 0), ("pod-0-3", 1)):
+        history(output(story), (0, None, {**cause("stopped", 0), "pod": pod}), (1, 0, None))
+        assert len(invariants.violated(story)) == expected

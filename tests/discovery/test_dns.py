@@ -94,3 +94,14 @@ def test_the_age_of_the_process_counts_from_its_creation() -> None:
     tick = 0.02  # the kernel counts creations in hundredths of a second
     assert 0.5 - tick < float(done.stdout) < time.monotonic() - begin + tick
     assert process_age() > float(done.stdout)
+
+
+def test_in_an_elastic_job_the_names_of_all_pods_before_this_one_are_looked_up() -> None:
+    found = resolve([["10.0.0.7"]], "ns.svc.cluster.test", any_leads=True)
+    assert set(found["names"]) == {f"x-{number}.svc.ns.svc.cluster.test" for number in (0, 1)}
+    assert found["lower"] == ["10.0.0.7", "10.0.0.7"]
+
+
+def test_in_an_elastic_job_a_pod_whose_name_has_no_address_does_not_lead() -> None:
+    found = resolve([None], "ns.svc.cluster.test", any_leads=True)
+    assert (found["lower"], found["hub"], found["rank"]) == ([], None, 2)

@@ -361,6 +361,20 @@ def test_a_numbered_member_reads_two_pods_and_needs_only_the_hub(api: FakeApi, s
     run(test())
 
 
+def test_a_member_of_an_elastic_job_reads_all_pods_that_may_lead(api: FakeApi, settings: Make) -> None:
+    api.put(member_of_set("x-20", "10.0.0.2"), member_of_set("x-3", "10.0.0.78"))
+
+    async def test() -> None:
+        async with searching(settings("x-20", size=30, any_leads=True)) as search:
+            peers = await search.task
+            assert (peers.rank, peers.lower) == (20, ("10.0.0.78",))
+            (selector,) = [selector for verb, selector, _ in api.asked if verb == "list"]
+            leading = ",".join(map(str, range(16)))
+            assert selector == f"job-name=x,apps.kubernetes.io/pod-index in ({leading},20)"
+
+    run(test())
+
+
 def of_role(role: str, name: str, index: int, address: str = "10.0.0.1", code: int | None = None) -> dict[str, Any]:
     made = pod(name, address, job=role, owner=f"{role}-uid", index=index, role=role)
     made["metadata"]["labels"]["app"] = "x"

@@ -266,3 +266,25 @@ def test_a_number_that_its_role_does_not_have_is_an_error() -> None:
         Failure, match=r"has number 2, but the job has only 2 pservers, numbered from 0: set LAUNCHER_PSERVERS"
     ):
         choose_peers(view("s-2", pod("s-2", "10.0.0.1", index=2, role="pserver")), of_role("pserver"))
+
+
+def lower(me: str, *pods: Json, **more: Any) -> tuple[str, ...] | None:
+    found = choose_peers(view(me, *pods), settings(any_leads=True, size=5, **more))
+    return None if found is None else found.lower
+
+
+def test_in_an_elastic_job_the_live_pods_before_a_member_may_lead() -> None:
+    zero, two, three = (member_of_set(f"x-{number}", f"10.0.0.{9 - number}") for number in (0, 2, 3))
+    names = [each["metadata"]["name"] for each in (zero, two, three)]
+    assert [lower(name, zero, two, three) for name in names] == [(), ("10.0.0.9",), ("10.0.0.9", "10.0.0.7")]
+    assert lower(names[2], leaving(zero), two, three) == ("10.0.0.7",)
+
+
+def test_in_an_elastic_job_without_numbers_the_lowest_address_comes_first() -> None:
+    assert lower("x-c", A, B, C) == ("10.0.0.9", "10.0.0.10")
+    assert lower("x-a", A) == ()
+
+
+def test_an_elastic_job_without_a_volume_needs_numbers() -> None:
+    with pytest.raises(Failure, match="an elastic job without a volume needs numbers"):
+        choose_peers(view("x-a", A, B), settings(needs_numbers=True))

@@ -75,3 +75,9 @@ def test_the_number_of_peers_must_be_n() -> None:
 def test_a_job_of_one_needs_no_peers(discovery: str) -> None:
     peers = find(discovery=discovery, size=1, peers=(), training_address="192.168.0.1")
     assert (peers.rank, peers.hub, peers.me.address) == (0, None, "192.168.0.1")
+
+
+def test_in_an_elastic_job_all_that_come_before_a_member_may_lead() -> None:
+    assert find(rank=0, any_leads=True).lower == ()
+    assert find(rank=2, any_leads=True).lower == ("10.0.0.5", "127.0.0.1")
+    assert find(rank=2).lower == ()

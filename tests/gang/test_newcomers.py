@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from launcher.gang import Elastic, JoinFailed, Stop, Verdict
-from launcher.model import CauseKind
+from launcher.errors import Exit
+from launcher.gang import Elastic, JoinFailed, OtherGang, Stop, Verdict
+from launcher.model import Cause, CauseKind, Start
 from tests.support.members import Node, in_loop, settings, until
 
 LONG = 1000.0
+GROWS = Cause(CauseKind.RESIZED, None, "pod-0", "the job grows", Exit.PEER_LOST)
 
 
 def nodes(ranks: Sequence[int], elastic: Elastic) -> list[Node]:
@@ -77,7 +81,7 @@ async def test_a_member_that_comes_later_waits_until_the_gang_grows() -> None:
     await until(lambda: (missing := late.gang.missing()) is not None and missing.runs)
     with pytest.raises(JoinFailed, match="runs without pod"):
         await much_later.join(hub.place)  # its number belongs to a member
-    assert hub.gang.returning(without_lost=False) == 4
+    assert hub.gang.returning(GROWS, without_lost=False) == 4
     hub.gang.resize("the job grows")
     for member in members:
         await until(lambda: member.has(Stop))  # noqa: B023
@@ -99,7 +103,7 @@ async def test_a_member_that_gives_up_does_not_wait_any_more() -> None:
     await until(lambda: hub.gang.newcomers() == 1)
     joining.cancel()
     await until(lambda: hub.gang.newcomers() == 0)
-    assert hub.gang.returning(without_lost=False) == 2
+    assert hub.gang.returning(GROWS, without_lost=False) == 2
     await end(*members, late)
 
 
@@ -111,3 +115,73 @@ async def test_a_gang_of_fixed_size_takes_no_newcomers() -> None:
     with pytest.raises(JoinFailed, match="runs without pod"):
         await late.join(hub.place)
     await end(hub, member, late)
+
+
+@in_loop
+async def test_any_member_may_be_the_hub_and_has_rank_0() -> None:
+    hub, first, last = nodes([1, 0, 2], Elastic(2, 0.3, ranks={"uid-0": 0, "uid-2": 2}))
+    await gather(hub, first, last)
+    assert [member.rank for member in (hub, first, last)] == [0, 1, 2]
+    await end(hub, first, last)
+
+
+@in_loop
+async def test_a_member_without_a_number_may_lead_although_another_one_has_a_lower_address() -> None:
+    hub, lower = nodes([1, 0], Elastic(2, 0.3))
+    for node in (hub, lower):
+        node.me = replace(node.me, rank=None)
+    await gather(hub, lower)
+    assert [member.rank for member in (hub, lower)] == [0, 1]
+    await end(hub, lower)
+
+
+@in_loop
+async def test_only_the_hub_knows_how_many_members_return_and_others_assume_all_but_the_one_at_fault() -> None:
+    hub, member, _ = members = nodes([0, 1, 2], Elastic(2, 0.3))
+    await gather(*members)
+    stopped = replace(GROWS, kind=CauseKind.STOPPED, rank=0)
+    lost = replace(stopped, kind=CauseKind.LOST)
+    assert [member.gang.returning(cause, without_lost=False) for cause in (GROWS, stopped, lost)] == [3, 2, 3]
+    assert member.gang.returning(lost, without_lost=True) == 2
+    assert hub.gang.joined_addresses() == [each.me.address for each in members]
+    await end(*members)
+
+
+@in_loop
+async def test_a_gang_stops_and_joins_the_other_gang_of_its_job_that_trains_already() -> None:
+    def prepare(cause: Cause | None) -> Start:
+        raise OtherGang("the gang of pod x trains already")
+
+    config = settings(2, elastic=Elastic(1, 0.2), rejoins=True)
+    members = [Node(rank, config, uid=f"uid-{rank}", prepare=prepare) for rank in (0, 1)]
+    await gather(*members)
+    for member in members:
+        await until(lambda: member.has(Stop))  # noqa: B023
+        (stop,) = (event for event in member.events if isinstance(event, Stop))
+        assert (stop.cause.kind, stop.rejoin) == (CauseKind.RESIZED, True)
+    await end(*members)
+
+
+@in_loop
+async def test_a_launcher_is_reached_once_it_has_the_secret() -> None:
+    hub, other = nodes([0, 1], Elastic(1, LONG))
+    await hub.gang.listen()
+    joining = asyncio.ensure_future(hub.join(None))
+    await until(lambda: hub.gang._hub is not None)
+    assert not await hub.gang.reaches("127.0.0.99")
+    await other.gang.listen()
+    assert not await other.gang.reaches(hub.me.address), "it has no secret yet"
+    joining.cancel()
+    await end(hub, other)
+
+
+@in_loop
+async def test_the_hub_knows_the_rank_of_a_member_that_reports_an_earlier_one() -> None:
+    members = nodes([0, 1, 3], Elastic(2, 0.3))
+    await gather(*members)
+    stopped = replace(GROWS, kind=CauseKind.STOPPED, rank=3)
+    members[2].gang.report_failed(stopped, time.monotonic())
+    await until(lambda: members[0].has(Stop))
+    (stop,) = (event for event in members[0].events if isinstance(event, Stop))
+    assert stop.cause.rank == 2
+    await end(*members)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,36 @@ def test_a_line_without_valid_numbers_is_named(tmp_path: Path) -> None:
 def test_a_trainer_id_out_of_range_is_refused(trainers: int, trainer: int) -> None:
     with pytest.raises(ValueError, match="trainer_id"):
         dist_reader("data.csv", trainers, trainer)
+
+
+@pytest.fixture
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the work directory of a trainer that has the shards 2 and 3 of an elastic job."""
+    folders = [tmp_path / "data" / str(number) for number in (2, 3)]
+    for number, folder in enumerate(folders):
+        folder.mkdir(parents=True)
+        (folder / "data.csv").write_text(f"{number},1\n{number},2\n")
+    monkeypatch.setenv("LAUNCHER_DATA_DIRS", os.pathsep.join(map(str, folders)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data/data.csv"])
+def test_in_an_elastic_job_a_share_is_all_lines_of_the_trainers_shards(shards: Path, name: str) -> None:
+    assert list(dist_reader(name, 3, 1)()) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+def test_in_an_elastic_job_a_file_that_all_trainers_have_is_shared_by_lines(shards: Path) -> None:
+    (shards / "data.csv").write_text("7,1\n7,2\n7,3\n")
+    assert list(dist_reader("data.csv", 3, 1)()) == [(7, 1)]
+
+
+def test_a_shard_without_the_file_is_named(shards: Path) -> None:
+    (shards / "data" / "3" / "data.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"3/data\.csv"):
+        list(dist_reader("data.csv", 3, 1)())
+
+
+def test_a_file_that_is_nowhere_is_named_as_it_was_given(shards: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"'other\.csv'"):
+        list(dist_reader("other.csv", 3, 1)())

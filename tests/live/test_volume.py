@@ -177,3 +177,12 @@ def test_hostile_texts_are_escaped(job: JobFolder) -> None:
 def test_the_pause_between_two_polls_grows_with_the_time_that_a_poll_takes(job: JobFolder) -> None:
     source = VolumeSource(str(job.path))
     assert [source.pause(took) for took in (0.01, 1.0, 60.0)] == [1.0, 4.0, 10.0]
+
+
+def test_a_new_size_is_told_when_its_generation_begins(job: JobFolder) -> None:
+    begun = {"number": 1, "began": "2026-11-19T11:00:00Z", "ended": None}
+    job.add("generation_begun", generation={**begun, "trainers": 3})
+    source = VolumeSource(str(job.path))
+    source.poll()
+    job.add("generation_begun", generation={**begun, "number": 2, "trainers": 2})
+    assert told(source.poll())[-1] == "generation 2 begins, with 2 trainers instead of 3"

@@ -69,3 +69,28 @@ def test_only_the_member_at_fault_has_the_whole_cause() -> None:
     assert words.own_cause({"role": "both", "rank": 0, "first_cause": CAUSE}) == "because of rank 1"
     assert words.own_cause({"rank": 0, "first_cause": CAUSE | {"rank": None}}) == "trainer ended with 3"
     assert words.own_cause({"rank": 0}) == ""
+
+
+def test_a_change_of_size_is_told_in_words_and_is_no_problem() -> None:
+    grows = {"kind": "resized", "rank": None, "pod": "pod-0", "what": "the job grows from 2 to 3 trainers"}
+    ended = words.job_event({"at": AT, "event": "generation_ended", "generation": {"number": 0, "first_cause": grows}})
+    assert ended is not None
+    assert (ended.text, ended.is_problem) == ("generation 0 has ended: the job grows from 2 to 3 trainers", False)
+    begun = {"at": AT, "event": "generation_begun", "generation": {"number": 1, "after_pass": 2, "trainers": 3}}
+    told = [found.text for before in (2, 3, None) if (found := words.job_event(begun, before))]
+    assert told == [f"{AGAIN} after pass 2, with 3 trainers instead of 2", *[f"{AGAIN} after pass 2"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({"event": "newcomers", "count": 1}, "1 member waits until the job grows"),
+        ({"event": "newcomers", "count": 2}, "2 members wait until the job grows"),
+        ({"event": "pass_repeated", "pass": 3}, "pass 3 was interrupted, and is repeated"),
+        ({"event": "pass_repeated"}, "the training begins again"),
+    ],
+)
+def test_events_of_an_elastic_job_are_told_in_words(event: dict[str, Any], told: str) -> None:
+    found = words.job_event({"at": AT, **event})
+    assert found is not None
+    assert (found.text, found.is_problem) == (told, False)

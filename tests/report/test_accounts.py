@@ -65,3 +65,12 @@ def test_without_any_logged_pass_the_goodput_is_zero_or_unknown(made: Made) -> N
     assert accounts_of(facts).goodput == 0
     facts.saved = 3
     assert accounts_of(facts).goodput is None
+
+
+def test_a_change_of_size_is_no_restart(elastic: Facts) -> None:
+    found = accounts_of(elastic)
+    assert [row.generation.number for row in found.restarts] == [1, 3]
+    assert [row.generation.number for row in found.changes_of_size] == [0, 2]
+    assert [row.is_failed for row in found.generations] == [False, True, False, True, False]
+    assert sum(seconds for _, seconds in found.parts) == pytest.approx(found.wall, abs=1.0)
+    assert dict(found.parts)["changes of size"] == pytest.approx(5.7 + 13.7, abs=2)

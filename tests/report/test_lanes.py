@@ -61,3 +61,13 @@ def test_a_job_in_which_each_member_differs_has_a_bounded_number_of_lanes(made: 
     found = lanes_of(facts)
     assert len(found) <= MOST_LANES
     assert sum(len(lane.members) for lane in found) == 120
+
+
+def test_a_change_of_size_is_not_marked_as_a_failure(elastic: Facts) -> None:
+    assert [[mark.number for mark in lane.marks] for lane in lanes_of(elastic)] == [[3], [1], []]
+
+
+def test_a_member_that_was_told_to_leave_an_elastic_job_is_not_lost(elastic: Facts) -> None:
+    run = elastic.members[Place(False, 2)].runs[0]
+    run.ended = elastic.generations[2].ended
+    assert LOST not in [span.state for span in lanes_of(elastic)[2].spans]

@@ -145,3 +145,17 @@ def test_a_diverged_training_and_a_slow_trainer_are_named(tmp_path: Path) -> Non
     assert "The loss is not a number since" in text
     assert "rank 2 (pod quick-start-2) is 3" in text
     assert "slower than the median trainer" in text
+
+
+def test_the_page_of_a_job_that_changed_its_size_shows_the_size_of_each_generation(elastic: Facts) -> None:
+    text = Elements(page.render(elastic)).text
+    assert "2 to 3 to 2 trainers" in text
+    assert "change of size: the job grows from 2 to 3 trainers" in text
+    assert "change of size: rank 2 (pod quick-start-2): got SIGTERM" in text
+    assert "Restarts2" in text
+
+
+def test_the_page_of_a_job_of_fixed_size_says_nothing_of_sizes(made: Made) -> None:
+    content = page.render(made(sizes=(3,) * 5)).decode()
+    assert "hange of size" not in content
+    assert "trainers</th>" not in content

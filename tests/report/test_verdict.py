@@ -151,3 +151,28 @@ def test_a_clock_that_is_days_ahead_does_not_keep_a_dead_job_running(tmp_path: P
     facts = reader.read(str(output), now=job.end + 3600)
     facts.lease = Lease(False, 3600.0)
     assert judge(facts).state == "silent"
+
+
+def test_a_complete_job_counts_its_changes_of_size_apart_from_its_restarts(elastic: Facts) -> None:
+    assert judge(elastic).sentence.endswith(", with 2 restarts and 2 changes of size.")
+
+
+def test_a_job_that_runs_after_a_change_of_size_names_no_failure(made: Made) -> None:
+    grows = cause(0, kind="resized", rank=None, role=None, what="the job grows from 2 to 3 trainers", tail=[])
+    facts = made(ends="running", generations=2, sizes=(2, 3), ended_by={0: grows})
+    facts.lease = Lease(False, 2.0)
+    assert judge(facts).cause is None
+
+
+def test_a_job_that_changes_its_size_says_so(tmp_path: Path) -> None:
+    grows = cause(0, kind="resized", rank=None, role=None, what="the job grows from 2 to 3 trainers", tail=[])
+    job = MadeJob(ends="running", generations=1)
+    job.write(tmp_path)
+    output = tmp_path / "output"
+    one = {"number": 0, "began": stamp(job.end - 100), "ended": stamp(job.end), "trainers": 2, "first_cause": grows}
+    append(output, job.end, "generation_ended", generation=one)
+    for rank in range(3):
+        append(output / f"node_{rank}", job.end + 1, "phase", phase="gathering", generation=0)
+    facts = reader.read(str(output), now=job.end + 2)
+    facts.lease = Lease(False, 2.0)
+    assert judge(facts).sentence == "The job changes its size: the job grows from 2 to 3 trainers."

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import AlreadyComplete, StartRefused, Verdict
+from launcher.gang import AlreadyComplete, OtherGang, StartRefused, Verdict
 from launcher.model import Cause, CauseKind, Member, Roster, Saves, Shape, Start
 from launcher.run import resume
 from launcher.run.restarts import MAX_ATTEMPTS, RestartPolicy
 from launcher.run.resume import Generations
+from launcher.store.lease import OtherGangRuns
 from launcher.store.record import History, Record
 
 T = TypeVar("T")
@@ -681,13 +682,22 @@ def test_a_failure_of_the_volume_in_any_call_ends_the_job(tmp_path: Path, clock:
 
 
 class FakeLease:
-    """A lease that reports at each `acquire` whether it was acquired by this call."""
+    """A lease that reports at each `acquire` whether it was acquired by this call. `other`: of a gang that has it."""
 
-    def __init__(self, *taken: bool) -> None:
+    def __init__(self, *taken: bool, other: str = "") -> None:
         self._taken = list(taken)
+        self._other = other
 
-    async def acquire(self) -> bool:
+    async def acquire(self, *, yields: bool = False) -> bool:
+        if self._other:
+            raise OtherGangRuns(self._other)
         return self._taken.pop(0)
+
+
+def test_a_gang_joins_the_other_gang_of_its_job_that_has_the_lease(tmp_path: Path) -> None:
+    world = World(tmp_path, lease=FakeLease(other="pod-1"))
+    with pytest.raises(OtherGang, match="the gang of pod pod-1 trains already"):
+        world.begin()
 
 
 def test_a_job_that_another_gang_has_completed_is_not_trained_again(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ class FakeSupervisor:
         if child.left > 0:
             program = self._pod.program
             self._last_line = f"Pass={child.number}"
-            if program.saves and child.process.env.get("PADDLE_TRAINER_ID", str(self._pod.rank)) == "0":
+            if program.saves and trainer_id(child.process) == 0:
                 self._pod.job.save_pass(child.number)
                 self._pod.note("child", f"pass {child.number} is saved", saved=child.number)
             if not program.silent:
@@ -186,6 +186,12 @@ class FakeSupervisor:
     def _kill(self, child: Child) -> None:
         if child.alive and not self._pod.program.held:
             self._pod.after(_KILLED_WITHIN, self.lose, child, f"{child.process.role} is killed")
+
+
+def trainer_id(process: Process) -> int:
+    """Return the number of a trainer in its generation, from its flags or its variables. 0 if it trains alone."""
+    flags = [word.partition("=")[2] for word in process.argv if word.startswith("--trainer_id=")]
+    return int(flags[-1] if flags else process.env.get("PADDLE_TRAINER_ID", 0))
 
 
 async def _comes(event: asyncio.Event, within: float) -> bool:

@@ -152,6 +152,7 @@ class Job:
     ) -> None:
         self.scene = scene
         self.shape = Shape(size, pservers)
+        self.sizes = str(size)  # of an elastic job: the least and the most trainers
         self.identity = identity
         self.flags = flags
         self.command = command
@@ -292,7 +293,7 @@ class Pod:
         given = {
             "JOB_NAME": "job",
             "JOB_PATH": job.scene.volume.folder,
-            "CONF_PADDLE_GRADIENT_NUM": str(job.shape.trainers),
+            "CONF_PADDLE_GRADIENT_NUM": job.sizes,
             "POD_NAME": self.name,
             "POD_IP": self.address,
             "POD_UID": self.uid,
@@ -343,13 +344,19 @@ class FakeFinder(Finder):
     async def find(self) -> Peers:
         pod, hub = self._pod, self._pod.job.pods[0]
         me = self._own_member(pod.rank, pod.address)
+        if self._settings.any_leads:
+            lower = tuple(other.address for other in self._present() if other.rank < pod.rank)
+            return Peers(me, lower[0] if lower else None, await self.identity(), pod.rank, lower)
         return Peers(me, hub.address if pod.rank else None, await self.identity(), pod.rank)
 
     def members(self) -> list[Member]:
         job = self._pod.job
-        return [
-            Member(pod.name, pod.uid, pod.address, pod.address, pod.rank, job.shape.role(pod.rank)) for pod in job.pods
-        ]
+        pods = self._present() if self._settings.any_leads else job.pods
+        return [Member(pod.name, pod.uid, pod.address, pod.address, pod.rank, job.shape.role(pod.rank)) for pod in pods]
+
+    def _present(self) -> list[Pod]:
+        """Return the pods that Kubernetes shows as running. It learns late that a node is off."""
+        return [pod for pod in self._pod.job.pods if pod.lives or pod.machine.off]
 
     def describe_missing(self, joined: Collection[str]) -> str:
         absent = [pod.name for pod in self._pod.job.pods if not pod.lives]

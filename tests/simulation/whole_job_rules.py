@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,8 +90,11 @@ def a_trainer_starts_after_its_member_has_copied_its_files(tale: Tale) -> None:
             assert entry.pod in staged, f"{entry.at} {entry.pod.label}: {entry.text}"
 
 
-def a_trainer_starts_after_the_server_of_its_pod_serves(tale: Tale) -> None:
-    """A trainer starts after the server of its own pod serves in the same attempt."""
+def a_trainer_starts_after_the_server_of_its_pod_serves(tale: Tale, *, lone_trainers: bool = False) -> None:
+    """A trainer starts after the server of its own pod serves in the same attempt.
+
+    lone_trainers: a generation may have a single trainer, which needs no server
+    """
     latest: dict[Pod, Child] = {}
     serving = set[Child]()
     for entry in tale.scene.entries:
@@ -100,7 +104,7 @@ def a_trainer_starts_after_the_server_of_its_pod_serves(tale: Tale) -> None:
             child = entry.facts["started"]
             if child.process.role == "pserver":
                 latest[entry.pod] = child
-            elif entry.pod in latest:
+            elif entry.pod in latest and (not lone_trainers or latest[entry.pod].generation == child.generation):
                 assert latest[entry.pod] in serving, f"{entry.at} {entry.pod.label}: {entry.text}"
 
 
@@ -375,7 +379,7 @@ def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
     """
     for pod in tale.pods:
         own = [entry for entry in tale.scene.entries if entry.pod is pod]
-        if pod.result is None or any(_stops_to_rejoin(entry) or "for a replacement pod" in entry.text for entry in own):
+        if pod.result is None or any(_stops_to_rejoin(entry) or _REJOINS.search(entry.text) for entry in own):
             continue
         files = [entry.text for entry in own if entry.kind == "file"]
         ended = [number for number, path in enumerate(files) if path.endswith(".over")]
@@ -383,8 +387,11 @@ def nothing_is_written_after_the_lease_has_ended(tale: Tale) -> None:
         assert not after, f"{pod.label} writes {after} after {files[ended[-1]]}"
 
 
+_REJOINS = re.compile("for a replacement pod|for enough members|joining the larger gang")
+
+
 def _stops_to_rejoin(entry: Entry) -> bool:
-    line = entry.facts["line"] if entry.kind == "in" else b""
+    line = entry.facts["line"] if entry.kind in ("in", "out") else b""
     return b'"word":"stop"' in line and messages.read_stop(json.loads(line)).rejoin
 
 

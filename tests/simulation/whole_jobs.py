@@ -145,8 +145,7 @@ class Play:
         if schedule.second_start is not None:
             self.jobs.append(self._job())
         for job, starts in zip(self.jobs, (0.0, schedule.second_start or 0.0), strict=False):
-            for pod in job.pods:
-                job.start(pod.rank, after=starts + self._pace(pod.rank).starts)
+            self._start(job, starts)
         for fault in schedule.faults:
             if isinstance(fault, Broken):  # `after` has no effect on this fault
                 self.jobs[0].pods[fault.rank % self.jobs[0].shape.size].staging_fails = "there is no such folder"
@@ -160,6 +159,10 @@ class Play:
 
     def run(self) -> Tale:
         return Tale(self.schedule, self.scene, self.scene.run(self._until))
+
+    def _start(self, job: Job, after: float) -> None:
+        for pod in job.pods:
+            job.start(pod.rank, after=after + self._pace(pod.rank).starts)
 
     def _pace(self, rank: int) -> Pace:
         return self.schedule.paces[rank % len(self.schedule.paces)]

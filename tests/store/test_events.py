@@ -272,6 +272,10 @@ def test_the_schema_knows_each_event_that_is_written() -> None:
         new_event("peer_lost", generation=0, peer={"role": "both", "rank": 1, "pod": "pod-1"}, why="its node is gone"),
         new_event("process_ended", generation=0, process="trainer", exit_code=137, tail=["line"]),
         new_event("clock_set", seconds=-7200.0),
+        new_event("generation_begun", generation={**FAILED, "trainers": 3}),
+        new_event("newcomers", generation=0, count=1),
+        new_event("pass_repeated", generation=1, **{"pass": 3}),
+        new_event("pass_repeated", generation=1),
     ):
         jsonschema.validate(json.loads(events.as_line(event)), SCHEMA)
     with pytest.raises(jsonschema.ValidationError):

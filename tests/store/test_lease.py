@@ -18,7 +18,7 @@ import pytest
 from launcher.base.aio import run_in_thread
 from launcher.errors import Exit, Failure
 from launcher.model import Cause
-from launcher.store.lease import LeaseHolder
+from launcher.store.lease import LeaseHolder, OtherGangRuns
 from launcher.store.lease_files import LeaseFiles, LeaseOwner
 from tests.support.logs import logged
 from tests.support.members import in_loop, until
@@ -405,3 +405,25 @@ async def test_a_hub_waits_for_a_lease_that_cannot_be_used_and_names_it(leases: 
         await Hub(leases, OTHER, patience=0.3).acquire()
     assert str(path) in failure.value.message
     assert failure.value.code == Exit.TIMED_OUT
+
+
+@in_loop
+async def test_a_gang_of_an_elastic_job_does_not_wait_for_another_gang_that_renews_its_lease(
+    leases: LeaseFiles,
+) -> None:
+    one, other = Hub(leases, ONE), Hub(leases, OTHER)
+    assert await one.lease.acquire(yields=True)
+    with pytest.raises(OtherGangRuns, match="pod-1"):
+        await other.lease.acquire(yields=True)
+    await one.lease.stop_renewing()
+    assert await other.lease.acquire(yields=True), "the lease has expired"
+    await other.lease.stop_renewing()
+
+
+def test_the_address_of_a_hub_is_in_the_lease_of_an_elastic_job_only(leases: LeaseFiles, tmp_path: Path) -> None:
+    leases.take(0, ONE)
+    assert "address" not in (tmp_path / ".launcher" / ".leases" / "0").read_text()
+    leases.take(1, replace(ONE, address="10.0.0.1"))
+    latest = leases.latest()
+    assert latest is not None
+    assert latest.holder.address == "10.0.0.1"

@@ -121,3 +121,30 @@ def test_the_newest_saved_pass_is_shown_since_the_last_finished_pass_may_not_be_
             (folder / "done").touch()
     assert f"newest saved pass: 2 ({volume.output}/pass-00002)" in volume.shown()
     assert json.loads(describe(str(volume.folder), as_json=True))["saved_pass"] == 2
+
+
+def test_generations_of_different_sizes_show_their_sizes(volume: Volume) -> None:
+    volume.member(0, "training", 0)
+    volume.lease(0)
+    stop = {"kind": "stopped", "rank": 2, "role": "both", "pod": "pod-2", "what": "got SIGTERM"}
+    grows = {
+        "kind": "resized",
+        "rank": None,
+        "role": None,
+        "pod": "pod-0",
+        "what": "the job grows from 2 to 3 trainers",
+    }
+    generations = [
+        {"number": 0, "began": "a", "ended": "b", "after_pass": None, "trainers": 3, "first_cause": stop},
+        {"number": 1, "began": "c", "ended": "d", "after_pass": 1, "trainers": 2, "first_cause": grows},
+        {"number": 2, "began": "e", "ended": None, "after_pass": 2, "trainers": 3, "first_cause": None},
+    ]
+    volume.write("job.json", {"job": "job", "members": [], "generations": generations})
+    shown = volume.shown()
+    assert "trainers" in shown
+    assert "a change of size to 2: rank 2 (pod-2): got SIGTERM" in shown
+    assert "the job grows from 2 to 3 trainers" in shown
+    for generation in generations:
+        generation["trainers"] = 3
+    volume.write("job.json", {"job": "job", "members": [], "generations": generations[::2]})
+    assert "trainers" not in volume.shown()

@@ -74,7 +74,7 @@ def main() -> None:
         for _ in range(finds):
             peers = await finder.find()
             hubs.append(peers.hub)
-        found.update(hub=peers.hub, rank=peers.rank, hubs=hubs)
+        found.update(hub=peers.hub, rank=peers.rank, hubs=hubs, lower=list(peers.lower))
 
     try:
         with logged() as found["said"]:

@@ -48,6 +48,8 @@ class MadeJob:
     passes: that each generation finishes; pass_seconds: the length of one
     every: seconds between two `numbers` events; 0: there are none
     ends: complete, failed or running
+    sizes: how many trainers each generation has; none: they are not written
+    ended_by: by generation, a first cause in place of the death of a trainer
     """
 
     ranks: int = 3
@@ -59,6 +61,8 @@ class MadeJob:
     seed: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()
+    ended_by: dict[int, dict[str, Any]] = field(default_factory=dict)
     cause: dict[str, Any] | None = None  # of the last generation of a failed job
 
     def write(self, folder: Path) -> Path:
@@ -102,6 +106,8 @@ class MadeJob:
             "after_pass": after,
             "first_cause": None,
         }
+        if self.sizes:
+            one["trainers"] = self.sizes[number]
         self._job(at, "generation_begun", generation=one)
         resumed = {} if after is None else {"after_pass": after}
         for rank in range(self.ranks):
@@ -137,7 +143,11 @@ class MadeJob:
     ) -> tuple[float, int | None]:
         rank = number % self.ranks
         why = cause(rank) if not is_last or self.cause is None else self.cause
-        self._member(rank, at, "process_ended", number, process="trainer", exit_code=137, tail=TAIL)
+        why = self.ended_by.get(number, why)
+        if why["kind"] == "trainer":
+            self._member(rank, at, "process_ended", number, process="trainer", exit_code=137, tail=TAIL)
+        if why["kind"] == "stopped":
+            self._member(why["rank"], at, "stop_requested", number)
         kept = max(0, newest - (1 if number % 2 else 0))  # every second time, the newest pass was not saved
         for other in range(self.ranks):
             self._member(other, at + 0.4, "phase", number, phase="ending" if is_last else "restarting")

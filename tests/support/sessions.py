@@ -193,7 +193,7 @@ class FakeGang:
         self.waits.append("finished")
         await self.finished.wait()
 
-    def returning(self, *, without_lost: bool) -> int | None:
+    def returning(self, cause: Cause, *, without_lost: bool) -> int | None:
         return None
 
     async def wait_others_ended(self) -> None:
