@@ -33,15 +33,28 @@ def render_options(
     *,
     inject: bool,
     watch: bool = False,
+    namespace: str | None = None,
+    reads_cluster: bool = False,
 ) -> RenderOptions:
-    """Return the RenderOptions for the flags of `render` and `submit`. Raises Failure if the flags are wrong."""
+    """Return the RenderOptions for the flags of `render` and `submit`. Raises Failure if the flags are wrong.
+
+    reads_cluster: whether the command may read imagePullSecrets from the cluster. `namespace`: that of its flag
+    """
     if image is not None and not inject:
         raise Failure(
             Exit.USAGE, "--launcher-image: cannot be used with --no-inject, which copies no launcher into the pods"
         )
     command = () if entrypoint is None else rendering.split_command(entrypoint, "--entrypoint")
-    images = ImageCommands(command, registry, frozenset(host.lower() for host in plain_http))
+    hosts = frozenset(host.lower() for host in plain_http)
+    connect = (lambda of_file: _connect(namespace or of_file)) if reads_cluster else None
+    images = ImageCommands(command, registry, hosts, connect)
     return RenderOptions(image or INJECT_IMAGE if inject else None, images, until_end=watch)
+
+
+def _connect(namespace: str | None) -> KubeClient:
+    from launcher.job.access import connect
+
+    return connect(namespace)
 
 
 def render(file: str, options: RenderOptions, *, strict: bool) -> str:
