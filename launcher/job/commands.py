@@ -19,6 +19,7 @@ from launcher.job.spec import INJECT_IMAGE, ON_COMPLETION, JobSpec, Json
 
 if TYPE_CHECKING:
     from launcher.base.kube import KubeClient
+    from launcher.job.state import MemberState
     from launcher.job.watch import ClusterSource
 
 _REPLACED = "this job was deleted already, and what now has its name is another job's"
@@ -135,11 +136,20 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(asdict(state), indent=1)
     rows = [
-        (member.name, member.pod, member.phase, member.since, member.exit_code, member.what) for member in state.members
+        (member.name, member.pod, member.phase, member.since, member.exit_code, _without_cause(member, state.cause))
+        for member in state.members
     ]
     ended = f", exit code {state.exit_code}" if state.exit_code else ""
     cause = f": {state.cause}" if state.cause else ""
     return f"{job}: {state.phase}{ended}{cause}\n\n{format_table([_COLUMNS, *rows])}"
+
+
+def _without_cause(member: MemberState, cause: str) -> str:
+    """Return what a member says, but the cause and the exit code only once, since both are beside it."""
+    what = member.what.removeprefix(f"exit code {member.exit_code}: ")
+    if not cause or cause not in what:
+        return what
+    return what.replace(cause, "", 1).removesuffix("; first cause: ").strip(" :;") or "failed first"
 
 
 def list_jobs(namespace: str | None, *, everywhere: bool, output: str) -> str:

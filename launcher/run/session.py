@@ -247,7 +247,8 @@ class Session:
     def _restart(self, number: int, cause: Cause) -> asyncio.Task[None]:
         """End the processes of this attempt, then run the next attempt."""
         self._node.end_generation(cause)
-        log.info(f"{describe_cause(cause, self._node.shape)}: all processes of the job are restarted")
+        first = "this rank failed first" if cause.rank == self._node.rank else describe_cause(cause, self._node.shape)
+        log.info(f"{first}: all processes of the job are restarted")  # this rank has logged its failure already
         self._node.enter("restarting")
         self.attempt.place_early_logs()
         ending = self._end_attempt(FAILURE_GRACE)
