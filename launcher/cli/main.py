@@ -136,17 +136,19 @@ def _watch(source: Source) -> int:
 def _render(given: Namespace) -> int:
     from launcher.job import commands
 
-    return _print(commands.render(given.file, _render_options(given, watch=False), strict=given.strict))
+    return _print(commands.render(given.file, _render_options(given), strict=given.strict))
 
 
 def _submit(given: Namespace) -> int:
     from launcher.job import commands
 
-    options = _render_options(given, watch=given.watch)
+    options = _render_options(given, watch=given.watch, namespace=given.namespace, reads_cluster=True)
     return commands.submit(given.file, options, given.namespace, strict=given.strict, watch=given.watch)
 
 
-def _render_options(given: Namespace, *, watch: bool) -> RenderOptions:
+def _render_options(
+    given: Namespace, *, watch: bool = False, namespace: str | None = None, reads_cluster: bool = False
+) -> RenderOptions:
     from launcher.job import commands
 
     return commands.render_options(
@@ -156,6 +158,8 @@ def _render_options(given: Namespace, *, watch: bool) -> RenderOptions:
         given.plain_http,
         inject=not given.no_inject,
         watch=watch,
+        namespace=namespace,
+        reads_cluster=reads_cluster,
     )
 
 
@@ -164,7 +168,7 @@ def _doctor(given: Namespace) -> int:
 
     return command.run(
         given.job,
-        _render_options(given, watch=False),
+        _render_options(given, namespace=given.namespace, reads_cluster=True),
         given.namespace,
         pod=not given.no_pod,
         within=given.within,

@@ -19,6 +19,7 @@ from launcher.job.spec import INJECT_IMAGE, ON_COMPLETION, JobSpec, Json
 
 if TYPE_CHECKING:
     from launcher.base.kube import KubeClient
+    from launcher.job.state import MemberState
     from launcher.job.watch import ClusterSource
 
 _REPLACED = "this job was deleted already, and what now has its name is another job's"
@@ -33,15 +34,28 @@ def render_options(
     *,
     inject: bool,
     watch: bool = False,
+    namespace: str | None = None,
+    reads_cluster: bool = False,
 ) -> RenderOptions:
-    """Return the RenderOptions for the flags of `render` and `submit`. Raises Failure if the flags are wrong."""
+    """Return the RenderOptions for the flags of `render` and `submit`. Raises Failure if the flags are wrong.
+
+    reads_cluster: whether the command may read imagePullSecrets from the cluster. `namespace`: that of its flag
+    """
     if image is not None and not inject:
         raise Failure(
             Exit.USAGE, "--launcher-image: cannot be used with --no-inject, which copies no launcher into the pods"
         )
     command = () if entrypoint is None else rendering.split_command(entrypoint, "--entrypoint")
-    images = ImageCommands(command, registry, frozenset(host.lower() for host in plain_http))
+    hosts = frozenset(host.lower() for host in plain_http)
+    connect = (lambda of_file: _connect(namespace or of_file)) if reads_cluster else None
+    images = ImageCommands(command, registry, hosts, connect)
     return RenderOptions(image or INJECT_IMAGE if inject else None, images, until_end=watch)
+
+
+def _connect(namespace: str | None) -> KubeClient:
+    from launcher.job.access import connect
+
+    return connect(namespace)
 
 
 def render(file: str, options: RenderOptions, *, strict: bool) -> str:
@@ -122,11 +136,20 @@ def status(job: str, namespace: str | None, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(asdict(state), indent=1)
     rows = [
-        (member.name, member.pod, member.phase, member.since, member.exit_code, member.what) for member in state.members
+        (member.name, member.pod, member.phase, member.since, member.exit_code, _without_cause(member, state.cause))
+        for member in state.members
     ]
     ended = f", exit code {state.exit_code}" if state.exit_code else ""
     cause = f": {state.cause}" if state.cause else ""
     return f"{job}: {state.phase}{ended}{cause}\n\n{format_table([_COLUMNS, *rows])}"
+
+
+def _without_cause(member: MemberState, cause: str) -> str:
+    """Return what a member says, but the cause and the exit code only once, since both are beside it."""
+    what = member.what.removeprefix(f"exit code {member.exit_code}: ")
+    if not cause or cause not in what:
+        return what
+    return what.replace(cause, "", 1).removesuffix("; first cause: ").strip(" :;") or "failed first"
 
 
 def list_jobs(namespace: str | None, *, everywhere: bool, output: str) -> str:

@@ -79,14 +79,16 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
     name = _name(metadata, findings)
     _note_unknown(spec, _SPEC | {"cleanPolicy", _OLD_INTRANET, "tasks"})
     valid_name = name if name and not name_problems(name, ()) else "job"  # so that all else can be checked
+    namespace = metadata.text("namespace") if metadata else None
+    options = replace(options, images=replace(options.images, namespace=namespace))
     roles = _roles(spec, valid_name, findings, options)
-    samples = sample_set.read(spec, metadata.text("namespace") if metadata else None, findings)
+    samples = sample_set.read(spec, namespace, findings)
     if samples:
         roles = [sample_set.mounted(role, samples, findings) if role.role != PSERVER else role for role in roles]
     policy = _clean_pod_policy(spec, findings, options)
     job_spec = JobSpec(
         name=valid_name,
-        namespace=metadata.text("namespace") if metadata else None,
+        namespace=namespace,
         mode=mode(roles),
         roles=tuple(roles),
         gloo=_gloo(spec, roles, findings),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from launcher.job.pull_secrets import PullSecrets, PullSource
+
 if TYPE_CHECKING:
+    from launcher.base.kube import KubeClient
     from launcher.registry.image import ImageConfig
 
 _ADVICE = 'set the command in the template, or use --entrypoint, as in --entrypoint "python3 train.py"'
+_Key = tuple[str | None, str, PullSource]  # namespace, image, credentials
 _EXPANDED = re.compile(r"\$(?=[$(])")
 
 
@@ -23,24 +27,32 @@ class ImageCommands:
     """Reads images from their registries, each once.
 
     entrypoint: the ENTRYPOINT of all images; if it is not empty, no registry is asked
-    registry: the registry of images whose name has none
+    registry: the registry of images whose name has none; None is Docker Hub
     plain_http: registries that speak HTTP without TLS
+    connect: returns a client for a namespace, to read imagePullSecrets; None: they are not read
+    namespace: of the job, or None for that of the client
     """
 
     entrypoint: tuple[str, ...] = ()
     registry: str | None = None
     plain_http: frozenset[str] = frozenset()
-    _configs: dict[str, ImageConfig | str] = field(default_factory=dict, init=False)  # a text says why it is unknown
+    connect: Callable[[str | None], KubeClient] | None = None
+    namespace: str | None = None
+    _configs: dict[_Key, ImageConfig | str] = field(default_factory=dict)  # a text says why it is unknown
 
-    def words(self, image: str, arguments: Sequence[str]) -> list[str]:
-        """Return what a container runs: ENTRYPOINT and `args`, or ENTRYPOINT and CMD. Raises Unknown."""
+    def words(self, image: str, arguments: Sequence[str], source: PullSource) -> list[str]:
+        """Return what a container runs: ENTRYPOINT and `args`, or ENTRYPOINT and CMD. Raises Unknown.
+
+        source: where the credentials for the image are, besides the user's
+        """
         if self.entrypoint:
             return [*self.entrypoint, *arguments]
         if not image:
             raise Unknown(f"missing, and so is the image: {_ADVICE}")
-        if image not in self._configs:
-            self._configs[image] = self._read(image)
-        config = self._configs[image]
+        key = (self.namespace, image, source)
+        if key not in self._configs:
+            self._configs[key] = self._read(image, source)
+        config = self._configs[key]
         if isinstance(config, str):
             raise Unknown(f"missing, and the image's ENTRYPOINT cannot be read: {config}: {_ADVICE}")
         words = [*map(_literal, config.entrypoint), *(arguments or map(_literal, config.command))]
@@ -48,15 +60,21 @@ class ImageCommands:
             raise Unknown(f"missing, and the image {image} has neither ENTRYPOINT nor CMD: {_ADVICE}")
         return words
 
-    def _read(self, image: str) -> ImageConfig | str:
+    def _read(self, image: str, source: PullSource) -> ImageConfig | str:
         from launcher.registry.errors import Unreadable
         from launcher.registry.image import read_image
-        from launcher.registry.reference import parse
+        from launcher.registry.reference import has_registry, parse
 
+        connect = self.connect
+        secrets = PullSecrets(source, None if connect is None else lambda: connect(self.namespace))
         try:
-            return read_image(parse(image, self.registry), self.plain_http)
+            reference = parse(image, self.registry) if self.registry else parse(image)
+            return read_image(reference, self.plain_http, secrets.credentials)
         except Unreadable as reason:
-            return str(reason)
+            notes = [str(reason), *secrets.notes]
+            if not self.registry and not has_registry(image):
+                notes.append("the image names no registry: if your nodes pull it from another one, use --registry")
+            return "; ".join(notes)
 
 
 def _literal(word: str) -> str:

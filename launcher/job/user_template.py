@@ -9,6 +9,7 @@ from launcher.job import sample_set
 from launcher.job.findings import Fields, Findings
 from launcher.job.image_commands import ImageCommands, Unknown
 from launcher.job.pod_template import DEFAULT_CONTAINER, INJECT, INJECT_FOLDER, SECRET_VOLUME
+from launcher.job.pull_secrets import PullSource
 from launcher.job.quantities import too_little
 from launcher.job.spec import Json
 
@@ -46,7 +47,7 @@ def read_template(template: Fields, findings: Findings, images: ImageCommands) -
     _check_reserved(containers, pod, findings)
     _check_memory(containers, pod, findings)
     main = containers[_main_index(names, metadata)]
-    command = _command(main, findings, images)
+    command = _command(main, findings, images, _pull_source(pod))
     if not has_right_types:
         return None
     _note_changes(pod, findings)
@@ -124,7 +125,7 @@ def _main_index(names: list[str], metadata: Fields | None) -> int:
     return 0
 
 
-def _command(container: Fields, findings: Findings, images: ImageCommands) -> list[str]:
+def _command(container: Fields, findings: Findings, images: ImageCommands, source: PullSource) -> list[str]:
     """Return the command and its arguments, as Kubernetes runs them, or [] after adding a problem."""
     before = len(findings.problems)
     command, arguments = container.texts("command"), container.texts("args")
@@ -136,10 +137,15 @@ def _command(container: Fields, findings: Findings, images: ImageCommands) -> li
     if not isinstance(image, str):
         return []
     try:
-        return images.words(image, arguments)
+        return images.words(image, arguments, source)
     except Unknown as reason:
         findings.add_problem(container.path("command"), str(reason))
         return []
+
+
+def _pull_source(pod: Fields) -> PullSource:
+    names = tuple(secret.text("name") or "" for secret in pod.mappings("imagePullSecrets"))
+    return PullSource(tuple(filter(None, names)), pod.text("serviceAccountName") or "")
 
 
 def _note_changes(pod: Fields, findings: Findings) -> None:

@@ -13,9 +13,10 @@ from collections import deque
 
 CHUNK = 256 * 1024
 
-_SOFT_LIMIT = 1024 * 1024  # bytes; above this, the writer first waits for up to _STUCK_AFTER
+_SOFT_LIMIT = 768 * 1024  # bytes; above this, the writer first waits for the readers, while they make progress
 _MOST_CHANGES = 1024  # of the stream within a chunk: a chunk with more of them is full, so that memory stays bounded
-_STUCK_AFTER = 0.05  # seconds without progress of the slowest reader
+_PATIENCE = 0.5  # seconds to wait for the slowest reader: a busy disk or machine pauses for less
+_PATIENCE_AT_DEATH = 0.05  # the same once the child is dead: the last lines name the cause, and must not come late
 
 
 class _Chunk:
@@ -93,9 +94,7 @@ class Buffer:
                 if stop.is_set():
                     return None
                 self._changed.wait()
-            self._changed.wait_for(
-                lambda: self._may_grow(_SOFT_LIMIT) or self._is_stuck() or dead.is_set(), _STUCK_AFTER
-            )
+            self._wait_for_readers(dead)
             chunk = self._chunks[-1]
             if chunk.is_full:
                 chunk = _Chunk(self._end, self._stream)
@@ -193,8 +192,18 @@ class Buffer:
     def _may_grow(self, limit: int) -> bool:
         return not self._chunks[-1].is_full or (len(self._chunks) + 1) * CHUNK <= limit
 
-    def _is_stuck(self) -> bool:
-        return time.monotonic() - self._progress_at > _STUCK_AFTER
+    def _wait_for_readers(self, dead: threading.Event) -> None:
+        """Wait until little output waits, or the slowest reader is stuck. Once the child is dead, wait less."""
+        was_dead = dead.is_set()
+        patience = _PATIENCE_AT_DEATH if was_dead else _PATIENCE
+        self._changed.wait_for(
+            lambda: (
+                self._may_grow(_SOFT_LIMIT)
+                or time.monotonic() - self._progress_at > patience
+                or dead.is_set() is not was_dead
+            ),
+            patience,
+        )
 
     def _free_chunks(self) -> None:
         """Drop the chunks that all readers have taken."""

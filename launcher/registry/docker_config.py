@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import os
 import re
 import signal
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from typing import Any
 
+from launcher.registry.docker_hub import login_names
 from launcher.registry.errors import Unreadable
+from launcher.registry.keyring import Credentials, credentials_for
+from launcher.registry.reference import Reference
 
 _LIMIT = 1 << 20  # bytes of the file, and of the output of a credential program
 _HELPER_SECONDS = 20.0
@@ -22,35 +22,19 @@ _TOKEN_USER = "<token>"  # a credential program answers with this name if the se
 _NOT_FOUND = "credentials not found"  # what credential programs print for a registry that they do not know
 
 
-@dataclass(frozen=True, repr=False)
-class Credentials:
-    """A user and password, or an identity token."""
-
-    user: str
-    password: str
-    identity_token: str = ""
-
-    @property
-    def basic(self) -> str:
-        """The value of an Authorization header."""
-        return f"Basic {base64.b64encode(f'{self.user}:{self.password}'.encode()).decode()}"
-
-
-def read_credentials(host: str) -> Credentials | None:
-    """Return the credentials for a registry, or None if there are none. Raises Unreadable."""
+def read_credentials(image: Reference) -> Credentials | None:
+    """Return the credentials for an image, or None if there are none. Raises Unreadable."""
     path = os.path.join(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"), "config.json")
     config = _read(path)
+    names = login_names(image.host)
     helpers = config.get("credHelpers")
-    program = (helpers.get(host) if isinstance(helpers, dict) else None) or config.get("credsStore")
+    named = [helpers[name] for name in names if helpers.get(name)] if isinstance(helpers, dict) else []
+    program = named[0] if named else config.get("credsStore")
     if program:
-        found = _from_program(str(program), host, path)
+        found = _from_program(str(program), names[0], path)
         if found:
             return found
-    entries = config.get("auths")
-    for key, entry in (entries if isinstance(entries, dict) else {}).items():
-        if _host_of(key) == host and isinstance(entry, dict) and (found := _from_entry(entry, f"{path}: auths: {key}")):
-            return found
-    return None
+    return next(iter(credentials_for(image, config.get("auths"), f"{path}: auths")), None)
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -68,26 +52,6 @@ def _read(path: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise Unreadable(f"{path}: expected a JSON object of at most {_LIMIT} bytes")
     return config
-
-
-def _host_of(key: str) -> str:
-    """Return the host of a key in `auths`, which may also be a URL."""
-    return key.partition("://")[2].partition("/")[0].lower() if "://" in key else key.partition("/")[0].lower()
-
-
-def _from_entry(entry: dict[str, Any], where: str) -> Credentials | None:
-    texts = {name: str(entry.get(name) or "") for name in ("auth", "username", "password", "identitytoken")}
-    user, password = texts["username"], texts["password"]
-    if texts["auth"]:
-        try:
-            user, colon, password = base64.b64decode(texts["auth"], validate=True).decode().partition(":")
-        except (binascii.Error, ValueError):
-            colon = ""
-        if not colon:
-            raise Unreadable(f"{where}: auth: expected user:password in base64")
-    if texts["identitytoken"]:
-        return Credentials(user, "", texts["identitytoken"])
-    return Credentials(user, password.rstrip("\0")) if user else None
 
 
 def _from_program(name: str, host: str, path: str) -> Credentials | None:

@@ -6,13 +6,15 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from launcher.registry.addresses import is_loopback
-from launcher.registry.docker_config import Credentials, read_credentials
-from launcher.registry.errors import NoTls, Unreadable
+from launcher.registry.docker_config import read_credentials
+from launcher.registry.docker_hub import login_command
+from launcher.registry.errors import Denied, NoTls, Unreadable
+from launcher.registry.keyring import Credentials
 from launcher.registry.login import authorization
 from launcher.registry.reference import Reference, is_digest
 from launcher.registry.transport import Answer, Transport
@@ -30,6 +32,7 @@ _MANIFESTS = (
 _PLATFORM = ("linux", "amd64")
 _LIMIT = 4 << 20  # bytes of a manifest or of a configuration: registries refuse larger manifests
 _SECONDS = 60.0  # for one image
+_DENIED = (401, 403, 404)  # some registries say only to those who may read an image that it exists
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,19 @@ class ImageConfig:
     command: tuple[str, ...]
 
 
-def read_image(reference: Reference, plain_http: frozenset[str], seconds: float = _SECONDS) -> ImageConfig:
-    """Return what an image runs. Raises Unreadable, at the latest after this number of seconds."""
+def read_image(
+    reference: Reference,
+    plain_http: frozenset[str],
+    more: Callable[[Reference], Iterable[Credentials]] = lambda image: (),
+    seconds: float = _SECONDS,
+) -> ImageConfig:
+    """Return what an image runs. Raises Unreadable, at the latest after this number of seconds.
+
+    more: asked for further credentials if the registry does not accept the user's
+    """
 
     def read() -> ImageConfig:
-        return _Image(reference, Transport(reference.host, plain_http, time.monotonic() + seconds)).config()
+        return _Image(reference, Transport(reference.host, plain_http, time.monotonic() + seconds), more).config()
 
     return _within(seconds, read, f"{reference.host}: does not answer in time: tried for {seconds:.0f} s")
 
@@ -79,6 +90,7 @@ class _Image:
 
     reference: Reference
     transport: Transport
+    more: Callable[[Reference], Iterable[Credentials]]
     _authorization: str | None = field(default=None, init=False)
     _credentials: Credentials | None = field(default=None, init=False)
 
@@ -131,17 +143,37 @@ class _Image:
         return answer.body
 
     def _authorized(self, url: str, headers: dict[str, str]) -> Answer:
-        """Return the answer to a GET. Log in if the registry asks for it."""
+        """Return the answer to a GET. Log in if the registry asks for it. Raises Unreadable.
+
+        If no credentials are accepted, the answer to the user's counts.
+        """
         known = {"Authorization": self._authorization} if self._authorization else {}
         answer = self.transport.get(url, headers | known, _LIMIT)
         if answer.status != 401 or known:
             return answer
         challenge = answer.headers.get("www-authenticate", "")
-        self._credentials = read_credentials(self.reference.host)
-        self._authorization = authorization(self.transport, challenge, self.reference.repository, self._credentials)
-        if self._authorization is None:
-            return answer
-        return self.transport.get(url, headers | {"Authorization": self._authorization}, _LIMIT)
+        denied: Denied | None = None
+        for number, credentials in enumerate(self._all_credentials()):
+            try:
+                header = authorization(self.transport, challenge, self.reference.repository, credentials)
+            except Denied as error:
+                denied = error if number == 0 else denied
+                continue
+            if header is None:
+                continue
+            tried = self.transport.get(url, headers | {"Authorization": header}, _LIMIT)
+            if tried.status not in _DENIED:
+                self._authorization = header
+                return tried
+            answer = tried if number == 0 else answer
+        if denied:
+            raise denied
+        return answer
+
+    def _all_credentials(self) -> Iterator[Credentials | None]:
+        self._credentials = read_credentials(self.reference)
+        yield self._credentials
+        yield from self.more(self.reference)
 
     def _refusal(self, status: int) -> str:
         host = self.reference.host
@@ -149,7 +181,9 @@ class _Image:
             return f"{self.reference}: the registry has no such image"
         if status in (401, 403):
             given = "with your credentials" if self._credentials else "without credentials"
-            return f"{host}: denies reading {self.reference.repository} {given}: `docker login {host}`"
+            return f"{host}: denies reading {self.reference.repository} {given}: `{login_command(host)}`"
+        if status == 429:
+            return f"{host}: allows no more requests now: `{login_command(host)}`, or try again later"
         return f"{host}: answers with HTTP {status} for {self.reference.repository}"
 
     def _json(self, data: bytes, what: str) -> dict[str, Any]:

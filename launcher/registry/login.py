@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from launcher.registry.docker_config import Credentials
-from launcher.registry.errors import Unreadable
+from launcher.registry.docker_hub import login_command
+from launcher.registry.errors import Denied, Unreadable
+from launcher.registry.keyring import Credentials
 from launcher.registry.transport import Transport
 
 _LIMIT = 1 << 20  # bytes of an answer with a token
@@ -21,7 +22,7 @@ _CLIENT = "paddle-launcher"
 def authorization(transport: Transport, challenge: str, repository: str, credentials: Credentials | None) -> str | None:
     """Return the Authorization header for a challenge (WWW-Authenticate), or None if there are no credentials for it.
 
-    The token allows reading this repository only, whatever the registry asks for. Raises Unreadable.
+    The token allows reading this repository only, whatever the registry asks for. Raises Unreadable, Denied.
     """
     schemes = {found[1].lower(): challenge[found.end() :] for found in reversed(list(_CHALLENGE.finditer(challenge)))}
     if "bearer" in schemes:
@@ -52,8 +53,10 @@ def _token(
         answer = transport.request("GET", f"{realm}{separator}{urlencode(asked)}", headers, _LIMIT)
     server = realm.partition("?")[0][:200]
     if answer.status != 200:
-        by = "with your credentials" if credentials else f"without credentials: `docker login {transport.host}`"
-        raise Unreadable(f"{transport.host}: {server} makes no token {by} (HTTP {answer.status})")
+        by = "with your credentials" if credentials else f"without credentials: `{login_command(transport.host)}`"
+        raise (Denied if answer.status < 500 else Unreadable)(
+            f"{transport.host}: {server} makes no token {by} (HTTP {answer.status})"
+        )
     try:
         said = json.loads(answer.body)
     except (ValueError, RecursionError):

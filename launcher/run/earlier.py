@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 _LINE_LIMIT, _LIMIT = 300, 1200  # bytes: of one line, of all lines
@@ -20,11 +21,14 @@ class EarlierCauses:
     def lines(self, latest: int | None, end: str) -> list[str]:
         """Return one line per generation, with at most 1200 bytes in all. Generations with the same cause share a line.
 
+        A line does not repeat a cause that `end` has.
+
         latest: the latest generation, which is left out if `end` has its cause
         end: the text that says how this member ends
         """
         numbers = sorted(self._causes)
-        if numbers and numbers[-1] == latest and self._causes[latest] in " ".join(end.split()):
+        end = " ".join(end.split())
+        if numbers and numbers[-1] == latest and _has(end, self._causes[latest]):
             numbers.pop()
         groups: list[list[int]] = []
         for number in numbers:
@@ -32,7 +36,15 @@ class EarlierCauses:
                 groups[-1].append(number)
             else:
                 groups.append([number])
-        return _shortened([_cut(f"earlier: {_generations(group)}: {self._causes[group[0]]}") for group in groups])
+        causes = [self._causes[group[0]] for group in groups]
+        named = ["the same cause" if _has(end, cause) else cause for cause in causes]
+        lines = [f"earlier: {_generations(group)}: {cause}" for group, cause in zip(groups, named, strict=True)]
+        return _shortened([*map(_cut, lines)])
+
+
+def _has(end: str, cause: str) -> bool:
+    """Return whether a text has this cause, not one that only begins like it: exit code 1 is not exit code 13."""
+    return re.search(re.escape(cause) + r"(?!\w)", end) is not None
 
 
 def _generations(numbers: list[int]) -> str:

@@ -13,6 +13,12 @@ from launcher.model import Cause
 log = logging.getLogger(__name__)
 
 _HOLD = 30.0  # seconds to wait for the gang after a failure before the join
+_BRIEF, _LONG = 120, 200  # characters
+
+
+def brief(text: str) -> str:
+    """Return the beginning of a text, which has the fact. The last line of the log has all of it, with the advice."""
+    return text if len(text) <= _LONG else f"{text[:_BRIEF].rpartition(' ')[0] or text[:_BRIEF]} ..."
 
 
 class Failures:
@@ -36,7 +42,7 @@ class Failures:
         return self.held[0][0] if self.held else None
 
     def report(self, cause: Cause, died_at: float, attempt: int) -> None:
-        log.info(cause.what)
+        log.info(brief(cause.what))
         if self.joined:
             self._gang.report_failed(cause, died_at, attempt if cause.kind.restartable else None)
             return

@@ -31,7 +31,7 @@ from launcher.processes.guardian import Guardian
 from launcher.run import deaths, outcome, stall
 from launcher.run.attempt import Attempt
 from launcher.run.factories import Factories
-from launcher.run.failures import Failures
+from launcher.run.failures import Failures, brief
 from launcher.run.join import Joining
 from launcher.run.leader import Before
 from launcher.run.node import Node
@@ -254,7 +254,9 @@ class Session:
     def _restart(self, number: int, cause: Cause) -> asyncio.Task[None]:
         """End the processes of this attempt, then run the next attempt."""
         self._node.end_generation(cause)
-        log.info(f"{describe_cause(cause, self._node.shape)}: all processes of the job are restarted")
+        is_known = cause.rank == self._node.rank and brief(cause.what) == cause.what  # this rank has logged all of it
+        first = "this rank failed first" if is_known else describe_cause(cause, self._node.shape)
+        log.info(f"{first}: all processes of the job are restarted")
         self._node.enter("restarting")
         self.attempt.place_early_logs()
         ending = self._end_attempt(FAILURE_GRACE)

@@ -336,7 +336,7 @@ def registry_answers(data: bytes) -> None:
     name, challenge, *bodies = [*data.split(b"\n"), b"", b""]
     with contextlib.suppress(Unreadable):
         reference = parse_reference(name.decode(errors="replace"), "registry.test")
-        config = _Image(reference, _Answers(challenge.decode("latin-1"), bodies)).config()
+        config = _Image(reference, _Answers(challenge.decode("latin-1"), bodies), lambda image: ()).config()
         for word in (*config.entrypoint, *config.command):
             assert yaml.safe_load(yaml_io.dump({"args": [word]})) == {"args": [word]}
 

@@ -40,6 +40,22 @@ def test_the_command_line_submits_shows_and_deletes_a_paddle_job(cluster: FakeCl
     assert not cluster.objects
 
 
+def test_status_says_the_first_cause_once(cluster: FakeCluster) -> None:
+    command("submit", *FLAGS, str(WIDE_AND_DEEP))
+    cause = "rank 0 (words-0): trainer (`python3 train.py`) ended with exit code 1"
+    put_pod(cluster, "worker", 0, "wide-ande-deep", **ended(1, f"exit code 1: {cause}\nKeyError: 'lr'"))
+    put_pod(cluster, "worker", 1, "wide-ande-deep", **ended(69, f"exit code 69: ended because of a peer: {cause}", 1))
+    put_pod(cluster, "ps", 0, "wide-ande-deep", **ended(143, f"exit code 143: got SIGTERM; first cause: {cause}", 1))
+    put_pod(cluster, "ps", 1, "wide-ande-deep", **ended(74, "exit code 74: another reason", 2))
+    cluster.end("wide-ande-deep-worker", "Failed")
+    cluster.end("wide-ande-deep-ps", "Failed")
+    said = command("status", "wide-ande-deep").stdout
+    assert said.splitlines()[0] == f"wide-ande-deep: failed, exit code 1: {cause}"
+    assert said.count(cause) == 1
+    rows = [line.split(maxsplit=6)[-1] for line in said.splitlines()[3:]]
+    assert rows == ["failed first", "ended because of a peer", "got SIGTERM", "another reason"]
+
+
 def test_submit_watch_ends_with_the_jobs_exit_code(cluster: FakeCluster) -> None:
     def fail(verb: str, plural: str) -> None:
         if verb == "PATCH":

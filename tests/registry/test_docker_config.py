@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from launcher.registry import docker_config as credentials
-from launcher.registry.docker_config import Credentials, read_credentials
+from launcher.registry.docker_config import read_credentials
 from launcher.registry.errors import Unreadable
+from launcher.registry.keyring import Credentials
+from launcher.registry.reference import parse
 from tests.support.jobs import until
 from tests.support.supervising import alive
 
 HOST = "registry.test:5000"
+IMAGE = parse(f"{HOST}/team/paddle:1")
 
 
 def encoded(text: str) -> str:
@@ -36,13 +39,13 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
 
 
 def test_without_a_file_there_are_no_credentials() -> None:
-    assert read_credentials(HOST) is None
+    assert read_credentials(IMAGE) is None
 
 
 @pytest.mark.parametrize("key", [HOST, f"https://{HOST}", f"https://{HOST}/v1/", f"{HOST}/v2", HOST.upper()])
 def test_an_entry_may_be_a_host_or_a_url(docker_config: Path, key: str) -> None:
     write(docker_config, {"auths": {"other.test": {"auth": encoded("x:y")}, key: {"auth": encoded("me:a:b")}}})
-    found = read_credentials(HOST)
+    found = read_credentials(IMAGE)
     assert found == Credentials("me", "a:b")
     assert found.basic == f"Basic {encoded('me:a:b')}"
 
@@ -50,7 +53,7 @@ def test_an_entry_may_be_a_host_or_a_url(docker_config: Path, key: str) -> None:
 @pytest.mark.parametrize("key", ["registry.test", "registry.test:5001", "x.registry.test:5000"])
 def test_credentials_of_another_host_are_not_used(docker_config: Path, key: str) -> None:
     write(docker_config, {"auths": {key: {"auth": encoded("me:secret")}}})
-    assert read_credentials(HOST) is None
+    assert read_credentials(IMAGE) is None
 
 
 @pytest.mark.parametrize(
@@ -68,14 +71,14 @@ def test_credentials_of_another_host_are_not_used(docker_config: Path, key: str)
 def test_a_spoiled_file_is_named_and_no_secret_is_told(docker_config: Path, content: str) -> None:
     write(docker_config, content)
     with pytest.raises(Unreadable, match=f"^{docker_config}: ") as caught:
-        read_credentials(HOST)
+        read_credentials(IMAGE)
     assert "c2VjcmV0" not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(docker_config: Path) -> None:
     docker_config.mkdir()
     with pytest.raises(Unreadable, match=f"^{docker_config}: cannot be read: Is a directory"):
-        read_credentials(HOST)
+        read_credentials(IMAGE)
 
 
 @pytest.mark.parametrize("field", ["credHelpers", "credsStore"])
@@ -84,7 +87,7 @@ def test_a_credential_program_gets_the_host_and_answers(
 ) -> None:
     helper(tmp_path, monkeypatch, 'read host; echo "{\\"Username\\": \\"$host\\", \\"Secret\\": \\"$1\\"}"')
     write(docker_config, {"credHelpers": {HOST: "test"}} if field == "credHelpers" else {"credsStore": "test"})
-    assert read_credentials(HOST) == Credentials(HOST, "get")
+    assert read_credentials(IMAGE) == Credentials(HOST, "get")
 
 
 def test_a_credential_program_may_answer_with_an_identity_token(
@@ -92,7 +95,7 @@ def test_a_credential_program_may_answer_with_an_identity_token(
 ) -> None:
     helper(tmp_path, monkeypatch, """echo '{"Username": "<token>", "Secret": "long"}'""")
     write(docker_config, {"credsStore": "test"})
-    assert read_credentials(HOST) == Credentials("", "", "long")
+    assert read_credentials(IMAGE) == Credentials("", "", "long")
 
 
 def test_the_file_is_used_if_the_credential_program_knows_nothing(
@@ -100,7 +103,7 @@ def test_the_file_is_used_if_the_credential_program_knows_nothing(
 ) -> None:
     helper(tmp_path, monkeypatch, "echo credentials not found in native keychain; exit 1")
     write(docker_config, {"credsStore": "test", "auths": {HOST: {"auth": encoded("me:secret")}}})
-    assert read_credentials(HOST) == Credentials("me", "secret")
+    assert read_credentials(IMAGE) == Credentials("me", "secret")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,7 @@ def test_a_credential_program_that_fails_is_named(
     helper(tmp_path, monkeypatch, script)
     write(docker_config, {"credsStore": "test"})
     with pytest.raises(Unreadable, match=f"^docker-credential-test, which {docker_config} names, .*{said}"):
-        read_credentials(HOST)
+        read_credentials(IMAGE)
 
 
 def test_a_credential_program_that_does_not_end_is_killed_with_its_children(
@@ -127,7 +130,7 @@ def test_a_credential_program_that_does_not_end_is_killed_with_its_children(
     monkeypatch.setattr(credentials, "_HELPER_SECONDS", 1.0)
     write(docker_config, {"credsStore": "test"})
     with pytest.raises(Unreadable, match="docker-credential-test: did not answer for"):
-        read_credentials(HOST)
+        read_credentials(IMAGE)
     child = int((tmp_path / "child").read_text())
     until(lambda: not alive(child), what="the kernel has ended the child")
 
@@ -136,10 +139,10 @@ def test_a_credential_program_that_does_not_end_is_killed_with_its_children(
 def test_a_program_outside_the_path_is_never_run(docker_config: Path, name: str) -> None:
     write(docker_config, {"credHelpers": {HOST: name or "/"}})
     with pytest.raises(Unreadable, match="expected the end of a program's name"):
-        read_credentials(HOST)
+        read_credentials(IMAGE)
 
 
 def test_a_missing_credential_program_is_named(docker_config: Path) -> None:
     write(docker_config, {"credsStore": "nobody-has-this"})
     with pytest.raises(Unreadable, match=r"^docker-credential-nobody-has-this: cannot be run: No such file"):
-        read_credentials(HOST)
+        read_credentials(IMAGE)

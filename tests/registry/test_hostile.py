@@ -53,7 +53,7 @@ def secret(docker_config: Path) -> Callable[[HostileRegistry], None]:
 
 def read(registry: HostileRegistry, host: str | None = None, seconds: float = 20.0) -> ImageConfig:
     image = f"{host or registry.host}/team/paddle:1"
-    return read_image(parse(image, None), frozenset({"registry.test"}), seconds)
+    return read_image(parse(image), frozenset({"registry.test"}), seconds=seconds)
 
 
 def digest(data: bytes) -> str:
@@ -292,7 +292,7 @@ def test_a_second_answer_of_the_name_server_changes_nothing(serve: Serve, monkey
 
 def test_the_metadata_service_of_a_cloud_is_never_asked() -> None:
     with pytest.raises(Unreadable, match=r"169\.254\.169\.254"):
-        read_image(parse("169.254.169.254/latest/meta-data", None), frozenset({"169.254.169.254"}), 5.0)
+        read_image(parse("169.254.169.254/latest/meta-data"), frozenset({"169.254.169.254"}), seconds=5.0)
 
 
 @pytest.mark.parametrize("separate", [False, True], ids=["one header", "two headers"])

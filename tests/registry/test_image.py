@@ -15,6 +15,7 @@ from launcher.registry import transport
 from launcher.registry.errors import Unreadable
 from launcher.registry.image import ImageConfig, read_image
 from launcher.registry.reference import parse
+from tests.support.certificates import server_certificate
 from tests.support.connect_proxy import Proxy
 from tests.support.image_registry import (
     DOCKER,
@@ -33,7 +34,7 @@ TRAIN = ImageConfig(("python3", "train.py"), ("--epochs", "1"))
 
 
 def read(image: str, seconds: float = 60.0) -> ImageConfig:
-    return read_image(parse(image, None), frozenset(), seconds)
+    return read_image(parse(image), frozenset(), seconds=seconds)
 
 
 def push(registry: ImageRegistry, repository: str = "team/paddle", **more: object) -> None:
@@ -141,7 +142,7 @@ def test_a_token_is_asked_for_this_repository_only(tmp_path: Path, docker_config
 
 
 def test_a_certificate_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate, key = certified(tmp_path, "localhost")
+    certificate, key = server_certificate(tmp_path, "localhost")
     registry = ImageRegistry(tmp_path / "registry", tls=(certificate, key))
     try:
         push(registry)
@@ -167,7 +168,7 @@ def test_a_certificate_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_registry_is_read_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate, key = certified(tmp_path, "registry.test", "other.test")
+    certificate, key = server_certificate(tmp_path, "registry.test", "other.test")
     registry = ImageRegistry(tmp_path / "registry", tls=(certificate, key))
     proxy = Proxy(registry.port)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -184,13 +185,3 @@ def test_a_registry_is_read_through_a_proxy(tmp_path: Path, monkeypatch: pytest.
     finally:
         proxy.close()
         registry.close()
-
-
-def certified(folder: Path, *names: str) -> tuple[Path, Path]:
-    """Return the files of a certificate for these host names, and of its key."""
-    key, certificate = folder / "tls.key", folder / "tls.crt"
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=registry"]
-    make += ["-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)]
-    subprocess.run(make, check=True, capture_output=True)
-    return certificate, key

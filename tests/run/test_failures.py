@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -18,6 +20,11 @@ SERVER = Cause(CauseKind.PSERVER, None, "host-1", "pserver was killed", 137)
 COPY = Cause(CauseKind.STAGING, None, "host-1", "no shard", Exit.NO_INPUT)
 
 
+SPLIT_AGAIN = "3 shards for 1 trainer: no trainer of this job reads /volume/train/1/data to /volume/train/2/data: " + (
+    "run 3 trainers, or split the data set again: " * 3
+)
+
+
 def made() -> tuple[Failures, FakeGang, list[Cause]]:
     """Return failures, their gang, and the causes whose hold has expired."""
     gang = FakeGang(GangSettings(2, 0), lambda event: None)
@@ -27,6 +34,22 @@ def made() -> tuple[Failures, FakeGang, list[Cause]]:
 
 def of_rank_1(cause: Cause) -> Cause:
     return Cause(cause.kind, 1, "pod-1", cause.what, cause.code)
+
+
+@in_loop
+async def test_a_failure_with_long_advice_is_logged_briefly_and_reported_whole(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "launcher")
+    failures, gang, _ = made()
+    failures.join(1, "pod-1", 0)
+    failures.report(SERVER, 1.0, 3)
+    failures.report(replace(COPY, what=SPLIT_AGAIN), 1.0, 3)
+    whole, cut = caplog.messages
+    assert whole == SERVER.what
+    assert cut.endswith("run 3 trainers, or ...")
+    assert SPLIT_AGAIN.startswith(cut.removesuffix("..."))
+    assert gang.failures[1][0].what == SPLIT_AGAIN
 
 
 @in_loop

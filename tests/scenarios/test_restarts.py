@@ -113,7 +113,7 @@ def test_after_the_last_restart_the_job_ends_with_the_code_of_the_failure(restar
     for rank in range(3):
         first, earlier = job.termination(rank).splitlines()[:2]
         assert "rank 1 (pod-1): trainer" in first
-        assert earlier.startswith("earlier: generation 0: rank 1 (pod-1): trainer")
+        assert earlier == "earlier: generation 0: the same cause"
         assert earlier in job.stderr(rank)
     assert [one["first_cause"]["code"] for one in history(job)] == [137, 137]
 

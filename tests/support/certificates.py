@@ -1,4 +1,4 @@
-"""Certificates as cert-manager writes them: folders with tls.crt, tls.key and ca.crt."""
+"""Certificates as cert-manager writes them: folders with tls.crt, tls.key and ca.crt. And those of a registry."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ class CertificateAuthority:
 
     def _out(self, key: Path) -> tuple[object, ...]:
         return "-keyout", key, "-out", self.certificate
+
+
+def server_certificate(folder: Path, *names: str) -> tuple[Path, Path]:
+    """Return the files of a self-signed certificate for these host names, and of its key."""
+    key, certificate = folder / "tls.key", folder / "tls.crt"
+    names_in = "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)
+    out = ("-keyout", key, "-out", certificate, "-days", 2, "-subj", "/CN=registry", "-addext", names_in)
+    _openssl("req", "-x509", *_CURVE, *out)
+    return certificate, key
 
 
 def _openssl(*arguments: object) -> None:
