@@ -22,6 +22,7 @@ import paddle
 from reviews import Reviews
 
 DATA = Path(os.environ.get("LAUNCHER_DATA_DIR", "data"))
+SHARDS = os.environ.get("LAUNCHER_DATA_DIRS", "")  # in an elastic job: the folders of this trainer's shards
 SAVE = Path(os.environ.get("LAUNCHER_SAVE_DIR", "output"))
 RESUME = os.environ.get("LAUNCHER_RESUME_DIR", "")  # the folder of the newest whole pass, empty at the beginning
 MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and the only table in it, with two numbers per word
@@ -90,6 +91,13 @@ def say_accuracy(scores: np.ndarray, reviews: Reviews) -> None:
     wrong = scores[np.arange(len(reviews)), 1 - reviews.labels]
     loss = np.logaddexp(0, wrong - right).mean()
     say(f"accuracy={(right > wrong).mean():.3f} loss={loss:.6f} on {len(reviews)} held-out examples")
+
+
+def shards() -> dict[int, Path]:
+    """Return the shards of this trainer by their numbers. In an elastic job there may be several."""
+    if SHARDS:
+        return {int(Path(folder).name): Path(folder) for folder in SHARDS.split(os.pathsep)}
+    return {int(os.environ.get("PADDLE_TRAINER_ID", "0")): DATA}
 
 
 def first() -> int:
