@@ -32,7 +32,9 @@ _CHANGES = {
 class ElasticJob:
     """A job of k8s/ with two of one to three pods. Its trainers wait before the passes 2, 3 and 4."""
 
-    def __init__(self, cluster: Cluster, volume: Path, folder: str, kind: str, name: str) -> None:
+    def __init__(
+        self, cluster: Cluster, volume: Path, folder: str, kind: str, name: str, *, suspended: bool = False
+    ) -> None:
         self._cluster = cluster
         self.folder = volume / name
         (volume / "quick-start").rename(self.folder)
@@ -45,6 +47,8 @@ class ElasticJob:
         _set_variables(made, _CHANGES | {"STANDIN_GATES": f"/home/jobpath/{name}/gates"})
         spec = made["spec"]
         spec |= {"replicas": 2} if kind == "StatefulSet" else {"parallelism": 2, "completions": 2}
+        if suspended:
+            spec |= {"suspend": True, "parallelism": 3, "completions": 3}
         apply(cluster, *objects)
         self._object = f"{kind.lower()}/{name}"
 
@@ -110,6 +114,31 @@ def test_an_indexed_job_grows_and_shrinks_by_its_completions(cluster: Cluster, c
     grows_and_shrinks(
         cluster, job, "job-name=paddle-indexed-job", ("patch", "--patch", sizes[0]), ("patch", "--patch", sizes[1])
     )
+
+
+def test_a_job_starts_with_as_many_pods_as_kueue_admits_and_continues_with_those_that_it_admits_later(
+    cluster: Cluster, claim: Path
+) -> None:
+    """Kueue lowers parallelism and completions before it starts a Job, and restores them when it stops the Job."""
+    job = ElasticJob(cluster, claim, "job-indexed", "Job", "paddle-indexed-job", suspended=True)
+    pods = "job-name=paddle-indexed-job"
+
+    def admit(count: int, *, suspend: bool) -> None:
+        spec = {"suspend": suspend, "parallelism": count, "completions": count}
+        job.scale("patch", "--patch", json.dumps({"spec": spec}))
+
+    admit(2, suspend=False)
+    until(lambda: job.saved(1), lambda: cluster.logs(pods))
+    assert job.sizes() == [2]
+    admit(3, suspend=True)
+    until(lambda: not cluster.pods(pods))
+    admit(3, suspend=False)
+    job.open_gate(2)
+    until(lambda: job.sizes() == [2, 3], lambda: cluster.logs(pods))
+    assert job.generations()[1]["after_pass"] == 1
+    job.open_gate(3)
+    job.open_gate(4)
+    cluster.until_complete("paddle-indexed-job")
 
 
 KINDS = {"Job": ("job-indexed", "paddle-indexed-job"), "StatefulSet": ("statefulset", "paddle-set")}
