@@ -1,14 +1,14 @@
 """Logistic regression over a bag of words, trained by processes that average their gradients after each batch.
 
-For Paddle 3, and 2.6 as well. A batch has one part of every shard, and all its examples count the same. So the result
-depends on the shards, and not on the number of processes among which they are divided, even if this number changes.
-One process learns from all shards with one `--data` per shard.
+For Paddle 3, and 2.6 as well. N processes with one shard each learn what one process learns from all N shards, given
+by one `--data` per shard. A batch has one part of every shard, and all its examples count the same. So the number of
+processes may change between two passes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +32,17 @@ class Network(paddle.nn.Layer):
 
 
 class Trainer:
-    """One process with its shards, by number. Process 0 also saves the model and prints its accuracy and loss."""
+    """One process with its shards. Process 0 also saves the model and prints its accuracy and loss."""
 
-    def __init__(self, shards: Mapping[int, Path], learning_rate: float) -> None:
+    def __init__(self, shards: Sequence[Path], learning_rate: float) -> None:
         self._count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
         if self._count > 1:
             dist.init_parallel_env()
         self._rank = dist.get_rank() if self._count > 1 else 0
         self._dictionary = Dictionary()
-        self._shards = {number: Reviews(each / "train.txt", self._dictionary) for number, each in shards.items()}
-        self._test = Reviews(next(iter(shards.values())) / "test.txt", self._dictionary)
+        numbered = passes.numbered_shards(self._rank, shards)
+        self._shards = {number: Reviews(shard / "train.txt", self._dictionary) for number, shard in numbered.items()}
+        self._test = Reviews(next(iter(numbered.values())) / "test.txt", self._dictionary)
         self._network = Network(self._dictionary.padding)
         if (weights := passes.saved_weights()) is not None:
             self._network.weights.weight.set_value(weights)
@@ -53,47 +54,45 @@ class Trainer:
 
         The sizes of shards differ a little, but all processes must have the same number of batches.
         """
-        sizes = [len(shard) for shard in self._shards.values()]
-        (largest,) = self._over_all([max(sizes)], dist.ReduceOp.MAX)
-        batches = -(-largest // batch_size)
-        own = [sum(size // batches + (batch < size % batches) for size in sizes) for batch in range(batches)]
-        everywhere = self._over_all(own, dist.ReduceOp.SUM)
+        sizes = self._sizes_everywhere()
+        batches = -(-max(sizes) // batch_size)
         for number in passes.left(wanted):
             progress = passes.Progress(number, wanted, batches, log_period)
-            orders = [shard.batches(batches, (seed, number, each)) for each, shard in self._shards.items()]
+            orders = [shard.batches(batches, (seed, number, of)) for of, shard in self._shards.items()]
             for batch, parts in enumerate(zip(*orders, strict=True)):
-                progress.batch(self._learn(parts, everywhere[batch]) / own[batch], own[batch])
+                everywhere = sum(size // batches + (batch < size % batches) for size in sizes)
+                here = sum(len(labels) for _, labels in parts)
+                progress.batch(self._learn(parts, everywhere) / here, here)
             progress.end()
-            self.end_pass(number)
-        for each, shard in self._shards.items():
-            passes.say_seen(each, shard)
-        self.say_accuracy()
-
-    def end_pass(self, number: int) -> None:
-        """Save the model of a pass."""
-        if self._rank == 0:
-            passes.save(number, self._network.weights.weight.numpy())
-
-    def say_accuracy(self) -> None:
+            if self._rank == 0:
+                passes.save(number, self._network.weights.weight.numpy())
+        for of, shard in self._shards.items():
+            passes.say_seen(of, shard)
         if self._rank == 0:
             scores = self._network(paddle.to_tensor(self._test.words))
             passes.say_accuracy(scores.numpy(), self._test)
 
-    def _over_all(self, values: Sequence[int], operation: int) -> list[int]:
-        """Return the maximum or the sum of each value, over all processes."""
-        reduced = paddle.to_tensor(list(values))
-        if self._count > 1:
-            dist.all_reduce(reduced, operation)
-        return [int(value) for value in reduced.numpy()]
+    def _sizes_everywhere(self) -> list[int]:
+        """Return the sizes of all shards of the job."""
+        own = [len(shard) for shard in self._shards.values()]
+        if self._count == 1:
+            return own
+        most = max(int(count) for count in self._from_all([len(own)]))
+        sizes = self._from_all(own + [0] * (most - len(own)))  # all processes must send as many numbers
+        return [size for size in sizes if size]
+
+    def _from_all(self, numbers: list[int]) -> list[int]:
+        gathered: list[paddle.Tensor] = []
+        dist.all_gather(gathered, paddle.to_tensor(numbers))
+        return [int(number) for each in gathered for number in each]
 
     def _learn(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], everywhere: int) -> float:
         """Take one step on a batch, of which this process has these parts. Return the sum of their losses."""
-        width = max(words.shape[1] for words, _ in parts)
-        padding = self._dictionary.padding
-        rows = [np.pad(words, ((0, 0), (0, width - words.shape[1])), constant_values=padding) for words, _ in parts]
-        scores = self._parallel(paddle.to_tensor(np.concatenate(rows)))
-        labels = paddle.to_tensor(np.concatenate([labels for _, labels in parts]))
-        loss = cross_entropy(scores, labels, reduction="sum")
+        losses = [
+            cross_entropy(self._parallel(paddle.to_tensor(words)), paddle.to_tensor(labels), reduction="sum")
+            for words, labels in parts
+        ]
+        loss = paddle.add_n(losses)
         (loss * (self._count / everywhere)).backward()  # Paddle averages over processes, not over examples
         self._optimizer.step()
         self._optimizer.clear_grad()
@@ -107,11 +106,10 @@ def main() -> None:
         action="append",
         type=Path,
         metavar="FOLDER",
-        help="the shard (default: LAUNCHER_DATA_DIR, or LAUNCHER_DATA_DIRS); several for a process that trains alone",
+        help="the shard (default: LAUNCHER_DATA_DIRS or LAUNCHER_DATA_DIR); several for a process that trains alone",
     )
     given = parser.parse_args()
-    shards = dict(enumerate(given.data)) if given.data else passes.shards()
-    trainer = Trainer(shards, given.learning_rate)
+    trainer = Trainer(given.data or [], given.learning_rate)
     trainer.train(given.passes, given.batch_size, given.seed, given.log_period)
 
 

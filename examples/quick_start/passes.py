@@ -6,7 +6,7 @@ seen trainer=1 lines=1000 least=5 most=5 sha256=0f3a...          at the end: how
 accuracy=0.917 loss=0.234567 on 600 held-out examples            at the end, by trainer 0
 
 A program that is started again resumes after the pass of LAUNCHER_RESUME_DIR, and first prints that. `seen` counts
-only what it has learned from since then.
+only what it has learned from since then. In an elastic job a trainer may have several shards: each has a line `seen`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import paddle
 from reviews import Reviews
 
 DATA = Path(os.environ.get("LAUNCHER_DATA_DIR", "data"))
-SHARDS = os.environ.get("LAUNCHER_DATA_DIRS", "")  # in an elastic job: the folders of this trainer's shards
+SHARDS = [Path(each) for each in os.environ.get("LAUNCHER_DATA_DIRS", "").split(os.pathsep) if each]  # elastic jobs
 SAVE = Path(os.environ.get("LAUNCHER_SAVE_DIR", "output"))
 RESUME = os.environ.get("LAUNCHER_RESUME_DIR", "")  # the folder of the newest whole pass, empty at the beginning
 MODEL, WEIGHTS = "model.pdparams", "weights"  # the file, and the only table in it, with two numbers per word
@@ -79,8 +80,18 @@ class Progress:
         return f"examples/s={self._examples / (time.monotonic() - self._begun):.0f}"
 
 
+def numbered_shards(trainer: int, given: Sequence[Path] = ()) -> dict[int, Path]:
+    """Return the shards of a trainer by their numbers. `given`: in place of those that the launcher names.
+
+    In an elastic job the folder has the number of the shard, so the order of its reviews depends on no other number.
+    """
+    if SHARDS and not given:
+        return {int(shard.name): shard for shard in SHARDS}
+    return dict(enumerate(given or [DATA], start=trainer))
+
+
 def say_seen(trainer: int, reviews: Reviews) -> None:
-    """Print whether all lines of the shard were used equally often."""
+    """Print whether all lines of the shard were used equally often. `trainer`: the number of the shard."""
     least, most = reviews.times_seen.min(), reviews.times_seen.max()
     say(f"seen trainer={trainer} lines={len(reviews)} least={least} most={most} sha256={reviews.digest}")
 
@@ -91,13 +102,6 @@ def say_accuracy(scores: np.ndarray, reviews: Reviews) -> None:
     wrong = scores[np.arange(len(reviews)), 1 - reviews.labels]
     loss = np.logaddexp(0, wrong - right).mean()
     say(f"accuracy={(right > wrong).mean():.3f} loss={loss:.6f} on {len(reviews)} held-out examples")
-
-
-def shards() -> dict[int, Path]:
-    """Return the shards of this trainer by their numbers. In an elastic job there may be several."""
-    if SHARDS:
-        return {int(Path(folder).name): Path(folder) for folder in SHARDS.split(os.pathsep)}
-    return {int(os.environ.get("PADDLE_TRAINER_ID", "0")): DATA}
 
 
 def first() -> int:

@@ -1,6 +1,6 @@
 """Logistic regression over a bag of words, trained through parameter servers by Paddle 2.6.
 
-The same program is a server or a trainer: TRAINING_ROLE tells which. Each trainer reads a shard of its own and learns
+The same program is a server or a trainer: TRAINING_ROLE tells which. Each trainer reads shards of its own and learns
 on a copy of the weights. Every few batches it sends to the servers what it learned, and gets what the others learned.
 """
 
@@ -11,6 +11,8 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from itertools import chain, zip_longest
+from pathlib import Path
 
 os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle logs every connection; errors are still shown
 
@@ -59,19 +61,22 @@ class Trainer:
 
     def train(self, wanted: int, batch_size: int, seed: int, log_period: int) -> None:
         """Train the remaining passes, then print the accuracy and loss of the model of all trainers."""
-        reviews = Reviews(passes.DATA / "train.txt", self._dictionary)
+        folders = passes.numbered_shards(self._rank)
+        shards = {number: Reviews(folder / "train.txt", self._dictionary) for number, folder in folders.items()}
         if left := passes.left(wanted):
-            self._train(left, reviews, batch_size, seed, log_period)
-        passes.say_seen(self._rank, reviews)
+            self._train(left, shards, batch_size, seed, log_period)
+        for number, reviews in shards.items():
+            passes.say_seen(number, reviews)
         if self._rank == 0:
-            self._evaluate()
+            self._evaluate(next(iter(folders.values())))
 
-    def _train(self, left: range, reviews: Reviews, batch_size: int, seed: int, log_period: int) -> None:
+    def _train(self, left: range, shards: dict[int, Reviews], batch_size: int, seed: int, log_period: int) -> None:
         meeting = Meeting(self._rank, self._count)
-        batches = -(-len(reviews) // batch_size)
+        batches = {of: -(-len(reviews) // batch_size) for of, reviews in shards.items()}
         for number in left:
-            progress = passes.Progress(number, left[-1] + 1, batches, log_period)
-            for words, labels in reviews.batches(batches, (seed, number, self._rank)):
+            progress = passes.Progress(number, left[-1] + 1, sum(batches.values()), log_period)
+            orders = (reviews.batches(batches[of], (seed, number, of)) for of, reviews in shards.items())
+            for words, labels in filter(None, chain.from_iterable(zip_longest(*orders))):
                 progress.batch(self._learn(words, labels), len(labels))
             progress.end()
             if self._rank == 0:
@@ -89,8 +94,8 @@ class Trainer:
         """Return this trainer's copy of the weights."""
         return paddle.static.global_scope().find_var(passes.WEIGHTS).get_tensor()
 
-    def _evaluate(self) -> None:
-        reviews = Reviews(passes.DATA / "test.txt", self._dictionary)
+    def _evaluate(self, shard: Path) -> None:
+        reviews = Reviews(shard / "test.txt", self._dictionary)
         fed = {"words": reviews.words, "label": reviews.labels}
         (scores,) = self._executor.run(self._network.classify, feed=fed, fetch_list=[self._network.scores])
         passes.say_accuracy(scores, reviews)

@@ -129,7 +129,8 @@ class Story:
     def _until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + WITHIN
         while not holds():
-            assert time.monotonic() < deadline, f"{self.seconds}\n{self._shown()}"
+            has_failed = _status(self._job).get("phase") == "failed"
+            assert not has_failed and time.monotonic() < deadline, f"{self.seconds}\n{self._shown()}"
             time.sleep(0.05)
 
 

@@ -2,7 +2,7 @@
 
 `counted.py FOLDER SECONDS`: before a pass is saved, each process writes a file `<pass>-<generation>-<rank>` to FOLDER,
 with a line for each of its shards: number, fewest and most uses of a line, its digest. Each batch takes SECONDS more.
-The training ends after the pass whose number FOLDER/enough has.
+The training ends after the pass whose number is in FOLDER/enough.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import paddle
 import paddle.distributed as dist
 import passes  # type: ignore[import-not-found]
 from collective import Trainer  # type: ignore[import-not-found]
 
 MANY = 100_000
+FOLDER, SECONDS = Path(sys.argv[1]), float(sys.argv[2])
+RANK = int(os.environ["PADDLE_TRAINER_ID"])
 
 
 class Enough(Exception):
@@ -26,45 +28,57 @@ class Enough(Exception):
 
 
 class Counted(Trainer):  # type: ignore[misc]
-    def __init__(self, folder: Path, seconds: float) -> None:
-        super().__init__(passes.shards(), learning_rate=0.5)
-        self._folder = folder
-        self._seconds = seconds
+    def _learn(self, *arguments: Any) -> float:
+        time.sleep(SECONDS)
+        return float(super()._learn(*arguments))
 
-    def end_pass(self, number: int) -> None:
-        self._record(number)
-        (last,) = self._over_all([self._last()], dist.ReduceOp.MAX)  # and all processes have written their files
-        super().end_pass(number)
-        if number >= last:
-            raise Enough
-
-    def _record(self, number: int) -> None:
+    def record(self, number: int) -> None:
+        """Write what the pass has learned from."""
         lines = []
         for each, shard in self._shards.items():
             lines.append(f"{each} {shard.times_seen.min()} {shard.times_seen.max()} {shard.digest}\n")
             shard.times_seen[:] = 0
-        name = f"{number}-{os.environ['LAUNCHER_GENERATION']}-{self._rank}"
-        (self._folder / f".{name}").write_text("".join(lines))
-        (self._folder / f".{name}").rename(self._folder / name)
+        name = f"{number}-{os.environ['LAUNCHER_GENERATION']}-{RANK}"
+        (FOLDER / f".{name}").write_text("".join(lines))
+        (FOLDER / f".{name}").rename(FOLDER / name)
 
-    def _last(self) -> int:
-        """Return the last pass, as rank 0 sees it. The others must not decide: they may see the file earlier."""
-        file = self._folder / "enough"
-        if self._rank != 0:
-            return 0
-        return int(file.read_text()) if file.exists() else MANY
+    def last_pass(self) -> int:
+        """Return the last pass, as rank 0 sees it, after all processes have written their files."""
+        enough = FOLDER / "enough"
+        last = paddle.to_tensor([int(enough.read_text()) if enough.exists() else MANY])
+        if self._count > 1:
+            dist.broadcast(last, 0)
+        return int(last.numpy()[0])
 
-    def _learn(self, parts: Sequence[tuple[np.ndarray, np.ndarray]], everywhere: int) -> float:
-        time.sleep(self._seconds)
-        return float(super()._learn(parts, everywhere))
+    def say_accuracy(self) -> None:
+        if RANK == 0:
+            passes.say_accuracy(self._network(paddle.to_tensor(self._test.words)).numpy(), self._test)
+
+
+class Progress(passes.Progress):  # type: ignore[misc]
+    """Ends the training before the first pass that is not wanted."""
+
+    trainer: Counted
+    last = MANY
+
+    def __init__(self, number: int, *arguments: Any) -> None:
+        if number > Progress.last:
+            raise Enough
+        super().__init__(number, *arguments)
+
+    def end(self) -> None:
+        super().end()
+        Progress.trainer.record(self._number)
+        Progress.last = Progress.trainer.last_pass()
 
 
 def main() -> None:
-    trainer = Counted(Path(sys.argv[1]), float(sys.argv[2]))
+    passes.Progress = Progress
+    Progress.trainer = Counted([], learning_rate=0.5)
     try:
-        trainer.train(MANY, batch_size=20, seed=1, log_period=10)
+        Progress.trainer.train(MANY, batch_size=20, seed=1, log_period=10)
     except Enough:
-        trainer.say_accuracy()
+        Progress.trainer.say_accuracy()
 
 
 main()

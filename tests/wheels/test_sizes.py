@@ -19,6 +19,7 @@ _ELASTIC = {
 }
 
 
+@pytest.mark.timeout(120 + 60 * resized.CHANGES)
 @pytest.mark.parametrize("version", ["paddle_2", "paddle_3"])
 def test_a_job_that_grows_and_shrinks_learns_what_one_process_learns(
     version: str, tmp_path: Path, request: pytest.FixtureRequest
