@@ -1,7 +1,7 @@
 """`make bench`: run all benchmarks that need only this machine, or the benchmarks named as arguments.
 
 Other benchmarks must be named: `pods`, `replaced` and `api` need a cluster (KUBECONFIG, E2E_IMAGE), `paddle` needs two
-Pythons with Paddle (PADDLE_2, PADDLE_3), `paddlejobs` needs a cluster and PADDLE_2.
+Pythons with Paddle (PADDLE_2, PADDLE_3), `elastic` needs etcd, too, `paddlejobs` needs a cluster and PADDLE_2.
 """
 
 from __future__ import annotations

@@ -370,6 +370,30 @@ COMMANDS: tuple[Command, ...] = (
         flags.logs,
     ),
     Command(
+        "scale",
+        CLUSTER,
+        "Change the number of pods of an elastic job",
+        (
+            "Change the number of pods of an elastic job while it trains: replicas of a StatefulSet, or parallelism "
+            "and completions of an Indexed Job. New pods join when the running pass is saved. The output says what "
+            "will happen.",
+            "N must be in the range that CONF_PADDLE_GRADIENT_NUM or spec.elastic sets. The number of parameter "
+            "servers in pods of their own does not change. docs/elastic.md explains elastic jobs.",
+        ),
+        (
+            (0, "the number is set, or was N already"),
+            (int(Exit.USAGE), "the command line is wrong, or N is outside the range of the job"),
+            _NO_JOB,
+            *_API[:2],
+            (
+                int(Exit.CONFIG),
+                "the job is not elastic, has ended, or has several objects that train; or no cluster is configured",
+            ),
+        ),
+        ("paddle-launcher scale wide-and-deep 4", "paddle-launcher scale -n research paddle-set 2"),
+        flags.scale,
+    ),
+    Command(
         "delete",
         CLUSTER,
         "Delete a job with all its objects; data on volumes stays",

@@ -6,6 +6,7 @@ import argparse
 
 from launcher import config
 from launcher.config.declaration import Variable
+from launcher.config.parsers import MAX_NODES
 from launcher.config.variables import VARIABLES
 from launcher.model import PSERVER, TRAINER
 
@@ -205,6 +206,12 @@ def logs(parser: Parser) -> None:
     )
 
 
+def scale(parser: Parser) -> None:
+    _namespace(parser)
+    _job(parser)
+    parser.add_argument("count", type=_count, metavar="N", help="how many pods are to train")
+
+
 def delete(parser: Parser) -> None:
     _namespace(parser)
     _job(parser)
@@ -261,6 +268,12 @@ def _one_of(words: tuple[str, ...], text: str) -> str:
     if text not in words:
         raise argparse.ArgumentTypeError(f"{text!r}: expected {', '.join(words[:-1])} or {words[-1]}")
     return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:6]) <= MAX_NODES or len(text) > 5:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of pods, 1 or more")
+    return int(text)
 
 
 def _rank(text: str) -> int:

@@ -193,6 +193,12 @@ def _logs(given: Namespace) -> int:
     return Exit.COMPLETE
 
 
+def _scale(given: Namespace) -> int:
+    from launcher.job import commands
+
+    return _print(commands.scale(given.job, given.namespace, given.count))
+
+
 def _delete(given: Namespace) -> int:
     from launcher.job import commands
 
@@ -247,6 +253,7 @@ _COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "doctor": _doctor,
     "why": _why,
     "logs": _logs,
+    "scale": _scale,
     "delete": _delete,
     "completion": _completion,
 }

@@ -54,7 +54,7 @@ def overview() -> str:
     for group in GROUPS:
         lines.append(f"{group}:")
         lines += [f"  {each.name:<{width}}  {each.summary}" for each in COMMANDS if each.group == group]
-    return "\n".join([*lines, "", _MORE])
+    return "\n".join([*lines, _MORE])
 
 
 def help_of(command: Command) -> str:

@@ -10,15 +10,13 @@ from launcher.base import kube_pods
 from launcher.base.kube import KINDS, KubeClient
 from launcher.base.kube_errors import Denied, Refused
 from launcher.config import VARIABLES
-from launcher.doctor import mend, needs
+from launcher.doctor import mend, needs, size
 from launcher.doctor.report import OK, UNKNOWN, WARNING, WRONG, Check
-from launcher.doctor.settings import command_of, flags_of, job_config, named, values_of
+from launcher.doctor.settings import command_of, flags_of, named, values_of
 from launcher.doctor.subject import Subject
 from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.job import recognition
 from launcher.job.recognition import Workload, template_of
-from launcher.job.spec import Json
-from launcher.model import PSERVER
 
 _FIRST_WITH_POLICY = (1, 26)  # of Kubernetes
 _IGNORED = (Exit.PEER_FAILED, Exit.STOPPED)
@@ -27,7 +25,16 @@ _IGNORED = (Exit.PEER_FAILED, Exit.STOPPED)
 def check_all(client: KubeClient, subject: Subject) -> list[Check]:
     """Return the answers of all checks that need no pod. Raises Failure if the API server does not answer."""
     checks: list[Check] = []
-    for check in (_variables, _pods, _policy, needs.service, needs.queue, needs.references, needs.claims, _accepted):
+    for check in (
+        _variables,
+        size.pods,
+        _policy,
+        needs.service,
+        needs.queue,
+        needs.references,
+        needs.claims,
+        _accepted,
+    ):
         checks += check(client, subject)
     return checks
 
@@ -92,45 +99,6 @@ def _rename(subject: Subject, workload: Workload, warning: str) -> tuple[str, ..
     old, _, rest = warning.partition(" ")
     new = rest.rpartition("did you mean ")[2].rstrip("?")
     return mend.edit(subject, workload, f"rename {old} to {new}") if " " not in new else ()
-
-
-def _pods(client: KubeClient, subject: Subject) -> Iterator[Check]:
-    """The number of pods is the number that the launchers expect."""
-    good = True
-    for workload in subject.workloads:
-        found = job_config(workload)
-        if found is None:
-            continue
-        variable = "LAUNCHER_PSERVERS" if found.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
-        wanted = found.shape.count(found.role)
-        spec = workload.seen.get("spec") or {}
-        where = f"{workload.kind} {workload.name}"
-        if workload.kind == "StatefulSet":
-            numbers = {"replicas": spec.get("replicas")}
-        else:
-            numbers = {name: spec.get(name) for name in ("parallelism", "completions")}
-        numbers = {name: number for name, number in numbers.items() if number is not None} or {"completions": 1}
-        wrong = {name: number for name, number in numbers.items() if number != wanted}
-        if not wrong:
-            continue
-        good = False
-        shown = " and ".join(f"{name} {number}" for name, number in wrong.items())
-        text = f"{where} has {shown}, but {variable} is {wanted}: the launchers would wait for {wanted} pods"
-        yield Check("pods", WRONG, text, _counts(client, subject, workload, numbers, variable, wanted))
-    if good:
-        total = sum(workload.members for workload in subject.workloads)
-        yield Check("pods", OK, f"{total} in {' and '.join(f'{w.kind} {w.name}' for w in subject.workloads)}")
-
-
-def _counts(
-    client: KubeClient, subject: Subject, workload: Workload, numbers: Json, variable: str, wanted: int
-) -> tuple[str, ...]:
-    if not subject.file and workload.kind == "StatefulSet":
-        return (mend.kubectl(client.namespace, "scale", f"statefulset/{workload.name}", f"--replicas={wanted}"),)
-    if len(set(numbers.values())) == 1 and (count := next(iter(numbers.values()))):
-        first = mend.set_variable(subject, workload, client.namespace, variable, str(count))
-        return (*first, *mend.edit(subject, workload, f"or set {' and '.join(numbers)} to {wanted}"))
-    return mend.edit(subject, workload, f"set {' and '.join(numbers)} to {wanted}")
 
 
 def _policy(client: KubeClient, subject: Subject) -> Iterator[Check]:

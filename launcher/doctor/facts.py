@@ -36,14 +36,14 @@ def asked_of(workload: Workload, namespace: str, name: str, service: str) -> Jso
     asked: Json = {"launcher": program_of(workload), "program": command[0] if command else "", "namespace": namespace}
     asked |= {"mode": recognition.mode([workload]), "name": f"{name}.{service}" if service else ""}
     asked |= {"ports": [], "api": False, "workdir": workload.value("LAUNCHER_WORKDIR"), "volume": "", "job": ""}
-    asked |= {"shards": 0, "config": "", "dns": bool(service_of(workload))}
+    asked |= {"shards": 0, "more": False, "config": "", "dns": bool(service_of(workload))}
     if found is None:
         return asked
     asked |= {"mode": _mode(found, command), "ports": _ports(found, _mode(found, command))}
     asked["api"] = found.members > 1 and found.discovery.method == "kubernetes"
     if found.job_path:
         asked |= {"volume": found.job_path, "job": found.job_folder, "config": found.train_config_dir or ""}
-        asked["shards"] = 0 if found.role == PSERVER else found.trainers
+        asked |= {"shards": 0 if found.role == PSERVER else found.trainers, "more": found.is_elastic}
     return asked
 
 

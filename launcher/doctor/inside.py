@@ -233,7 +233,7 @@ def volume(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def data(asked: dict[str, Any]) -> dict[str, Any]:
-    """Which of the shards 0 to N-1 are good, and which others there are."""
+    """Which of the shards 0 to N-1 are good, and which others there are. With `more`, these have no gaps."""
     if not asked["volume"]:
         return {"needed": False}
     job, wanted = str(asked["job"]), int(str(asked["shards"]))
@@ -251,6 +251,8 @@ def data(asked: dict[str, Any]) -> dict[str, Any]:
             found["empty"].append(number)
     others = [int(name) for name in there if name.isdigit() and len(name) < 9 and int(name) >= wanted]
     found["more"] = sorted(n for n in others if os.path.isdir(os.path.join(job, str(n), "data"))) if wanted else []
+    if asked["more"] and found["more"]:
+        found["missing"] += sorted(set(range(wanted, found["more"][-1])) - set(found["more"]))
     if asked["config"]:
         folder = os.path.join(job, str(asked["config"]))
         found["config"] = "" if os.path.isdir(folder) and os.listdir(folder) else folder

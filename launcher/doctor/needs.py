@@ -12,14 +12,14 @@ from launcher.doctor import mend
 from launcher.doctor.report import OK, UNKNOWN, WARNING, WRONG, Check
 from launcher.doctor.settings import account_of, claims_of, job_config, named, service_of
 from launcher.doctor.subject import Subject
+from launcher.job import kueue
 from launcher.job.pod_template import VOLCANO
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
+from launcher.model import PSERVER
 
 _BIND_SECONDS, _POLL_SECONDS = 5.0, 0.5  # to wait for a claim about which there is no event yet
 _MINIMUM = "scheduling.volcano.sh/group-min-member"
-_QUEUE = "kueue.x-k8s.io/queue-name"
-_KUEUE = "/apis/kueue.x-k8s.io"
 _PODGROUPS = "/apis/scheduling.volcano.sh/v1beta1"
 
 
@@ -90,10 +90,13 @@ def queue(client: KubeClient, subject: Subject) -> Iterator[Check]:
                 yield problem
             else:
                 said.append("Volcano is installed")
-        if queue := (metadata.get("labels") or {}).get(_QUEUE):
-            problem, text = _kueue(client, str(queue))
-            if problem:
-                yield problem
+        if queue := kueue.queue_of(workload.seen):
+            problem, text = _kueue(client, queue)
+            for wrong in (
+                [problem] if problem else _partial_admission(subject, workload, metadata.get("annotations") or {})
+            ):
+                text = ""
+                yield wrong
             said.append(text)
     if said and all(said):
         yield Check("queue", OK, "; ".join(dict.fromkeys(said)))
@@ -106,24 +109,48 @@ def _volcano(client: KubeClient, subject: Subject, workload: Workload, annotatio
         text = f"{named(subject, workload)}schedulerName is volcano, but the cluster has no Volcano: no pod would start"
         return Check("queue", WRONG, text, (helm, *mend.edit(subject, workload, "or remove schedulerName")))
     total = sum(each.members for each in subject.workloads)
-    minimum = annotations.get(_MINIMUM)
-    if minimum is not None and minimum != str(workload.members):
-        text = f"{named(subject, workload)}{_MINIMUM} is {minimum}, but there are {workload.members} pods"
-        return Check("queue", WRONG, text, mend.edit(subject, workload, f'set it to "{workload.members}"'))
+    minimum, least = annotations.get(_MINIMUM), _least(workload)
+    if minimum is not None and minimum not in map(str, range(least, workload.members + 1)):
+        needed = "" if least == workload.members else f" and {least} are enough"
+        text = f"{named(subject, workload)}{_MINIMUM} is {minimum}, but there are {workload.members} pods{needed}"
+        return Check("queue", WRONG, text, mend.edit(subject, workload, f'set it to "{least}"'))
     if minimum is None and not subject.is_paddlejob and total > 1:
         text = f"{named(subject, workload)}Volcano has no minimum: it may start a part of the pods"
-        return Check(
-            "queue", WARNING, text, mend.edit(subject, workload, f'add the annotation {_MINIMUM}: "{workload.members}"')
-        )
+        return Check("queue", WARNING, text, mend.edit(subject, workload, f'add the annotation {_MINIMUM}: "{least}"'))
     return None
 
 
+def _least(workload: Workload) -> int:
+    """Return without how many pods of the Job or StatefulSet the job cannot train."""
+    found = job_config(workload)
+    is_elastic = found is not None and found.is_elastic and found.role != PSERVER
+    return min(found.least, workload.members) if found and is_elastic else workload.members
+
+
+def _partial_admission(subject: Subject, workload: Workload, annotations: Json) -> Iterator[Check]:
+    """Kueue may start a Job with fewer pods: with as many as an elastic job needs."""
+    minimum, least = annotations.get(kueue.MIN_PARALLELISM), _least(workload)
+    if minimum is None:
+        return
+    where = named(subject, workload)
+    if least == workload.members:
+        text = f"{where}{kueue.MIN_PARALLELISM} is {minimum}, but the job needs all {least} pods"
+        yield Check("queue", WRONG, text, mend.edit(subject, workload, "remove this annotation"))
+    elif minimum not in map(str, range(least, workload.members)):
+        text = f"{where}{kueue.MIN_PARALLELISM} is {minimum}, but the job needs {least} of its {workload.members} pods"
+        yield Check("queue", WRONG, text, mend.edit(subject, workload, f'set it to "{least}"'))
+    elif annotations.get(kueue.EQUAL_COMPLETIONS) != "true":
+        text = f"{where}Kueue would change parallelism only, and the Job would start a pod again after the end"
+        fix = mend.edit(subject, workload, f'add the annotation {kueue.EQUAL_COMPLETIONS}: "true"')
+        yield Check("queue", WRONG, text, fix)
+
+
 def _kueue(client: KubeClient, queue: str) -> tuple[Check | None, str]:
-    group = client.read(_KUEUE)
+    group = client.read(kueue.API)
     if group is None:
         text = f"the Job asks for the queue {queue} of Kueue, but the cluster has no Kueue: the Job would start at once"
         helm = "helm install kueue oci://registry.k8s.io/kueue/charts/kueue -n kueue-system --create-namespace"
-        return Check("queue", WRONG, text, (helm, f"or remove the label {_QUEUE}")), ""
+        return Check("queue", WRONG, text, (helm, f"or remove the label {kueue.QUEUE}")), ""
     version = (group.get("preferredVersion") or {}).get("groupVersion") or "kueue.x-k8s.io/v1beta1"
     try:
         found = client.read(f"/apis/{version}/namespaces/{client.namespace}/localqueues/{queue}")

@@ -67,6 +67,7 @@ def data(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
         yield Check("data", OK, "no shards needed: JOB_PATH is unset")
         return
     job, wanted = str(asked["job"]), int(asked["shards"])
+    trainers = f"{'up to ' if asked['more'] else ''}{_count(wanted, 'trainer')}"
     words = [
         "exec",
         "paddle-shell",
@@ -78,30 +79,31 @@ def data(place: Place, facts: Json, asked: Json) -> Iterator[Check]:
         "--out",
         _in_volume(place, job),
     ]
-    command = mend.kubectl(place.namespace, *words, "--count", str(wanted))
+    missing, empty, more = (list(facts.get(name) or []) for name in ("missing", "empty", "more"))
+    count = max([wanted, *(number + 1 for number in more if asked["more"])])
+    command = mend.kubectl(place.namespace, *words, "--count", str(count))
     split = f"{command}  # k8s/shell makes this pod; DATA: the data set"
     if error := facts.get("error"):
         path = os.path.dirname(job)
         text = f"{job} cannot be read: {error}: check JOB_NAME, or split the data set"
         yield Check("data", WRONG, text, (split, f"JOB_PATH is {path}: is the right claim mounted there?"))
         return
-    missing, empty, more = (list(facts.get(name) or []) for name in ("missing", "empty", "more"))
     if missing:
         have = wanted - len(missing) + len(more)
-        text = f"{_count(have, 'shard')} for {_count(wanted, 'trainer')}: {_listed(missing)} of {job} missing"
+        text = f"{_count(have, 'shard')} for {trainers}: {_listed(missing)} of {job} missing"
         yield Check("data", WRONG, text, (split,))
     elif empty:
         text = f"shard {_listed(empty)} of {job} has no bytes: its trainer would have no samples"
         yield Check("data", WRONG, text, (split,))
-    elif more:
+    elif more and not asked["more"]:
         have = wanted + len(more)
-        text = f"{_count(have, 'shard')} for {_count(wanted, 'trainer')}: {_listed(more)} of {job} would not be read"
+        text = f"{_count(have, 'shard')} for {trainers}: {_listed(more)} of {job} would not be read"
         yield Check("data", WRONG, text, (split, f"or train with {have} trainers"))
     if facts.get("config"):
         text = f"{facts['config']} (TRAIN_CONFIG_DIR) is missing or empty"
         yield Check("data", WRONG, text, (f"{command} --config CONFIG  # k8s/shell makes this pod",))
-    elif not (missing or empty or more):
-        shards = f"{_count(wanted, 'shard')} for {_count(wanted, 'trainer')}" if wanted else "no shards needed"
+    elif not (missing or empty or (more and not asked["more"])):
+        shards = f"{_count(wanted + len(more), 'shard')} for {trainers}" if wanted else "no shards needed"
         yield Check("data", OK, f"{shards}{', configuration ' + asked['config'] if asked['config'] else ''} in {job}")
 
 

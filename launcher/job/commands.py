@@ -1,4 +1,4 @@
-"""The commands for jobs: render, submit, list, status, logs, delete."""
+"""The commands for jobs: render, submit, list, status, logs, scale, delete."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def submit(file: str, options: RenderOptions, namespace: str | None, *, strict: 
         sys.stderr.write(f"submit: {job.name}: interrupted: all created objects are deleted\n")
         return 128 + signal.SIGINT
     where = f"--namespace {client.namespace} {job.name}"
-    print(f"submitted {job.name} to namespace {client.namespace}: {job.pod_count} pods", flush=True)
+    of = f", of {job.least_pods} to {job.most_pods}" if job.sizes else ""
+    print(f"submitted {job.name} to namespace {client.namespace}: {job.pod_count} pods{of}", flush=True)
     if not watch:
         print(f"paddle-launcher status {where}; paddle-launcher logs --follow {where}", flush=True)
         return Exit.COMPLETE
@@ -193,6 +194,14 @@ def why(job: str, namespace: str | None) -> str:
     from launcher.job.why import explain
 
     return explain(connect(namespace), job)
+
+
+def scale(job: str, namespace: str | None, count: int) -> str:
+    """Change the number of pods of an elastic job, and return what will happen."""
+    from launcher.job.access import connect
+    from launcher.job.scale import scale as scale_job
+
+    return scale_job(connect(namespace), job, count)
 
 
 def delete(job: str, namespace: str | None) -> str:

@@ -25,10 +25,11 @@ def to_job_spec(job: PaddleJob, namespace: str | None) -> JobSpec:
     job_spec = JobSpec(
         name=job.job_name,
         namespace=namespace,
-        mode=COLLECTIVE if _has_trainer_per_gpu(job) else mode(roles),
+        mode=COLLECTIVE if _has_trainer_per_gpu(job) else mode(roles, elastic=job.elastic is not None),
         roles=tuple(roles),
         pod_group=_pod_group(job) if job.gang_scheduling else None,
         max_restarts=job.max_restarts,
+        sizes=None if job.elastic is None else (job.elastic[0], job.elastic[1]),
         launcher_image=job.launcher_image,
         labels=dict(job.labels or {}),
         volume_objects=tuple(job.cephfs_volume.objects(job.job_name, namespace or "")) if job.cephfs_volume else (),
@@ -57,7 +58,7 @@ def _has_trainer_per_gpu(job: PaddleJob) -> bool:
 
 
 def _pod_group(job: PaddleJob) -> PodGroupSpec:
-    spec: Json = {"minMember": job.trainers + job.pservers}
+    spec: Json = {"minMember": (job.elastic[0] if job.elastic else job.trainers) + job.pservers}
     return PodGroupSpec(job.job_name, spec | ({"queue": job.queue} if job.queue else {}))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.base.suggestion import meant
-from launcher.job import pod_env, sample_set
+from launcher.job import elastic, pod_env, sample_set
 from launcher.job.findings import Fields, Findings
 from launcher.job.image_commands import ImageCommands
 from launcher.job.pod_template import GROUP_NAME, VOLCANO
@@ -86,15 +86,17 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
     if samples:
         roles = [sample_set.mounted(role, samples, findings) if role.role != PSERVER else role for role in roles]
     policy = _clean_pod_policy(spec, findings, options)
+    sizes = elastic.read(spec, findings)
     job_spec = JobSpec(
         name=valid_name,
         namespace=namespace,
-        mode=mode(roles),
+        mode=mode(roles, elastic=sizes is not None),
         roles=tuple(roles),
         gloo=_gloo(spec, roles, findings),
         host_network=_host_network(spec, findings),
         ttl_seconds=0 if policy == _ALWAYS else None,
         deleted=policy if policy in (ON_FAILURE, ON_COMPLETION) else None,
+        sizes=sizes,
         launcher_image=options.launcher_image,
         labels=_texts(metadata, "labels"),
         annotations=_texts(metadata, "annotations", without=(_LAST_APPLIED,)),
@@ -102,7 +104,7 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
     _check_unsupported(spec, findings)
     scheduling = _scheduling_policy(spec, findings)
     if name is not None:
-        for problem in name_problems(name, [(role.name, role.replicas) for role in roles]):
+        for problem in name_problems(name, [(role.name, job_spec.most_of(role)) for role in roles]):
             findings.add_problem("metadata.name", problem)
     if not spec.has("worker") or len(roles) < spec.has("ps") + spec.has("worker"):
         return None  # what is left of the job has another mode
@@ -159,7 +161,6 @@ def _role_spec(
     elif replicas is not None and replicas < 1:
         advice = ": leave ps out for a job without parameter servers" if field_name == "ps" else ""
         findings.add_problem(fields.path("replicas"), f"{replicas}: expected 1 or more{advice}")
-    _note_bounds(fields, replicas, findings)
     template = fields.mapping("template")
     if not fields.has("template"):
         findings.add_problem(fields.path("template"), "missing: expected a pod template with the container that trains")
@@ -170,17 +171,6 @@ def _role_spec(
     metadata = checked.template["metadata"]
     metadata["labels"] = {TYPE_LABEL: field_name} | (metadata.get("labels") or {})
     return RoleSpec(role, f"{job_name}-{field_name}", replicas, checked.template, checked.container, checked.command)
-
-
-def _note_bounds(fields: Fields, replicas: int | None, findings: Findings) -> None:
-    for bound in ("requests", "limits"):
-        value = fields.integer(bound)
-        if value is not None and replicas is not None and value != replicas:
-            findings.add_note(
-                fields.path(bound),
-                f"{value}: ignored: the number of pods is fixed: to change it, change replicas ({replicas}) and start "
-                "a new job",
-            )
 
 
 def _gloo(spec: Fields, roles: Sequence[RoleSpec], findings: Findings) -> int:
@@ -235,12 +225,6 @@ def _check_unsupported(spec: Fields, findings: Findings) -> None:
             "heter workers cannot run: no released Paddle trains a program with them: remove this field, and train "
             "in worker and ps only",
         )
-    if spec.integer("elastic"):
-        findings.add_note(
-            "spec.elastic",
-            f"{spec.values['elastic']}: ignored: the number of pods is fixed (replicas): if a pod is lost, the job "
-            "waits for its replacement and continues with the same number",
-        )
 
 
 def _scheduling_policy(spec: Fields, findings: Findings) -> Json | None:
@@ -277,7 +261,7 @@ def _pod_group(
     name = next((str(given[GROUP_NAME]) for given in annotations if GROUP_NAME in given), job_spec.name)
     existing = _find_other(job_spec, others, "PodGroup", name)
     if existing is None and name == job_spec.name:
-        group = {"minMember": job_spec.pod_count} | (policy or {})
+        group = {"minMember": job_spec.least_pods} | (policy or {})
         _note_min_member(job_spec, "spec.schedulingPolicy.minAvailable", group["minMember"], findings)
         return PodGroupSpec(name, group)
     if policy is not None:
@@ -289,9 +273,13 @@ def _pod_group(
 
 
 def _note_min_member(job_spec: JobSpec, path: str, number: object, findings: Findings) -> None:
-    expected = job_spec.pod_count
-    if number != expected:
-        findings.add_note(path, f"{number}: kept, but the job has {expected} pods and needs all: expected {expected}")
+    least, count = job_spec.least_pods, job_spec.pod_count
+    if isinstance(number, int) and least <= number <= count:
+        return
+    if least == count:
+        findings.add_note(path, f"{number}: kept, but the job has {count} pods and needs all: expected {count}")
+    else:
+        findings.add_note(path, f"{number}: kept, but the job needs {least} of its {count} pods: expected {least}")
 
 
 def _secret(job_spec: JobSpec, others: Sequence[Json]) -> SecretSpec | None:

@@ -13,7 +13,7 @@ from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
 from launcher.job.lookup import read_state
 from launcher.job.outage import OutageLimit
-from launcher.job.state import GONE, HALF_SUBMITTED, SUBMIT_SECONDS, SUSPENDED, WAITING, JobState, MemberState
+from launcher.job.state import GONE, HALF_SUBMITTED, SUBMIT_SECONDS, WAITING, JobState, MemberState
 from launcher.model import PSERVER
 
 _POLL_SECONDS = 1.0
@@ -71,7 +71,7 @@ def _started_member(client: KubeClient, job: str, rank: int, role: str, *, wait:
         if member.phase not in (WAITING, GONE):
             return member
         reason = _why_waiting(state, member)
-        is_stuck = state.phase == SUSPENDED and state.submitted and time.monotonic() - begun > SUBMIT_SECONDS
+        is_stuck = state.is_half_submitted and time.monotonic() - begun > SUBMIT_SECONDS
         if not wait or is_stuck or state.exit_code is not None:
             raise Failure(Exit.NO_INPUT, f"{member.name} of {job} has no log: {reason}")
         if reason != last_reason:
@@ -93,7 +93,7 @@ def _member(state: JobState, rank: int, role: str) -> MemberState:
 def _why_waiting(state: JobState, member: MemberState) -> str:
     if state.exit_code:
         return f"Kubernetes deletes most pods of a failed Job; exit code {state.exit_code}: {state.cause}"
-    if state.phase == SUSPENDED and state.submitted:
+    if state.is_half_submitted:
         return HALF_SUBMITTED
     return member.what or "its container is being created"
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from launcher.base import kube_pods
 from launcher.base.kube import KubeClient
 from launcher.base.kube_errors import Denied, Refused
+from launcher.base.suggestion import meant
 from launcher.errors import Exit, Failure
 from launcher.job import recognition
 from launcher.job.recognition import Workload
@@ -25,21 +24,22 @@ def read_state(client: KubeClient, name: str, history: PodHistory | None = None)
         ]
         pods = client.list("Pod", f"{JOB_LABEL}={name}")
     else:
-        found = find_plain(client, name)
+        found = find_workloads(client, name)
         parts = [Part(each.seen, each.value("LAUNCHER_ROLE") or BOTH, each.members) for each in found]
         pods = [pod for each in found for pod in _pods_of(client, each)]
     pods = history.add(pods) if history else pods
     return state_of(name, client.namespace, parts, pods, submitted=bool(jobs))
 
 
-def find_plain(client: KubeClient, name: str) -> Sequence[Workload]:
-    """Return the Jobs and StatefulSets of a job that `submit` has not made. Raises Failure if there are none."""
+def find_workloads(client: KubeClient, name: str) -> list[Workload]:
+    """Return the Jobs and StatefulSets of a job. Raises Failure, with a suggestion, if there are none."""
     found = recognition.workloads(client.list_all("Job"), _sets(client))
     job = next((each.job for each in found if name in (each.job, each.name)), None)
     if job is None:
+        suggestion = meant(name, [each.job for each in found])
         raise Failure(
             Exit.NO_INPUT,
-            f"{name}: there is no such job in namespace {client.namespace}: "
+            f"{name}: there is no such job in namespace {client.namespace}{suggestion or ':'} "
             "`paddle-launcher list -A` lists the jobs of all namespaces",
         )
     return [each for each in found if each.job == job]

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 from launcher.errors import FOR_GOOD, Exit
+from launcher.job import kueue
 from launcher.job.pod_env import SECRET_KEY
 from launcher.job.pod_template import pod_template
 from launcher.job.spec import JOB_LABEL, ROLE_LABEL, JobSpec, Json, PodGroupSpec, RoleSpec
@@ -53,8 +54,8 @@ def _job(job_spec: JobSpec, role_spec: RoleSpec) -> Json:
         spec["ttlSecondsAfterFinished"] = job_spec.ttl_seconds
     job = _object(job_spec, "batch/v1", "Job", role_spec.name)
     job["metadata"]["labels"][ROLE_LABEL] = role_spec.role
-    if job_spec.annotations:
-        job["metadata"]["annotations"] = dict(job_spec.annotations)
+    if annotated := {**kueue.partial_admission(job_spec, role_spec), **job_spec.annotations}:
+        job["metadata"]["annotations"] = annotated
     return job | {"spec": spec}
 
 

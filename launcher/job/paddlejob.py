@@ -38,7 +38,9 @@ class PaddleJob:
         memory: Memory of each pod, such as "4G" or "512Mi". By default 1G is requested, and there is no limit.
         cpu_nums: CPUs of each pod. Also called cpu_num.
         pservers: The number of parameter servers; 0 for collective training.
-        trainers: The number of trainers.
+        trainers: The number of trainers. In an elastic job: the number at the start.
+        elastic: The fewest and the most trainers of an elastic job, such as (2, 5) (docs/elastic.md). By default, the
+            number of trainers is fixed.
         gpu_nums: GPUs of each pod that trains. Also called gpu_num.
         use_gpu: True means one GPU, unless gpu_nums is set.
         namespace: The job's namespace; by default the namespace that kubectl uses.
@@ -65,6 +67,7 @@ class PaddleJob:
     cpu_nums: float | None = None
     pservers: int = 2
     trainers: int = 3
+    elastic: tuple[int, int] | None = None
     gpu_nums: int | None = None
     namespace: str | None = None
     trainer_package_path: str | None = None
@@ -167,6 +170,12 @@ class PaddleJob:
         from launcher.job.why import explain
 
         return explain(self._client(), self.job_name)
+
+    def scale(self, trainers: int) -> str:
+        """Change the number of trainers of an elastic job, and return what will happen. Raises Failure."""
+        from launcher.job.scale import scale
+
+        return scale(self._client(), self.job_name, trainers)
 
     def delete(self) -> None:
         """Delete the job with all its objects, and wait until its pods are gone. Data on volumes stays."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
+from launcher.config.parsers import MAX_NODES
 from launcher.job import quantities, volumes
 from launcher.job.findings import Fields, Findings
 from launcher.job.spec import name_problems
@@ -41,8 +42,9 @@ def check(job: PaddleJob, findings: Findings) -> None:
     for name, minimum in _MINIMUM.items():
         if (number := given.integer(name)) is not None and number < minimum:
             findings.add_problem(name, f"{number}: expected {minimum} or more")
+    _check_range(job, findings)
     job = without_problems(job, findings)
-    replicas = {PSERVER: job.pservers, TRAINER: job.trainers}
+    replicas = {PSERVER: job.pservers, TRAINER: job.elastic[1] if job.elastic else job.trainers}
     for problem in name_problems(
         job.job_name, [(kubernetes_job_name(job, role), count) for role, count in replicas.items() if count]
     ):
@@ -119,6 +121,16 @@ def _check_types(job: PaddleJob, given: Fields, findings: Findings) -> None:
             findings.add_problem(name, f"{value!r}: expected a list of {expected}")
     if not isinstance(job.cephfs_volume, (volumes.CephFSVolume, type(None))):
         findings.add_problem("cephfs_volume", f"{job.cephfs_volume!r}: expected CephFSVolume(...)")
+
+
+def _check_range(job: PaddleJob, findings: Findings) -> None:
+    if (sizes := job.elastic) is None:
+        return
+    numbers = isinstance(sizes, (list, tuple)) and len(sizes) == 2 and all(type(size) is int for size in sizes)
+    if not numbers or not 1 <= sizes[0] < sizes[1] <= MAX_NODES:
+        findings.add_problem("elastic", f"{sizes!r}: expected the fewest and the most trainers, such as (2, 5)")
+    elif type(job.trainers) is int and not sizes[0] <= job.trainers <= sizes[1]:
+        findings.add_problem("trainers", f"{job.trainers}: expected {sizes[0]} to {sizes[1]}, since elastic is {sizes}")
 
 
 def _check_command(job: PaddleJob, findings: Findings) -> None:

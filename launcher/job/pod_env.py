@@ -68,7 +68,7 @@ def new_secret(job_spec: JobSpec) -> SecretSpec | None:
     The name of the Secret is random, too: a node may still have an older Secret of the same name in its cache.
     """
     known = [set_by_user(role, name) for role in job_spec.roles for name in ("JOB_PATH", "LAUNCHER_SECRET_FILE")]
-    if job_spec.pod_count == 1 or any(known):
+    if job_spec.most_pods == 1 or any(known):
         return None
     return SecretSpec(f"{user_secret_name(job_spec)}-{secrets.token_hex(3)}", secrets.token_hex(32))
 
@@ -90,7 +90,7 @@ def _user_variables(role_spec: RoleSpec) -> list[Json]:
 
 def _fixed(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
     """Return the variables that are computed from the job. The user cannot change them."""
-    values = {"CONF_PADDLE_GRADIENT_NUM": str(job_spec.trainers)}
+    values = {"CONF_PADDLE_GRADIENT_NUM": ":".join(map(str, job_spec.sizes or [job_spec.trainers]))}
     if role_spec.role != BOTH:
         values |= {"LAUNCHER_PSERVERS": str(job_spec.pservers), "LAUNCHER_ROLE": role_spec.role}
     if job_spec.service:

@@ -109,7 +109,8 @@ def mode(group: Sequence[Workload]) -> str:
         return "v0"
     if len(group) > 1 or any(workload.value("LAUNCHER_PSERVERS") not in ("", "0") for workload in group):
         return PS
-    return SINGLE if sum(workload.members for workload in group) == 1 else COLLECTIVE
+    alone = sum(workload.members for workload in group) == 1 and ":" not in group[0].value("CONF_PADDLE_GRADIENT_NUM")
+    return SINGLE if alone else COLLECTIVE
 
 
 def _workload(kind: str, seen: Json) -> Workload:

@@ -73,6 +73,7 @@ class JobSpec:
     ttl_seconds: int | None = None  # ttlSecondsAfterFinished; None: ended Jobs stay until they are deleted
     deleted: str | None = None  # ON_FAILURE or ON_COMPLETION; None: it stays
     max_restarts: int = 3
+    sizes: tuple[int, int] | None = None  # elastic jobs: the fewest and the most pods that train
     launcher_image: str | None = INJECT_IMAGE  # the image to copy the launcher from; None: the role's own image has it
     volume_objects: tuple[Json, ...] = ()  # volumes and claims that belong to this job alone
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -94,6 +95,16 @@ class JobSpec:
         return self.pod_count - self.trainers
 
     @property
+    def most_pods(self) -> int:
+        """The number of pods that the job may have."""
+        return self.pservers + self.sizes[1] if self.sizes else self.pod_count
+
+    @property
+    def least_pods(self) -> int:
+        """The number of pods without which the job cannot train."""
+        return self.pservers + self.sizes[0] if self.sizes else self.pod_count
+
+    @property
     def backoff_limit(self) -> int:
         """How many failed pods each Job replaces. It is 0 if the job must not restart."""
         return _BACKOFF_LIMIT if self.max_restarts else 0
@@ -106,7 +117,7 @@ class JobSpec:
     @property
     def service(self) -> str | None:
         """The name of the headless Service, from which pods get DNS names. None for a job of one pod."""
-        return self.name if self.pod_count > 1 else None
+        return self.name if self.most_pods > 1 else None
 
     @property
     def hub_address(self) -> str:
@@ -114,16 +125,20 @@ class JobSpec:
         of_trainers = next((f"{TRAINER}={role.name}." for role in self.roles if role.role == TRAINER), "")
         return f"{of_trainers}{self.service}"
 
+    def most_of(self, role_spec: RoleSpec) -> int:
+        """Return how many pods the role may have."""
+        return self.sizes[1] if self.sizes and role_spec.role != PSERVER else role_spec.replicas
+
     def on_host_network(self, role_spec: RoleSpec) -> bool:
         """Whether the role's pods use the network of their nodes, because of the job's setting or their template."""
         return self.host_network or bool(role_spec.template["spec"].get("hostNetwork"))
 
 
-def mode(roles: Sequence[RoleSpec]) -> str:
+def mode(roles: Sequence[RoleSpec], *, elastic: bool = False) -> str:
     """Return the LAUNCHER_MODE of a job with these roles."""
     if any(role.role == PSERVER for role in roles):
         return PS
-    return SINGLE if sum(role.replicas for role in roles) == 1 else COLLECTIVE
+    return SINGLE if sum(role.replicas for role in roles) == 1 and not elastic else COLLECTIVE
 
 
 def name_problems(name: str, jobs: Iterable[tuple[str, int]]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from launcher.base import kube_pods
 from launcher.base.host import address_order
 from launcher.errors import Exit, Failure
+from launcher.job import kueue
 from launcher.job.spec import Json
 from launcher.model import PSERVER, member_name
 
@@ -56,6 +57,7 @@ class JobState:
 
     tail: the last lines of the process that failed first
     submitted: whether `submit` has made it
+    queue: the queue in which Kueue holds the suspended job, or ""
     """
 
     name: str
@@ -67,6 +69,12 @@ class JobState:
     ended: bool = False
     tail: tuple[str, ...] = ()
     submitted: bool = True
+    queue: str = ""
+
+    @property
+    def is_half_submitted(self) -> bool:
+        """Whether only a part of it was submitted, if it stays so for SUBMIT_SECONDS."""
+        return self.submitted and self.phase == SUSPENDED and not self.queue and self.exit_code is None
 
 
 @dataclass(frozen=True)
@@ -114,8 +122,11 @@ def state_of(name: str, namespace: str, parts: Sequence[Part], pods: Sequence[Js
     phase = _phase(jobs, conditions, members)
     if phase in (COMPLETE, FAILED):
         members = [member if member.pod else replace(member, phase=GONE, what=_DELETED) for member in members]
+    queue = kueue.holding_queue(jobs) if phase == SUSPENDED else ""
+    if queue:
+        members = [member if member.pod else replace(member, what=f"in queue {queue} of Kueue") for member in members]
     ended = all(_has_ended(job) for job in jobs)
-    state = JobState(name, namespace, phase, tuple(members), ended=ended, submitted=submitted)
+    state = JobState(name, namespace, phase, tuple(members), ended=ended, submitted=submitted, queue=queue)
     if phase == COMPLETE:
         return replace(state, exit_code=int(Exit.COMPLETE))
     if phase == FAILED:

@@ -11,7 +11,8 @@ from typing import TypeVar
 from launcher.base.kube import KINDS, KubeClient
 from launcher.base.kube_errors import Refused
 from launcher.errors import Exit, Failure
-from launcher.job.lookup import find_plain
+from launcher.job import kueue
+from launcher.job.lookup import find_workloads
 from launcher.job.manifests import objects
 from launcher.job.outage import OutageLimit
 from launcher.job.spec import JOB_LABEL, JobSpec, Json
@@ -32,6 +33,8 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
     are deleted together with it. All Jobs are released at the end. So an interrupted submission leaves a Job that does
     nothing.
 
+    A Job in a queue of Kueue is not released: Kueue releases it when its queue has room.
+
     beside: other objects in the user's file, which do not belong to the job and have no `problems_beside`
     """
     all_objects = objects(job_spec)
@@ -49,7 +52,8 @@ def create(client: KubeClient, job_spec: JobSpec, beside: Sequence[Json] = ()) -
             if each["kind"] != "Job":
                 created.append(_create_replacing(client, _with_owners(each, [owner])))
         created += [_create_replacing(client, _with_owners(_suspended(each), owners_of_jobs)) for each in others]
-        for each in [first, *others]:  # the first Job has the hub, which all other pods look for
+        held_back = kueue.queue_of(first) and client.read(kueue.API) is not None
+        for each in [] if held_back else [first, *others]:  # the first Job has the hub, which all other pods look for
             client.patch("Job", each["metadata"]["name"], {"spec": {"suspend": False}})
     except BaseException:
         _undo(client, created)
@@ -80,7 +84,7 @@ def delete(client: KubeClient, name: str) -> None:
     jobs = client.list("Job", f"{JOB_LABEL}={name}")
     pods = client.list("Pod", f"{JOB_LABEL}={name}")
     if not jobs and not pods:
-        plain = " ".join(f"{each.kind.lower()}/{each.name}" for each in find_plain(client, name))
+        plain = " ".join(f"{each.kind.lower()}/{each.name}" for each in find_workloads(client, name))
         raise Failure(
             Exit.NO_INPUT,
             f"{name}: was not made by submit: `kubectl -n {client.namespace} delete {plain}` deletes it",

@@ -19,7 +19,6 @@ from launcher.job.state import (
     HALF_SUBMITTED,
     RUNNING,
     SUBMIT_SECONDS,
-    SUSPENDED,
     JobState,
     MemberState,
     PodHistory,
@@ -103,8 +102,7 @@ class ClusterSource:
     def _is_stuck(self) -> bool:
         """Return whether the submission of the job was interrupted."""
         state = self._state
-        suspended = state is not None and state.submitted and state.phase == SUSPENDED and state.exit_code is None
-        return suspended and time.monotonic() - self._began > SUBMIT_SECONDS
+        return state is not None and state.is_half_submitted and time.monotonic() - self._began > SUBMIT_SECONDS
 
     def _view(self, state: JobState) -> JobView:
         if not self._is_over and not self._trouble:

@@ -20,15 +20,14 @@ from launcher.doctor import inside
 from launcher.doctor.report import OK, WARNING, WRONG, Check, as_text
 from tests.support.doctor import (
     PREFIX,
-    Kubelet,
     container_of,
     doctor,
-    manifests,
     program,
     set_variable,
     workload_of,
     write,
 )
+from tests.support.doctor_world import World
 from tests.support.fake_cluster import FakeCluster, Json
 from tests.support.submitted import FLAGS, WIDE_AND_DEEP, command
 from tests.support.workloads import put_manifests
@@ -37,54 +36,6 @@ Objects = list[Json]
 MANIFESTS = ("job", "job-indexed", "statefulset", "single")
 PYTHON_WITHOUT_PADDLE = "echo \"ModuleNotFoundError: No module named 'paddle'\" >&2; exit 1"
 PYTHON_WITH = 'case "$*" in *paddle*) echo version {} {};; *) echo 3.11.2;; esac'
-
-
-class World:
-    """A good job on a volume, in a cluster with its claim. Tests break one thing."""
-
-    def __init__(self, cluster: FakeCluster, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
-        self.programs = folder / "programs"
-        self.programs.mkdir()
-        os.symlink(os.path.realpath(sys.executable), self.programs / "python3")
-        program(self.programs, "paddle-launcher", "echo 0.1.0")
-        program(self.programs, "paddle", "echo PaddlePaddle 0.9.0")
-        self.kubelet = Kubelet(cluster, self.programs)
-        self.kubelet.inside["dns"] = False
-        self.volume = folder / "volume"
-        self.objects: Objects = []
-        status = {"phase": "Bound", "accessModes": ["ReadWriteMany"]}
-        cluster.put("persistentvolumeclaims", {"metadata": {"name": "paddle"}, "spec": {}, "status": status})
-
-    @property
-    def job(self) -> Path:
-        return self.volume / str(workload_of(self.objects)["metadata"]["name"])
-
-    def use(self, name: str) -> Objects:
-        self.objects = manifests(name)
-        shards = 1 if name == "single" else 3
-        for number in range(shards):
-            self.shard(number)
-        (self.job / "quick_start").mkdir()
-        (self.job / "quick_start" / "trainer_config.lr.py").write_text("x")
-        set_variable(self.objects, "JOB_PATH", str(self.volume))
-        set_variable(self.objects, "LAUNCHER_WORKDIR", str(self.folder))
-        set_variable(self.objects, "CONF_PADDLE_NIC", "lo")
-        return self.objects
-
-    def shard(self, number: int) -> Path:
-        (self.job / str(number) / "data").mkdir(parents=True)
-        (self.job / str(number) / "data" / "train.txt").write_text("1,2\n")
-        return self.job / str(number) / "data"
-
-    def doctor(self, *arguments: str, code: int = 0) -> dict[str, Json]:
-        return doctor(write(self.folder, self.objects), *arguments, code=code)
-
-    def wrong(self, name: str) -> tuple[str, str]:
-        """Return what is wrong with this name, and what mends it. Nothing else may be wrong."""
-        found = self.doctor(code=78)
-        assert [each["name"] for each in found.values() if each["state"] == "wrong"] == [name], found
-        return found[name]["what"], "\n".join(found[name]["mend"])
 
 
 @pytest.fixture

@@ -132,7 +132,9 @@ def test_the_launchers_of_all_roles_read_the_configuration_of_one_gang(name: str
     rendered = jobs(render_example(name))
     configs = [read_config(job, index) for job in rendered.values() for index in range(job["spec"]["completions"])]
     assert len({each.shape for each in configs}) == 1
-    assert all(each.members == len(configs) for each in configs)
+    for each in configs:
+        assert each.least + each.shape.pservers <= len(configs) <= each.members
+        assert each.is_elastic or len(configs) == each.members
     assert all(not each.warnings for each in configs)
     ranks = [each.discovery.rank for each in configs]
     assert sorted(rank for rank in ranks if rank is not None) == list(range(len(configs)))

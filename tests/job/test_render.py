@@ -23,7 +23,7 @@ NOTES = {
     "service-and-gloo.yaml": [
         "spec.cleanPodPolicy: 'Nerver': pods and logs are kept: the operator has no such policy: did you mean Never?"
     ],
-    "elastic.yaml": ["spec.worker.requests: 2: ignored", "spec.worker.limits: 4: ignored", "spec.elastic: 1: ignored"],
+    "elastic.yaml": [],
     "sample-set.yaml": ["spec.cleanPodPolicy: OnFailure"],
     "samples-and-servers.yaml": [
         "spec.ps.template.spec.containers[0].image: demo: kept",
