@@ -18,7 +18,7 @@ from launcher.errors import FOR_GOOD, Exit, Failure
 from launcher.job import recognition
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
-from launcher.model import PSERVER
+from launcher.model import COUNT_VARIABLE
 
 _FIRST_WITH_POLICY = (1, 26)  # of Kubernetes
 _IGNORED = (Exit.PEER_FAILED, Exit.STOPPED)
@@ -101,7 +101,7 @@ def _pods(client: KubeClient, subject: Subject) -> Iterator[Check]:
         found = job_config(workload)
         if found is None:
             continue
-        variable = "LAUNCHER_PSERVERS" if found.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
+        variable = COUNT_VARIABLE[found.role]
         wanted = found.shape.count(found.role)
         spec = workload.seen.get("spec") or {}
         where = f"{workload.kind} {workload.name}"

@@ -1,4 +1,4 @@
-"""The gang's protocol, version 9, and its line format.
+"""The gang's protocol, version 10, and its line format.
 
 This page is the specification. `handshake.py` and `messages.py` build and read the single messages.
 
@@ -46,8 +46,8 @@ Handshake
     again       hub     reason, retry. The hello or the join is refused, and the connection ends. If `retry` is true,
                         the member tries again to join the same launcher: that launcher may not know yet that it is the
                         hub. If `retry` is false, the member looks for its peers again.
-    join        member  job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
-                        controller. See "Join".
+    join        member  job, trainers, pservers, heters, gang, incarnation, role, rank, pod, uid, address, training,
+                        runs, controller, stage. See "Join".
     waiting     hub     joined, size, ranks, runs. The member has joined, but the roster is not complete: `joined` of
                         `size` members have joined. `ranks` lists the first 20 missing ranks. The list is empty if
                         members have no numbers. Sent at once, then at every heartbeat in place of alive. If `runs` is
@@ -56,8 +56,8 @@ Handshake
     welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
                         random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
                         JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
-                        the address, role, number of trainers, controller]. The roster is a text, so that the hub
-                        encodes it only once.
+                        the address, role, number of trainers, controller, stage]. The roster is a text, so that the
+                        hub encodes it only once.
     Until both proofs are given, neither side sends anything but its version and random numbers. A launcher that does
     not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with again. A
     launcher ends a connection without a join after 5 s. In every version of the protocol, hello and challenge have a
@@ -65,17 +65,19 @@ Handshake
 
 Join
     job                   the identity of the job
-    trainers, pservers    how many members of each role the job has; `pservers` is 0 if each member does both
+    trainers, pservers,   how many members of each role the job has; `pservers` is 0 if each member trains and serves
+        heters
     gang                  null, or the gang to which the member returns
     incarnation           a random text that is new with every start of a launcher
-    role                  "both", "trainer" or "pserver"
+    role                  "both", "trainer", "pserver" or "heter"
     rank                  the number of this member, or null if members have no numbers
     pod, uid              the name and the uid of the pod
     address, training     the address of the member for the gang, and its address for Paddle
     runs                  how many trainers this member runs
     controller            the identity of the object that controls the pod, or empty. It is set only if each role has
                           its own controller and no identity of the job was configured. Then all members of a role must
-                          have the same controller, and the controllers of both roles are the identity of the job.
+                          have the same controller, and the controllers of all roles are the identity of the job.
+    stage                 the stage that a heter worker computes; 0 for other members
 
 Proofs and seals
     Both sides compute HMAC-SHA512, with the secret of the job as the key, of a JSON list without spaces, in ASCII:
@@ -170,7 +172,7 @@ from typing import Any
 
 from launcher.base.bounds import is_number, is_seconds, is_text
 
-VERSION = 9
+VERSION = 10
 UNKNOWN_PEER_LIMIT = 1024  # a hello has about 200 bytes, and one of version 6 has about 500
 KNOWN_PEER_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes per member
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher import __version__
-from launcher.model import PSERVER, TRAINER
+from launcher.model import HETER, PSERVER, TRAINER, TRAINS
 
 Json = dict[str, Any]
 
@@ -86,12 +86,17 @@ class JobSpec:
     @property
     def trainers(self) -> int:
         """The number of pods that train."""
-        return sum(role.replicas for role in self.roles if role.role != PSERVER)
+        return sum(role.replicas for role in self.roles if role.role in TRAINS)
 
     @property
     def pservers(self) -> int:
         """The number of pods that run only a server."""
-        return self.pod_count - self.trainers
+        return sum(role.replicas for role in self.roles if role.role == PSERVER)
+
+    @property
+    def heters(self) -> int:
+        """The number of pods that are heter workers."""
+        return sum(role.replicas for role in self.roles if role.role == HETER)
 
     @property
     def backoff_limit(self) -> int:

@@ -248,17 +248,17 @@ def test_of_the_other_role_only_the_newest_live_job_counts() -> None:
         assert peers is not None
         assert peers.hub == "10.0.0.20"
     newer_but_ended = [ended(pod("n-0", "10.0.2.0", index=0, owner="n", role="trainer", created="2027"), 0)]
-    assert other_role_job(view("s-1", *SERVERS, *TRAINERS, *newer_but_ended), of_role("pserver")) == "t-uid"
+    assert other_role_job(view("s-1", *SERVERS, *TRAINERS, *newer_but_ended), "trainer") == "t-uid"
 
 
 @pytest.mark.parametrize(("code", "final"), [(66, True), (71, True), (78, True), (69, False), (3, False), (0, False)])
 def test_a_pod_of_the_other_role_that_failed_for_good_is_reported(code: int, final: bool) -> None:
     over = ended(pod("s-1", "10.0.0.11", index=1, owner="s-uid", role="pserver"), code, phase="Failed")
-    said = other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"))
+    said = other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"), "pserver")
     assert said == (f"pod s-1 has ended: Error, exit code {code}" if final else "")
-    assert other_role_failure(view("s-0", *TRAINERS, SERVERS[0], over), of_role("pserver")) == ""
+    assert other_role_failure(view("s-0", *TRAINERS, SERVERS[0], over), of_role("pserver"), "trainer") == ""
     again = pod("s-1-again", "10.0.0.12", index=1, owner="s-uid", role="pserver", created="2026-01-02T00:00:00Z")
-    assert other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over, again), of_role("trainer")) == ""
+    assert other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over, again), of_role("trainer"), "pserver") == ""
 
 
 def test_a_number_that_its_role_does_not_have_is_an_error() -> None:
