@@ -347,4 +347,5 @@ def _counted_by(*shapes: Shape) -> str:
     """Return the variables that set these shapes."""
     of_roles = (("LAUNCHER_PSERVERS", PSERVER), ("LAUNCHER_HETERS", HETER))
     used = [variable for variable, role in of_roles if any(role in shape.roles for shape in shapes)]
-    return " and ".join(["CONF_PADDLE_GRADIENT_NUM", *used])
+    *others, last = ["CONF_PADDLE_GRADIENT_NUM", *used]
+    return f"{', '.join(others)} and {last}" if others else last

@@ -27,20 +27,19 @@ def stages(config: JobConfig, members: Sequence[Member], unknown: str) -> Stages
         return ()
     if not members:
         return ((host_port(unknown, config.port),),)
-    workers = [(stage_of(config, member), member) for member in members if member.role == HETER]
-    last = max(stage for stage, _ in workers)
-    found = tuple(
-        tuple(host_port(member.training_address, config.port) for of, member in workers if of == stage)
-        for stage in range(FIRST_STAGE, last + 1)
-    )
-    for stage, endpoints in enumerate(found, FIRST_STAGE):
-        if not endpoints:
+    found: dict[int, list[str]] = {}
+    for member in members:
+        if member.role == HETER:
+            found.setdefault(stage_of(config, member), []).append(host_port(member.training_address, config.port))
+    last = max(found)
+    for stage in range(FIRST_STAGE, FIRST_STAGE + len(found)):
+        if stage not in found:
             raise Failure(
                 Exit.CONFIG,
                 f"LAUNCHER_STAGE: stage {last} has a heter worker, but stage {stage} has none: expected heter workers "
                 f"for each stage from {FIRST_STAGE} to {last}",
             )
-    return found
+    return tuple(tuple(found[stage]) for stage in sorted(found))
 
 
 def stage_of(config: JobConfig, member: Member) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from launcher.discovery.selection import (
 )
 from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
+from launcher.model import Shape
 from tests.support import finders
 from tests.support.pods import Json, ended, evicted, leaving, member_of_set, pod, waiting
 
@@ -208,6 +210,26 @@ def test_the_pods_of_two_jobs_are_one_gang_whose_hub_is_trainer_0() -> None:
         assert (peers.me.role, peers.identity) == (role, f"{me[0]}-uid")
         assert all_run(whole, of_role(role))
         assert sorted(member.rank or 0 for member in present_members(whole, of_role(role))) == [0, 1, 2, 3, 4]
+
+
+WORKERS = [pod(f"h-{i}", f"10.0.0.{i}", index=i, owner="h-uid", role="heter") for i in (1, 2)]
+
+
+def of_three(role: str) -> FinderSettings:
+    return replace(of_role(role), shape=Shape(3, 2, 3))
+
+
+def test_the_pods_of_three_jobs_are_one_gang() -> None:
+    whole = view("h-2", *WORKERS, *SERVERS, *TRAINERS)
+    peers = choose_peers(whole, of_three("heter"))
+    assert peers is not None
+    assert (peers.rank, peers.me.role, peers.hub, peers.identity) == (7, "heter", "10.0.0.20", "h-uid")
+    assert "no pod with number 0 of the heter workers" in describe_missing(whole, of_three("heter"))
+    assert other_role_job(whole, "pserver") == "s-uid"
+    over = ended(pod("h-0", "10.0.0.30", index=0, owner="h-uid", role="heter"), 78, phase="Failed")
+    seen = view("t-0", over, *WORKERS, *SERVERS, *TRAINERS)
+    assert other_role_failure(seen, of_three("trainer"), "heter") == "pod h-0 has ended: Error, exit code 78"
+    assert other_role_failure(seen, of_three("trainer"), "pserver") == ""
 
 
 def test_a_server_needs_the_first_trainer_only() -> None:

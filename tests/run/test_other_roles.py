@@ -32,10 +32,10 @@ class Signs(SingleFinder):
         return None, next(self.looks)
 
 
-def waiting(folder: Path, finder: Signs) -> OtherRoles:
+def waiting(folder: Path, finder: SingleFinder, heters: int = 0) -> OtherRoles:
     own = FailureMarks(str(folder), "t-uid", "trainer-0")
     own.begin()
-    return OtherRoles("trainer", Shape(2, 1), finder, own)
+    return OtherRoles("trainer", Shape(2, 1, heters), finder, own)
 
 
 def text(mark: FailureMark | None) -> str:
@@ -74,6 +74,23 @@ def test_a_failed_pod_that_is_replaced_in_time_does_not_end_the_waiting(
         assert await made.unless_it_fails(joined()) == "joined"
         await made.mark("exit code 66")
         assert "exit code 66" in text(FailureMarks(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer"))
+
+    asyncio.run(test())
+
+
+def test_a_member_waits_for_none_of_the_other_roles_that_has_failed_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_roles, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(other_roles, "_STANDS", 0.05)
+    made = waiting(tmp_path, SingleFinder(finders.settings(discovery="static")), heters=1)
+    worker = FailureMarks(str(tmp_path), "h-uid", "heter-0")
+    worker.begin()
+    worker.mark("exit code 78")
+
+    async def test() -> None:
+        with pytest.raises(Failure, match="the heter workers have failed for good: exit code 78"):
+            await made.unless_it_fails(asyncio.Event().wait())
 
     asyncio.run(test())
 
