@@ -33,7 +33,7 @@ def folder(claim: Path) -> Path:
     """Return the folder of the job of k8s/heter on its volume, with two shards."""
     made = claim / "paddle-heter"
     subprocess.run([sys.executable, EXAMPLE / "make_data.py", claim / "source"], check=True)
-    folders = ["--data", claim / "source" / "data", "--config", EXAMPLE, "--out", made, "--count", "2"]
+    folders = ["--data", claim / "source" / "data", "--config", EXAMPLE, "--out", made, "--count", "2", "--anywhere"]
     subprocess.run([sys.executable, "-m", "launcher", "shard", *map(str, folders)], check=True)
     subprocess.run(["chmod", "-R", "a+rwX", made], check=True)
     return made
