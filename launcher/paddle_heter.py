@@ -16,8 +16,11 @@ import os
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
+
+__all__ = ["CannotRepair", "repair"]
 
 HETERS = "PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST"  # of a job with heter workers
 VERSIONS = ("2.6.2", "3.0.0")  # of Paddle, on which this was tried
@@ -41,13 +44,17 @@ class CannotRepair(RuntimeError):
 def repair(pull_every: float = 0.02) -> None:
     """Repair the heterogeneous mode of this process's Paddle. Later calls do nothing.
 
-    Raises CannotRepair if this Paddle has another version, or if something else than expected has to be replaced. Then
-    nothing is changed.
+    Args:
+        pull_every: Seconds after which a process gets the dense parameters of its stage from the servers again.
 
-    pull_every: seconds after which a heter worker gets the dense parameters from the servers again
+    Raises:
+        ValueError: `pull_every` is not above 0.
+        CannotRepair: This Paddle has another version, or functions that are not as expected. Nothing is changed.
     """
     import paddle
 
+    if not pull_every > 0:
+        raise ValueError(f"pull_every: {pull_every!r}: expected seconds, above 0")
     if paddle.__version__ not in VERSIONS:
         raise CannotRepair(
             f"paddle {paddle.__version__}: expected {' or '.join(VERSIONS)}: other versions were not tried, and later "
@@ -70,7 +77,10 @@ class _Function:
 
     def __init__(self, module: str, owner: str, name: str, parameters: str, make: Callable[..., Any]) -> None:
         self._place = ".".join(filter(None, (module, owner, name)))
-        imported = importlib.import_module(module)
+        try:
+            imported = importlib.import_module(module)
+        except ImportError as error:
+            raise CannotRepair(f"{module}: cannot be imported: {error}") from error
         self._owner = getattr(imported, owner, None) if owner else imported
         self._home = module if owner else _WAITS  # the module in which Paddle defines it
         self._name = name
@@ -240,8 +250,12 @@ class _Pull:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._sent and not self._ended.wait(self._every):
-            self._runtime._pull_all_dense(self._runtime.scopes, self._sent, self._tables)
+        try:
+            while self._sent and not self._ended.wait(self._every):
+                self._runtime._pull_all_dense(self._runtime.scopes, self._sent, self._tables)
+        except Exception:
+            traceback.print_exc()
+            os._exit(1)  # else the process would train with old parameters
 
 
 def _names(program: Any) -> set[str]:

@@ -91,6 +91,20 @@ def test_a_function_that_is_missing_is_named(paddle: ModuleType) -> None:
     assert replaced() == set()
 
 
+def test_a_module_that_is_missing_is_named(paddle: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "paddle" / "distributed" / "ps" / "the_one_ps.py").unlink()
+    with pytest.raises(CannotRepair, match=r"paddle\.distributed\.ps\.the_one_ps: cannot be imported"):
+        paddle_heter.repair()
+    assert replaced() == set()
+
+
+@pytest.mark.parametrize("pull_every", [0, -1.0, float("nan")])
+def test_the_pause_between_pulls_must_be_above_0(paddle: ModuleType, pull_every: float) -> None:
+    with pytest.raises(ValueError, match=r"pull_every: .*: expected seconds, above 0"):
+        paddle_heter.repair(pull_every)
+    assert replaced() == set()
+
+
 def test_a_class_that_is_missing_is_named(paddle: ModuleType) -> None:
     del importlib.import_module("paddle.distributed.ps.the_one_ps").TheOnePSRuntime
     with pytest.raises(CannotRepair, match=r"the_one_ps\.TheOnePSRuntime\._init_worker: missing"):
