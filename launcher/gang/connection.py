@@ -95,17 +95,21 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the peer has proved that it has the secret, and all its further lines must have their seals."""
+        """Whether all further lines of the peer must have their seals. A line with its seal proves the secret."""
         return self._incoming is not None
 
     def seal_outgoing(self, key: bytes) -> None:
         """Send all further lines with seals."""
         self._outgoing = Seal(key)
 
-    def seal_incoming(self, key: bytes) -> None:
-        """Accept no further line without its seal, since the peer has proved that it has the secret."""
+    def seal_incoming(self, key: bytes, *, proven: bool = False) -> None:
+        """Accept no further line without its seal.
+
+        proven: the peer has proved that it has the secret. Else its first line with a seal does, which must be short.
+        """
         self._incoming = Seal(key)
-        self._line_limit = KNOWN_PEER_LIMIT
+        if proven:
+            self._line_limit = KNOWN_PEER_LIMIT
 
     def send(self, *line: bytes, hashed: bytes | None = None) -> None:
         """Queue a line, in one part or several. If the connection has ended, drop the line.
@@ -171,7 +175,10 @@ class Connection(asyncio.Protocol):
         line = self._incoming.open(received) if self._incoming is not None else received
         if line is None:
             self._end_forged()
-        elif line != _ALIVE:
+            return
+        if self.is_sealed:
+            self._line_limit = KNOWN_PEER_LIMIT
+        if line != _ALIVE:
             try:
                 self.on_message(self, decode(line))
             except Malformed as error:

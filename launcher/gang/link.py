@@ -63,7 +63,7 @@ class Link:
         self._heartbeat = Heartbeat(
             settings.heartbeat_every,
             settings.silence,
-            lambda: filter(None, [self._dialler.pending, self._connection]),
+            lambda: [each for each in (self._dialler.pending, self._connection) if each and each.is_sealed],
             on_cut_off=self._on_cut_off,
         )
 
@@ -116,7 +116,7 @@ class Link:
         return welcome
 
     async def _await_welcome(self, connection: Connection, inbox: Inbox, within: float) -> Welcome:
-        message = await next_message(inbox, within)
+        message = await next_message(inbox, handshake.WAITING_AFTER + within)
         while message["word"] == "waiting":
             self.missing = handshake.read_waiting(message)
             try:

@@ -21,8 +21,7 @@ Lines
 A whole run
     member                               hub
        | ------- TCP connection -------> |
-       | <-------------------- challenge |    handshake
-       | hello ------------------------> |
+       | hello ------------------------> |    handshake
        | <------------------------ proof |    from now on, each line has a seal
        | join -------------------------> |
        | <-------------- waiting, 0 to n |    until all members have joined
@@ -40,9 +39,11 @@ A whole run
        | <------------------------ begin |            | <----------------------- finish |
 
 Handshake
-    challenge   hub     version, nonce. The first line on every connection, sent by the launcher that accepted it.
-    hello       member  version, nonce, answer. The member proves that it has the secret.
-    proof       hub     proof. The answer is right, and the hub proves that it has the secret, too.
+    hello       member  version, nonce. The first line on every connection, sent by the launcher that connected.
+    proof       hub     nonce, proof. The hub proves that it has the secret. The seal of the next line proves that the
+                        member has it, too. If the proof is wrong, the member ends the connection.
+    challenge   hub     version, nonce. Sent once if no hello has come for 1 s; the nonce is empty. The receiver ignores
+                        it. In the versions before 10, the hub began with this line, and the member waited for it.
     again       hub     reason, retry. The hello or the join is refused, and the connection ends. If `retry` is true,
                         the member tries again to join the same launcher: that launcher may not know yet that it is the
                         hub. If `retry` is false, the member looks for its peers again.
@@ -50,18 +51,19 @@ Handshake
                         runs, controller, stage. See "Join".
     waiting     hub     joined, size, ranks, runs. The member has joined, but the roster is not complete: `joined` of
                         `size` members have joined. `ranks` lists the first 20 missing ranks. The list is empty if
-                        members have no numbers. Sent at once, then at every heartbeat in place of alive. If `runs` is
-                        true, an elastic gang runs with `joined` members, and takes this member when it grows: then the
-                        hub sends again with retry, and the member joins the next gang.
+                        members have no numbers. Sent 0.5 s after the join, unless the roster is complete by then, and
+                        then at every heartbeat in place of alive. If `runs` is true, an elastic gang runs with `joined`
+                        members, and takes this member when it grows: then the hub sends again with retry, and the
+                        member joins the next gang. In this case, the first one is sent at once.
     welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
                         random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
                         JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
                         the address, role, number of trainers, controller, stage]. The roster is a text, so that the
                         hub encodes it only once.
-    Until both proofs are given, neither side sends anything but its version and random numbers. A launcher that does
-    not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with again. A
-    launcher ends a connection without a join after 5 s. In every version of the protocol, hello and challenge have a
-    field `version`. So launchers of different versions refuse each other with a reason that both can read.
+    Before the join, neither side sends anything but its version and random numbers. A launcher that does not know its
+    secret yet answers a hello with again. A launcher that is not the hub answers a join with again. A launcher ends a
+    connection without a join after 5 s. In every version of the protocol, hello and challenge have a field `version`.
+    So launchers of different versions refuse each other with a reason that both can read.
 
 Join
     job                   the identity of the job
@@ -80,11 +82,11 @@ Join
     stage                 the stage that a heter worker computes; 0 for other members
 
 Proofs and seals
-    Both sides compute HMAC-SHA512, with the secret of the job as the key, of a JSON list without spaces, in ASCII:
-    [version, nonce of the hub, nonce of the member]. The first 16 bytes of the HMAC are `answer`, the next 16 bytes are
-    `proof`, both sent as lower-case hexadecimal digits. The next 16 bytes are the key for the seals of all lines to the
-    hub. The last 16 bytes are the key for the seals of all lines to the member. Both nonces are new for each
-    connection, so a recorded line is of no use.
+    Both sides compute HMAC-SHA384, with the secret of the job as the key, of a JSON list without spaces, in ASCII:
+    [version, nonce of the hub, nonce of the member]. The first 16 bytes of the HMAC are `proof`, sent as lower-case
+    hexadecimal digits. The next 16 bytes are the key for the seals of all lines to the hub. The last 16 bytes are the
+    key for the seals of all lines to the member. Both nonces are new for each connection, so a recorded line is of no
+    use.
     A job without a secret uses an empty key, which protects against mistakes but not against attacks.
     Every line after the proof, in both directions, begins with its seal of 32 hexadecimal digits, before the JSON
     object. The seal is the keyed BLAKE2b hash, of 16 bytes, of the SHA-256 of the rest of the line with its line feed.
