@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-BOTH, TRAINER, PSERVER = "both", "trainer", "pserver"
-OTHER_ROLE = {TRAINER: PSERVER, PSERVER: TRAINER}
+BOTH, TRAINER, PSERVER, HETER = "both", "trainer", "pserver", "heter"
+ROLES = (TRAINER, PSERVER, HETER)  # of a job with roles, in the order of their ranks
+TRAINS = (BOTH, TRAINER)  # the roles of members that run trainers
+# The variable that sets the number of pods of each role.
+COUNT_VARIABLE = {
+    BOTH: "CONF_PADDLE_GRADIENT_NUM",
+    TRAINER: "CONF_PADDLE_GRADIENT_NUM",
+    PSERVER: "LAUNCHER_PSERVERS",
+    HETER: "LAUNCHER_HETERS",
+}
 
 
 @dataclass(frozen=True)
 class Shape:
     """The number of members of a job, by role.
 
-    The ranks of trainers come first. The ranks of members that run only a server follow.
+    The ranks of trainers come first. The ranks of members that run only a server follow, then those of heter workers.
     """
 
     trainers: int
     pservers: int = 0  # 0: the job has no roles, so each member is BOTH
+    heters: int = 0
+
+    @staticmethod
+    def of(members: Iterable[Member]) -> Shape:
+        """Return the shape of a gang with these members."""
+        counts = Counter(member.role for member in members)
+        pservers, heters = counts[PSERVER], counts[HETER]
+        return Shape(sum(counts.values()) - pservers - heters, pservers, heters)
 
     @property
     def size(self) -> int:
-        """The number of members, over both roles."""
-        return self.trainers + self.pservers
+        """The number of members, over all roles."""
+        return self.trainers + self.pservers + self.heters
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that have members, in the order of their ranks. Only BOTH if the job has no roles."""
+        return tuple(role for role in ROLES if self.count(role)) if self.pservers else (BOTH,)
 
     def count(self, role: str) -> int:
         """Return the number of members of one role."""
-        return self.pservers if role == PSERVER else self.trainers
+        return {PSERVER: self.pservers, HETER: self.heters}.get(role, self.trainers)
 
     def rank(self, role: str, number: int) -> int:
         """Return the rank of the member with this number. Numbers start at 0 in each role."""
-        return self.trainers + number if role == PSERVER else number
+        return number + {PSERVER: self.trainers, HETER: self.trainers + self.pservers}.get(role, 0)
 
     def role(self, rank: int) -> str:
         """Return the role of the member with this rank."""
         if not self.pservers:
             return BOTH
-        return TRAINER if rank < self.trainers else PSERVER
+        if rank < self.trainers:
+            return TRAINER
+        return PSERVER if rank < self.trainers + self.pservers else HETER
 
     def number(self, rank: int) -> int:
         """Return the number that the member with this rank has within its role. Numbers start at 0 in each role."""
-        return rank if rank < self.trainers or not self.pservers else rank - self.trainers
+        return rank - self.rank(self.role(rank), 0)
 
     def name(self, rank: int) -> str:
         """Return the name of the member with this rank, as messages show it."""
@@ -55,13 +79,23 @@ class Shape:
 
 
 def member_name(role: str, number: object) -> str:
-    """Return `rank 1` in a job without roles, else `trainer 1` or `pserver 0`."""
-    return f"{'rank' if role == BOTH else role} {number}"
+    """Return `rank 1` in a job without roles, else `trainer 1`, `pserver 0` or `heter worker 0`."""
+    return f"{role_name(role)} {number}"
+
+
+def role_name(role: str) -> str:
+    """Return how messages call a member of this role."""
+    return {BOTH: "rank", HETER: "heter worker"}.get(role, role)
+
+
+def role_order(role: str) -> int:
+    """Return the place of a role in the order of ranks. A role that is not known comes last."""
+    return 0 if role == BOTH else ROLES.index(role) if role in ROLES else len(ROLES)
 
 
 def member_folder(role: str, number: object) -> str:
     """Return the name of the folder for the member's logs and status, below the job's `output`."""
-    return f"{'pserver' if role == PSERVER else 'node'}_{number}"
+    return f"{'node' if role in TRAINS else role}_{number}"
 
 
 @dataclass(frozen=True)
@@ -71,6 +105,7 @@ class Member:
     address: where the gang sends messages; the order of addresses can also be the order of ranks
     training_address: the address that Paddle uses
     controller: with roles, the identity of this role's pods; else empty
+    stage: the part of the net that a heter worker computes, 2 or more; 0 for all other members
     """
 
     pod: str
@@ -81,6 +116,7 @@ class Member:
     role: str = BOTH
     trainers: int = 1  # how many trainer processes the member runs
     controller: str = ""
+    stage: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,8 +128,7 @@ class Roster:
     @property
     def shape(self) -> Shape:
         """The number of members of the gang, by role. The configuration of this member may say something else."""
-        pservers = sum(member.role == PSERVER for member in self.members)
-        return Shape(len(self.members) - pservers, pservers)
+        return Shape.of(self.members)
 
 
 @dataclass(frozen=True)
@@ -114,7 +149,7 @@ class Share:
 class ProcessState:
     """What one process of a member does.
 
-    role: "trainer" or "pserver"; for other processes of the job a text such as "child of a trainer"
+    role: "trainer", "pserver" or "heter"; for other processes of the job a text such as "child of a trainer"
     where: the place in the user's program, such as "all_reduce, train.py:57"; without Python stacks: its state
     frame: the innermost Python frame, or ""
     quiet: for how many seconds its trainer or server has printed nothing
@@ -164,7 +199,7 @@ class Process:
     again. The launcher starts it at most `tries` times, including the first time.
     """
 
-    role: str  # "pserver" or "trainer"
+    role: str  # "pserver", "trainer" or "heter"
     argv: tuple[str, ...]
     env: Mapping[str, str]  # the whole environment of the process
     cwd: str
@@ -214,6 +249,8 @@ class Saves:
 class Plan:
     """The processes that one member runs. Servers start first. Trainers start once the servers of all members listen.
 
+    servers: the pserver of the member, or its heter worker, which serves trainers, too
+
     shows_passes: the trainers log the end of each pass
     early: the servers need neither the roster nor copied files, so the launcher can start them before its first join.
         If false, the servers start when this member has the roster and has copied its files.
@@ -233,6 +270,7 @@ class CauseKind(str, Enum):
 
     TRAINER = "trainer"  # a trainer process died
     PSERVER = "pserver"  # a pserver process died
+    HETER = "heter"  # a heter worker's process died
     STALLED = "stalled"  # no trainer has printed anything for too long
     PEERS = "peers"  # the members did not find each other, or did not join
     STAGING = "staging"  # the configuration or the shard could not be copied
@@ -249,7 +287,7 @@ class CauseKind(str, Enum):
     @property
     def is_child(self) -> bool:
         """Whether a process of the plan has died."""
-        return self in (CauseKind.TRAINER, CauseKind.PSERVER)
+        return self in (CauseKind.TRAINER, CauseKind.PSERVER, CauseKind.HETER)
 
     @property
     def restartable(self) -> bool:

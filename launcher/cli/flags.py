@@ -8,7 +8,7 @@ from launcher import config
 from launcher.config.declaration import Variable
 from launcher.config.parsers import MAX_NODES
 from launcher.config.variables import VARIABLES
-from launcher.model import PSERVER, TRAINER
+from launcher.model import ROLES, TRAINER
 
 OUTPUTS = ("json", "wide")
 SHELLS = ("bash", "zsh", "fish")
@@ -188,11 +188,11 @@ def logs(parser: Parser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the member ends")
     parser.add_argument(
         "--role",
-        choices=(TRAINER, PSERVER),
+        choices=ROLES,
         default=TRAINER,
         type=_role,
         metavar="ROLE",
-        help=f"{TRAINER} or {PSERVER} (default: {TRAINER})",
+        help=f"{', '.join(ROLES[:-1])} or {ROLES[-1]} (default: {TRAINER})",
     )
     _namespace(parser)
     _job(parser)
@@ -241,7 +241,7 @@ def _text_or_none(text: str) -> str | None:
 
 
 def _role(text: str) -> str:
-    return _one_of((TRAINER, PSERVER), text or TRAINER)
+    return _one_of(ROLES, text or TRAINER)
 
 
 def _output(text: str) -> str:

@@ -14,17 +14,10 @@ from typing import Any
 from launcher.base.host import device_address, device_names
 from launcher.config.parsers import BY_ROLE
 from launcher.errors import CANNOT_RUN, NOT_FOUND, Failure
-from launcher.model import BOTH, PSERVER, TRAINER
+from launcher.model import BOTH, COUNT_VARIABLE, HETER, ROLES, TRAINS
 
 # The key of the fewest nodes among the values. CONF_PADDLE_GRADIENT_NUM has the most nodes.
 LEAST = "the least of CONF_PADDLE_GRADIENT_NUM"
-
-# The variable that sets the number of pods of each role.
-COUNT_VARIABLE = {
-    BOTH: "CONF_PADDLE_GRADIENT_NUM",
-    TRAINER: "CONF_PADDLE_GRADIENT_NUM",
-    PSERVER: "LAUNCHER_PSERVERS",
-}
 
 # The variables by which other controllers say how many pods they run, and what to set for these pods.
 _PODS_OF_OTHERS = {
@@ -66,7 +59,7 @@ def contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
     has_peers = size is None or size > 1 or role is not None
     by_job_name = discovery == "kubernetes" and "LAUNCHER_SELECTOR" not in given
     if role and by_job_name:
-        problems.append("LAUNCHER_SELECTOR: unset: expected labels that the pods of both roles have")
+        problems.append("LAUNCHER_SELECTOR: unset: expected labels that the pods of all roles have")
     elif has_peers and by_job_name and "JOB_NAME" not in given and not values["JOB_PATH"]:
         problems.append("JOB_NAME: unset: expected the Job's name, to find its pods by the label job-name")
     if has_peers and discovery == "static" and not values["LAUNCHER_PEERS"] and "LAUNCHER_PEERS" not in given:
@@ -128,10 +121,35 @@ def _role_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[
             f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected trainer=ADDRESSES;pserver=ADDRESSES if "
             "LAUNCHER_ROLE is set, and only ADDRESSES if it is not set"
         )
+    elif peers and role and (HETER in peers) != bool(values["LAUNCHER_HETERS"]):
+        problems.append(
+            f"LAUNCHER_PEERS: {given['LAUNCHER_PEERS']!r}: expected heter=ADDRESSES if and only if LAUNCHER_HETERS is "
+            "above 0"
+        )
+    problems += _heter_problems(values, given)
     if service and bool(role) != service.startswith(BY_ROLE):
         problems.append(
             f"LAUNCHER_SERVICE: {service!r}: expected {BY_ROLE}NAME.SERVICE if LAUNCHER_ROLE is set (NAME is the "
             "trainers' Job or StatefulSet), and only SERVICE if LAUNCHER_ROLE is not set"
+        )
+    return problems
+
+
+def _heter_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    """Return the contradictions between LAUNCHER_HETERS, LAUNCHER_STAGE and the role."""
+    role, heters, stages = values["LAUNCHER_ROLE"], values["LAUNCHER_HETERS"], values["LAUNCHER_STAGE"]
+    problems = []
+    if heters and not role:
+        problems.append(
+            f"LAUNCHER_HETERS: {heters}: expected LAUNCHER_ROLE in all pods, {', '.join(ROLES[:-1])} or {ROLES[-1]}: "
+            "heter workers have pods of their own"
+        )
+    if role == HETER and not heters:
+        problems.append("LAUNCHER_HETERS: 0: expected the number of heter workers, since LAUNCHER_ROLE is heter")
+    if role == HETER and len(stages) > 1 and len(stages) != heters:
+        problems.append(
+            f"LAUNCHER_STAGE: {given['LAUNCHER_STAGE']!r}: expected one stage, or {heters} stages, one for each heter "
+            "worker (LAUNCHER_HETERS)"
         )
     return problems
 
@@ -149,6 +167,11 @@ def _elastic_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> li
         problems.append(
             f"LAUNCHER_PSERVERS: {servers}: expected at most {values[LEAST]}, the least of CONF_PADDLE_GRADIENT_NUM "
             f"({sizes}): each server runs beside a trainer"
+        )
+    if values["LAUNCHER_HETERS"]:
+        problems.append(
+            f"LAUNCHER_HETERS: {values['LAUNCHER_HETERS']}: a job with heter workers has a fixed number of trainers, but "
+            f"CONF_PADDLE_GRADIENT_NUM is {sizes}: expected one number there"
         )
     return problems
 
@@ -186,7 +209,7 @@ def check_pod(values: Mapping[str, Any], problems: list[str]) -> str:
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that exists")
     elif values["JOB_PATH"] and not os.access(workdir, os.W_OK | os.X_OK):
         problems.append(f"LAUNCHER_WORKDIR: {workdir!r}: expected a folder that uid {os.getuid()} can write to")
-    if not values["LAUNCHER_TRAINERS_PER_NODE"] and values["LAUNCHER_ROLE"] != PSERVER:
+    if not values["LAUNCHER_TRAINERS_PER_NODE"] and values["LAUNCHER_ROLE"] in (None, *TRAINS):
         problems.append("LAUNCHER_TRAINERS_PER_NODE: 'gpus': expected GPUs in this pod, but no GPU is visible")
     if values["LAUNCHER_TLS_DIR"]:
         problems += _wrong_certificates(values["LAUNCHER_TLS_DIR"])

@@ -22,6 +22,8 @@ class Variable:
         """The default as the text that the variable would have, or None if no text stands for it."""
         if self.default is None:
             return None
+        if isinstance(self.default, tuple):
+            return ",".join(map(str, self.default))
         return f"{self.default:g}" if isinstance(self.default, (bool, float)) else str(self.default)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal
 
 from launcher.base.bounds import MAX_FILE_NAME, MAX_TIMEOUT, is_text
-from launcher.model import BOTH, PSERVER, TRAINER
+from launcher.model import BOTH, PSERVER, ROLES, TRAINER
 
 BY_ROLE = f"{TRAINER}="  # LAUNCHER_SERVICE begins with this if LAUNCHER_ROLE is set
 MIN_SILENCE = 15
@@ -21,6 +21,7 @@ MAX_PER_NODE = 64
 ADDRESS = r"[0-9A-Za-z.:_%-]+"
 SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 MAX_NODES = 100_000
+MAX_STAGES = 1000
 ONE_PER_GPU = 0  # as the number of trainers per node: one trainer per GPU
 
 
@@ -122,6 +123,11 @@ def absolute(value: str) -> str:
     return os.path.normpath(value)
 
 
+def stages(value: str) -> tuple[int, ...]:
+    """Parse LAUNCHER_STAGE: `2`, or `2,2,3`."""
+    return tuple(between(2, MAX_STAGES, part) for part in value.split(","))
+
+
 def addresses(value: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in value.split(","))
     if not all(re.fullmatch(ADDRESS, address) for address in addresses):
@@ -130,11 +136,11 @@ def addresses(value: str) -> tuple[str, ...]:
 
 
 def by_role(value: str) -> dict[str, tuple[str, ...]]:
-    """Parse LAUNCHER_PEERS: `a,b` without roles, `trainer=a,b;pserver=c` with roles."""
+    """Parse LAUNCHER_PEERS: `a,b` without roles, `trainer=a,b;pserver=c` with roles, and `heter=d`."""
     if "=" not in value:
         return {BOTH: addresses(value)}
     parts = [part.strip().partition("=") for part in value.split(";") if part.strip()]
     of_roles = {role.strip(): addresses(listed) for role, _, listed in parts}
-    if set(of_roles) != {TRAINER, PSERVER} or len(parts) != len(of_roles):
+    if set(of_roles) not in ({TRAINER, PSERVER}, set(ROLES)) or len(parts) != len(of_roles):
         raise ValueError
     return of_roles

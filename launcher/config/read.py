@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.base.host import SERVICE_ACCOUNT, visible_gpus
-from launcher.config.checks import COUNT_VARIABLE, LEAST, check_pod, contradictions, last_port, missing_program
+from launcher.config.checks import LEAST, check_pod, contradictions, last_port, missing_program
 from launcher.config.declaration import Variable, declared
 from launcher.config.parsers import ONE_PER_GPU
 from launcher.config.variables import (
@@ -24,7 +24,7 @@ from launcher.config.variables import (
     RestartConfig,
 )
 from launcher.errors import ConfigProblems, Exit, Failure
-from launcher.model import BOTH, PSERVER, TRAINER, Shape
+from launcher.model import BOTH, COUNT_VARIABLE, ROLES, Shape
 
 _SIMILAR = 0.87  # from 0 to 1: two names that differ by one or two letters are at least so similar
 
@@ -212,11 +212,12 @@ def _fill_in(values: dict[str, Any], given: Mapping[str, str], single: bool) -> 
 
 def _shape(values: Mapping[str, Any]) -> Shape:
     """Return the number of members of each role. Without roles, all members count as trainers."""
-    return Shape(values["CONF_PADDLE_GRADIENT_NUM"], values["LAUNCHER_PSERVERS"] if values["LAUNCHER_ROLE"] else 0)
+    of_roles = values["LAUNCHER_PSERVERS"], values["LAUNCHER_HETERS"]
+    return Shape(values["CONF_PADDLE_GRADIENT_NUM"], *(of_roles if values["LAUNCHER_ROLE"] else ()))
 
 
 def _in_rank_order(peers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(peer for role in (BOTH, TRAINER, PSERVER) for peer in peers.get(role, ()))
+    return tuple(peer for role in (BOTH, *ROLES) for peer in peers.get(role, ()))
 
 
 def _service_account_namespace() -> str | None:

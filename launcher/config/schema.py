@@ -6,6 +6,7 @@ Where no such pattern exists, the schema accepts more than the parser, never les
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from launcher.base.bounds import MAX_FILE_NAME, MAX_TEXT, MAX_TIMEOUT
 from launcher.config import parsers
 from launcher.config.declaration import Variable
 from launcher.config.variables import VARIABLES
+from launcher.model import PSERVER, ROLES, TRAINER
 
 _Json = dict[str, Any]
 
@@ -113,6 +115,11 @@ def _stall() -> Iterator[_Json]:
     yield _pattern(rf"\s*({_any_case('auto')}|0+(\.0+)?|{_numbers(parsers.MIN_STALL)})\s*")
 
 
+def _stages() -> Iterator[_Json]:
+    stage = rf"\s*({_integers(2, parsers.MAX_STAGES)})\s*"
+    yield _pattern(rf"{stage}(,{stage})*")
+
+
 def _switch() -> Iterator[_Json]:
     yield {"enum": ["1", "0"]}
     yield _pattern("|".join(map(_any_case, parsers.SWITCH)))
@@ -136,10 +143,12 @@ def _absolute() -> Iterator[_Json]:
 
 
 def _by_role() -> Iterator[_Json]:
-    trainers, servers = rf"\s*trainer\s*={_LIST}", rf"\s*pserver\s*={_LIST}"
     between, around = r"(\s*;)+", r"(\s*;)*"
     yield _pattern(rf"{_LIST}")
-    yield _pattern(rf"{around}({trainers}{between}{servers}|{servers}{between}{trainers}){around}\s*")
+    for roles in ((TRAINER, PSERVER), ROLES):
+        lists = [rf"\s*{role}\s*={_LIST}" for role in roles]
+        orders = "|".join(between.join(order) for order in itertools.permutations(lists))
+        yield _pattern(rf"{around}({orders}){around}\s*")
 
 
 _MADE: dict[Callable[..., Any], Callable[..., Iterator[_Json]]] = {
@@ -153,6 +162,7 @@ _FIXED: dict[Callable[[str], Any], Callable[[], Iterator[_Json]]] = {
     parsers.seconds_or_none: _seconds_or_none,
     parsers.silence: _silence,
     parsers.stall: _stall,
+    parsers.stages: _stages,
     parsers.switch: _switch,
     parsers.count_or_gpus: _count_or_gpus,
     parsers.folder_name: _folder_name,

@@ -24,6 +24,7 @@ from launcher.config.parsers import (
     seconds_or_none,
     silence,
     sizes,
+    stages,
     stall,
     switch,
     text,
@@ -72,7 +73,7 @@ class DiscoveryConfig:
         "LAUNCHER_PEERS",
         by_role,
         None,
-        "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C",
+        "addresses in rank order, separated by commas; with roles trainer=A,B;pserver=C, and heter=D",
         "all members' addresses, for static discovery",
     )
     # the field has the rank among all members; the variable has the rank within the role
@@ -154,7 +155,7 @@ class RestartConfig:
         integer(0, 1_000_000),
         0,
         "a number, 0 or more",
-        "how often the job restarts in the same pods if a trainer or a pserver fails; only the hub's value is used",
+        "how often the job restarts in the same pods if one of its processes fails; only the hub's value is used",
     )
     rejoin_timeout: float = variable(
         "LAUNCHER_REJOIN_TIMEOUT",
@@ -275,10 +276,11 @@ class JobConfig:
     )
     role: str = variable(
         "LAUNCHER_ROLE",
-        matching("trainer|pserver"),
+        matching("trainer|pserver|heter"),
         None,
-        "trainer or pserver",
-        "mode ps: the only role of this pod, in a job of N trainers and LAUNCHER_PSERVERS pservers; default: both",
+        "trainer, pserver or heter",
+        "mode ps: the only role of this pod, in a job of N trainers, LAUNCHER_PSERVERS pservers and LAUNCHER_HETERS"
+        " heter workers; default: trainer and pserver",
     )
     pservers: int | None = variable(
         "LAUNCHER_PSERVERS",
@@ -287,6 +289,20 @@ class JobConfig:
         "a number, 0 to N; with roles 1 or more",
         "mode ps: how many nodes run a parameter server beside their trainer; default: all nodes. With LAUNCHER_ROLE:"
         " how many pods are parameter servers, in addition to the N trainers",
+    )
+    heters: int = variable(
+        "LAUNCHER_HETERS",
+        integer(0, 100_000),
+        0,
+        "a number, 0 or more",
+        "with LAUNCHER_ROLE: how many pods are heter workers, which compute the stages of the net from 2",
+    )
+    stages: tuple[int, ...] = variable(
+        "LAUNCHER_STAGE",
+        stages,
+        (2,),
+        "a number, 2 or more, or one number for each heter worker, separated by commas",
+        "the stage of the net that a heter worker computes; 2,2,3: those of heter workers 0, 1 and 2",
     )
     trainers_per_node: int = variable(
         "LAUNCHER_TRAINERS_PER_NODE",
@@ -386,6 +402,10 @@ class JobConfig:
     def output(self) -> str:
         """The folder for logs, status and models: on the volume if there is one, else local."""
         return os.path.join(self.job_folder or self.scratch or self.workdir, "output")
+
+    def stage(self, number: int) -> int:
+        """Return the stage of the heter worker with this number, 0 for the first."""
+        return self.stages[min(number, len(self.stages) - 1)]
 
     def data_folder(self, trainer: int = 0) -> str:
         """Return the folder for the shard of one trainer of this pod. The first trainer has number 0."""

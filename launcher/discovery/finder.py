@@ -27,7 +27,7 @@ class FinderSettings:
     shape: in an elastic job, with as many trainers as it may have
     needs_numbers: pods without numbers are an error
     any_leads: any trainer may be the hub: `Peers.lower` has those that come before this member
-    rank: the rank over both roles, from LAUNCHER_RANK or JOB_COMPLETION_INDEX, or None
+    rank: the rank over all roles, from LAUNCHER_RANK or JOB_COMPLETION_INDEX, or None
     timeout_variable: the name of the variable that sets `timeout`, for messages
     env: the environment for the finder's child processes
     """
@@ -99,11 +99,11 @@ class Finder(ABC):
         joined: pod names or uids of the members that have joined
         """
 
-    def other_role(self) -> tuple[str | None, str]:
-        """Return two values about the other role.
+    def other_role(self, role: str) -> tuple[str | None, str]:
+        """Return two values about another role.
 
-        - the identity of the other role's pods, or None if it is not known
-        - why the other role has failed for good, or "" if it has not
+        - the identity of that role's pods, or None if it is not known
+        - why that role has failed for good, or "" if it has not
         """
         return None, ""
 

@@ -87,9 +87,9 @@ class KubernetesFinder(Finder):
         """Return which members are missing in the latest view. If `joined` is empty, a pod that runs is not missing."""
         return self._describe(joined or None)
 
-    def other_role(self) -> tuple[str | None, str]:
-        known = None if self._settings.job_id else other_role_job(self._view, self._settings)
-        return known, other_role_failure(self._view, self._settings)
+    def other_role(self, role: str) -> tuple[str | None, str]:
+        known = None if self._settings.job_id else other_role_job(self._view, role)
+        return known, other_role_failure(self._view, self._settings, role)
 
     async def describe_peer(self, pod: str) -> str:
         """Start a new child process, which asks the API server how the pod ended."""
@@ -122,7 +122,7 @@ class KubernetesFinder(Finder):
         return choose_peers(self._view, self._settings)
 
     def _is_complete(self) -> bool:
-        # With roles the view is needed until the join: pods of the other role may still fail for good.
+        # With roles the view is needed until the join: pods of another role may still fail for good.
         return self._settings.role == BOTH and all_run(self._view, self._settings)
 
     def _knows_own_pod(self) -> bool:

@@ -8,7 +8,7 @@ from launcher.base.kube_pods import ENDED, LEAVING, LIVE, Pod
 from launcher.discovery.finder import FinderSettings
 from launcher.discovery.selection import by_role, newest_per_number, own_pod, pods_of_job, runs
 from launcher.discovery.view import View
-from launcher.model import BOTH
+from launcher.model import BOTH, role_name
 
 _SHOWN = 5  # how many missing pods a message names; it only counts the others
 
@@ -79,19 +79,19 @@ def _by_count(pods: list[Pod], settings: FinderSettings, is_here: Callable[[Pod]
     for role, (found, count) in live.items():
         if len(found) > count:
             names = ", ".join(sorted(pod.name for pod in found)[: count + _SHOWN])
-            expected = f"pods for N={count}" if role == BOTH else f"pods for {count} {role}s"
+            expected = f"pods for N={count}" if role == BOTH else f"pods for {count} {role_name(role)}s"
             return [f"{len(found)} live {expected}; one of the pods may be about to be replaced: {names}"]
     said = [_reason(pod) for pod in sorted(pods, key=lambda pod: (pod.state != LIVE, pod.name)) if not is_here(pod)]
     for role, (found, count) in live.items():
         if more := max(count - len(found), 0):
-            pods_of_role = f"{'pod' if role == BOTH else role}{'s' if more > 1 else ''}"
+            pods_of_role = f"{'pod' if role == BOTH else role_name(role)}{'s' if more > 1 else ''}"
             said.append(f"{more} more {pods_of_role} must still be created")
     return said
 
 
 def _number(number: int, settings: FinderSettings) -> str:
     role, within = settings.shape.role(number), settings.shape.number(number)
-    return f"number {within}" if role == BOTH else f"number {within} of the {role}s"
+    return f"number {within}" if role == BOTH else f"number {within} of the {role_name(role)}s"
 
 
 def _reason(pod: Pod) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from launcher.base.host import address_order
 from launcher.errors import Exit, Failure
-from launcher.model import PSERVER, Member, Roster, Shape
+from launcher.model import Member, Roster, Shape, role_order
 
 
 def are_numbered(members: Collection[Member]) -> bool:
@@ -29,7 +29,7 @@ def are_numbered(members: Collection[Member]) -> bool:
 def make_roster(members: Collection[Member]) -> Roster:
     """Return the roster. Raises Failure if two pods have the same number or address, or if a number is missing."""
     if not are_numbered(members):
-        in_order = sorted(members, key=lambda member: (member.role == PSERVER, address_order(member.address)))
+        in_order = sorted(members, key=lambda member: (role_order(member.role), address_order(member.address)))
         _check_unique("address", [member.address for member in members])
         return Roster(tuple(replace(member, rank=rank) for rank, member in enumerate(in_order)))
     ranks = [member.rank for member in members if member.rank is not None]
@@ -59,9 +59,9 @@ def restore_roster(members: Collection[Member], kept: Mapping[str, int], shape: 
 
 
 def joint_identity(roster: Roster) -> str:
-    """Return the identity of a job with roles: `<trainers' identity>+<pservers' identity>`.
+    """Return the identity of a job with roles: the identities of their pods, joined by `+`, trainers first.
 
-    If both identities are equal, return only one of them.
+    Equal identities are there only once.
     """
     return "+".join(dict.fromkeys(member.controller for member in roster.members))
 

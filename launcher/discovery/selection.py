@@ -14,7 +14,7 @@ from launcher.discovery.finder import LEADING, FinderSettings
 from launcher.discovery.ranks import are_numbered, make_roster
 from launcher.discovery.view import View
 from launcher.errors import FOR_GOOD, Exit, Failure
-from launcher.model import BOTH, OTHER_ROLE, PSERVER, TRAINER, Member, Peers
+from launcher.model import BOTH, COUNT_VARIABLE, TRAINS, Member, Peers, role_name
 
 
 def choose_peers(view: View, settings: FinderSettings) -> Peers | None:
@@ -43,7 +43,7 @@ def _with_lower(pods: list[Pod], me: Pod, settings: FinderSettings) -> Peers | N
     newest = newest_per_number(pods)
     if me not in newest:
         return None
-    trainers = [_member(pod, settings) for pod in newest if pod.role != PSERVER and pod != me]
+    trainers = [_member(pod, settings) for pod in newest if pod.role in TRAINS and pod != me]
     own = _member(me, settings, me.uid)
     before = sorted((each for each in trainers if _place(each) < _place(own)), key=_place)
     lower = tuple(member.address for member in before[:LEADING])
@@ -52,8 +52,7 @@ def _with_lower(pods: list[Pod], me: Pod, settings: FinderSettings) -> Peers | N
 
 def _place(member: Member) -> tuple[bool, int, int]:
     """Return the sort key: trainers first, then by number, or by address without numbers."""
-    is_pserver = member.role == PSERVER
-    return (is_pserver, *(address_order(member.address) if member.rank is None else (0, member.rank)))
+    return (member.role not in TRAINS, *(address_order(member.address) if member.rank is None else (0, member.rank)))
 
 
 def present_members(view: View, settings: FinderSettings) -> list[Member]:
@@ -67,16 +66,14 @@ def all_run(view: View, settings: FinderSettings) -> bool:
     return len(pods) == settings.size and all(map(runs, pods))
 
 
-def other_role_job(view: View, settings: FinderSettings) -> str | None:
-    """Return the identity of the other role's pods, or None if the view has no such pods.
+def other_role_job(view: View, role: str) -> str | None:
+    """Return the identity of the pods of another role, or None if the view has no such pods.
 
     If these pods have several identities, prefer those with live pods. Among these, take the newest.
     """
-    if settings.role == BOTH:
-        return None
     jobs: dict[str, list[Pod]] = {}
     for pod in view.pods.values():
-        if pod.role == OTHER_ROLE[settings.role] and pod.job:
+        if pod.role == role and pod.job:
             jobs.setdefault(pod.job, []).append(pod)
 
     def age(job: str) -> tuple[bool, str]:
@@ -85,16 +82,15 @@ def other_role_job(view: View, settings: FinderSettings) -> str | None:
     return max(jobs, key=age, default=None)
 
 
-def other_role_failure(view: View, settings: FinderSettings) -> str:
-    """Return which pod of the other role has failed for good, and how.
+def other_role_failure(view: View, settings: FinderSettings, role: str) -> str:
+    """Return which pod of another role has failed for good, and how.
 
-    Return "" if there is no such pod, or if all pods of the other role are live.
+    Return "" if there is no such pod, or if all pods of that role are live.
     """
     me = own_pod(view, settings)
     pods = pods_of_job(view, settings, me) if me and view.is_listed else []
-    others = [pod for pod in pods if pod.role != settings.role]
-    expected = settings.size - settings.shape.count(settings.role)
-    if sum(pod.state == LIVE for pod in others) >= expected:
+    others = [pod for pod in pods if pod.role == role]
+    if sum(pod.state == LIVE for pod in others) >= settings.shape.count(role):
         return ""
     failed = [pod for pod in newest_per_number(others) if pod.state == ENDED and pod.exit_code in FOR_GOOD]
     return f"pod {failed[0].name} has ended: {failed[0].reason}" if failed else ""
@@ -121,9 +117,7 @@ def pods_of_job(view: View, settings: FinderSettings, me: Pod) -> list[Pod]:
 
     Leave out pods of an older job, pods of another revision of a StatefulSet, and pods whose number is too high.
     """
-    jobs = {settings.role: me.job}
-    if settings.role != BOTH:
-        jobs[OTHER_ROLE[settings.role]] = other_role_job(view, settings)
+    jobs = {role: other_role_job(view, role) for role in settings.shape.roles} | {settings.role: me.job}
     found = []
     for pod in view.pods.values():
         role = settings.role if pod.uid == me.uid or settings.role == BOTH else pod.role
@@ -149,8 +143,8 @@ def newest_per_number(pods: Iterable[Pod]) -> list[Pod]:
 
 def by_role(pods: list[Pod], settings: FinderSettings) -> dict[str, tuple[list[Pod], int]]:
     """Return for each role: its pods, and how many pods the role should have."""
-    roles = [BOTH] if settings.role == BOTH else [TRAINER, PSERVER]
-    return {role: ([pod for pod in pods if pod.role == role], settings.shape.count(role)) for role in roles}
+    shape = settings.shape
+    return {role: ([pod for pod in pods if pod.role == role], shape.count(role)) for role in shape.roles}
 
 
 def _with_rank(pod: Pod, settings: FinderSettings, role: str) -> Pod:
@@ -181,12 +175,11 @@ def _check_number(me: Pod, number: int | None, settings: FinderSettings) -> None
             "is LEAST:MOST): use an Indexed Job (`completionMode: Indexed`) or a StatefulSet, or set JOB_PATH",
         )
     if number is not None and number >= count:
-        members = "members" if settings.role == BOTH else f"{settings.role}s"
-        variable = "LAUNCHER_PSERVERS" if settings.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
+        members = "members" if settings.role == BOTH else f"{role_name(settings.role)}s"
         raise Failure(
             Exit.CONFIG,
             f"pod {me.name} has number {number}, but the job has only {count} {members}, numbered from 0: "
-            f"set {variable} to the number of pods",
+            f"set {COUNT_VARIABLE[settings.role]} to the number of pods",
         )
     if settings.rank is not None and settings.rank != me.number:
         fact = (

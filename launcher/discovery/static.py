@@ -7,7 +7,7 @@ from collections.abc import Collection
 from launcher.base.host import is_address, is_among, local_addresses, parse_address
 from launcher.discovery.finder import LEADING, Finder
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, Member, Peers
+from launcher.model import BOTH, Member, Peers, role_name
 
 
 class StaticFinder(Finder):
@@ -66,7 +66,7 @@ class StaticFinder(Finder):
             return first + found[0]
         which = f"{len(found)} (numbers {', '.join(map(str, found))})" if found else "none"
         are = "are addresses" if found else "is an address"
-        who = "peers" if settings.role == BOTH else f"{settings.role}s"
+        who = "peers" if settings.role == BOTH else f"{role_name(settings.role)}s"
         raise Failure(
             Exit.CONFIG,
             f"{which} of the {who} in LAUNCHER_PEERS ({', '.join(peers)}) {are} of this host: "

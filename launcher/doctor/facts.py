@@ -12,7 +12,7 @@ from launcher.errors import Failure
 from launcher.job import recognition
 from launcher.job.recognition import Workload
 from launcher.job.spec import PS, V0, Json
-from launcher.model import PSERVER, TRAINER
+from launcher.model import TRAINER, TRAINS
 from launcher.paddle import mode
 
 _READERS = {
@@ -43,7 +43,7 @@ def asked_of(workload: Workload, namespace: str, name: str, service: str) -> Jso
     asked["api"] = found.members > 1 and found.discovery.method == "kubernetes"
     if found.job_path:
         asked |= {"volume": found.job_path, "job": found.job_folder, "config": found.train_config_dir or ""}
-        asked |= {"shards": 0 if found.role == PSERVER else found.trainers, "more": found.is_elastic}
+        asked |= {"shards": found.trainers if found.role in TRAINS else 0, "more": found.is_elastic}
     return asked
 
 
@@ -97,7 +97,7 @@ def _ports(found: JobConfig, how: str) -> list[int]:
         ports += range(found.port, found.port + found.ports_num + found.ports_num_sparse)
     elif how == PS and found.role != TRAINER:
         ports.append(found.port)
-    if how != V0 and found.role != PSERVER:
+    if how != V0 and found.role in TRAINS:
         ports += range(found.gang.port + 1, found.gang.port + 1 + found.trainers_per_node)
     if found.monitoring.metrics_port:
         ports.append(found.monitoring.metrics_port)

@@ -12,7 +12,7 @@ from launcher.doctor.settings import job_config
 from launcher.doctor.subject import Subject
 from launcher.job.recognition import Workload
 from launcher.job.spec import Json
-from launcher.model import PSERVER
+from launcher.model import COUNT_VARIABLE, TRAINS
 
 _NAME = "pods"
 
@@ -25,7 +25,7 @@ def pods(client: KubeClient, subject: Subject) -> Iterator[Check]:
         found = job_config(workload)
         if found is None:
             continue
-        if found.is_elastic and found.role != PSERVER:
+        if found.is_elastic and found.role in TRAINS:
             ranges = f", {_range(found)} may train"
             checks = _elastic(client, subject, workload, found)
         else:
@@ -39,7 +39,7 @@ def pods(client: KubeClient, subject: Subject) -> Iterator[Check]:
 
 
 def _fixed(client: KubeClient, subject: Subject, workload: Workload, found: JobConfig) -> Iterator[Check]:
-    variable = "LAUNCHER_PSERVERS" if found.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
+    variable = COUNT_VARIABLE[found.role]
     wanted = found.shape.count(found.role)
     numbers = _numbers(workload)
     wrong = {name: number for name, number in numbers.items() if number != wanted}

@@ -17,7 +17,7 @@ from launcher.model import Cause, CauseKind
 log = logging.getLogger(__name__)
 
 _MAX_NAMED = 3
-_EXPLAINED = (CauseKind.TRAINER, CauseKind.PSERVER, CauseKind.STALLED, CauseKind.LOST)
+_EXPLAINED = (CauseKind.TRAINER, CauseKind.PSERVER, CauseKind.HETER, CauseKind.STALLED, CauseKind.LOST)
 
 
 class Cuts:

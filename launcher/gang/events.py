@@ -55,7 +55,8 @@ class GangSettings:
     stall: StallTimeout = 0.0  # without a line of any trainer, before the job is stalled; 0: no limit
     evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
     rejoins: bool = False  # whether the other members form a new gang after one member is lost
-    pservers: int = 0  # how many members run only a server, with the last ranks; 0: each member trains and serves
+    pservers: int = 0  # how many members run only a server, with ranks after the trainers; 0: each member does both
+    heters: int = 0  # how many members are heter workers, with the last ranks
     tls_folder: str | None = None  # where the TLS certificates are; None: connections do not use TLS
     elastic: Elastic | None = None  # None: the gang has always `size` members
 
@@ -93,7 +94,7 @@ class GangSettings:
 
     @property
     def shape(self) -> Shape:
-        return Shape(self.size - self.pservers, self.pservers)
+        return Shape(self.size - self.pservers - self.heters, self.pservers, self.heters)
 
 
 NO_PASS, SOME_PASSES, ALL_PASSES = PASSES = ("none", "some", "all")

@@ -30,6 +30,6 @@ def survivor_penalty(cause: Cause) -> float:
         return 0.0
     if cause.code == _SIGPIPE:
         return 2 * TOLERANCE
-    if cause.kind is CauseKind.PSERVER:
+    if cause.kind is CauseKind.PSERVER:  # a heter worker dies like a trainer
         return TOLERANCE if cause.code in _PSERVER_SURVIVORS else 0.0
     return 1.5 * TOLERANCE if cause.code in _TRAINER_SURVIVORS else 0.0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from launcher.model import MemberReport, ProcessState, Shape
+from launcher.model import MemberReport, ProcessState, Shape, role_order
 
 _MAX_GROUPS = 8
 MAX_NAMED = 8
@@ -39,7 +39,7 @@ class Group:
 
 
 def groups(reports: Mapping[int, MemberReport], shape: Shape) -> list[Group]:
-    """Return the groups: trainers first, then servers, then their child processes; large groups before small ones.
+    """Return the groups in the order of their roles, child processes last; large groups before small ones.
 
     Members without a process form groups by their phase. Members without an answer form the last group.
     """
@@ -55,7 +55,7 @@ def groups(reports: Mapping[int, MemberReport], shape: Shape) -> list[Group]:
         for state in report.states if report else ():
             key = state.role, state.where
             found.setdefault(key, Group(*key)).add(rank, state)
-    ordered = sorted(found.values(), key=lambda group: (_order(group.role), -len(group.ranks)))
+    ordered = sorted(found.values(), key=lambda group: (role_order(group.role), -len(group.ranks)))
     return [*ordered, *without.values(), *([silent] if silent.ranks else [])]
 
 
@@ -93,8 +93,3 @@ def _part(group: Group, members: int, shape: Shape) -> str:
         return f"{who} {group.where}" if group.where == _NO_ANSWER else f"{who}: {group.where}"
     quiet = f", no output for {seconds(group.quiet)}" if min(group.quiet) >= _QUIET else ""
     return f"{who} in {group.where}{quiet}"
-
-
-def _order(role: str) -> int:
-    known = ("trainer", "pserver")
-    return known.index(role) if role in known else len(known)

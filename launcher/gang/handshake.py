@@ -133,6 +133,7 @@ def join(credentials: Credentials, shape: Shape, gang: str | None) -> Message:
         "job": credentials.job,
         "trainers": shape.trainers,
         "pservers": shape.pservers,
+        "heters": shape.heters,
         "gang": gang,
         "incarnation": credentials.incarnation,
         "role": me.role,
@@ -143,6 +144,7 @@ def join(credentials: Credentials, shape: Shape, gang: str | None) -> Message:
         "training": me.training_address,
         "runs": me.trainers,
         "controller": me.controller,
+        "stage": me.stage,
     }
     if (size := len(canonical(checked(message, read_join))) + SEAL_LENGTH) > JOIN_LIMIT:
         raise Unsendable(f"cannot send join: it has {size} bytes, at most {JOIN_LIMIT}: are its names too long?")
@@ -160,10 +162,11 @@ def read_join(message: Message) -> Join:
         role=text(message, "role"),
         trainers=number(message, "runs"),
         controller=text(message, "controller"),
+        stage=number(message, "stage"),
     )
     return Join(
         job=text(message, "job"),
-        shape=Shape(number(message, "trainers"), number(message, "pservers")),
+        shape=Shape(number(message, "trainers"), number(message, "pservers"), number(message, "heters")),
         gang=optional_text(message, "gang"),
         incarnation=text(message, "incarnation"),
         member=member,
@@ -219,7 +222,8 @@ def read_welcome(message: Message) -> Welcome:
 
 def _row(member: Member) -> list[object]:
     training = None if member.training_address == member.address else member.training_address
-    return [member.pod, member.uid, member.address, training, member.role, member.trainers, member.controller]
+    of_role = member.role, member.trainers, member.controller, member.stage
+    return [member.pod, member.uid, member.address, training, *of_role]
 
 
 @lru_cache(maxsize=1)
@@ -236,6 +240,15 @@ def _read_roster(rows: str) -> Roster:
 
 def _member(row: object, rank: int) -> Member:
     match row:
-        case [str(pod), str(uid), str(address), None | str() as training, str(role), int(trainers), str(controller)]:
-            return Member(pod, uid, address, training or address, rank, role, trainers, controller)
+        case [
+            str(pod),
+            str(uid),
+            str(address),
+            None | str() as training,
+            str(role),
+            int(trainers),
+            str(owner),
+            int(stage),
+        ]:
+            return Member(pod, uid, address, training or address, rank, role, trainers, owner, stage)
     raise Malformed("roster")

@@ -31,7 +31,18 @@ from launcher.gang.refusals import FORGED, RefusalLog
 from launcher.gang.seal import digest
 from launcher.gang.seats import RollCall, Seat, Seats
 from launcher.gang.survey import Surveys
-from launcher.model import PSERVER, Cause, CauseKind, MemberReport, Roster, Shape, Start
+from launcher.model import (
+    HETER,
+    PSERVER,
+    TRAINS,
+    Cause,
+    CauseKind,
+    MemberReport,
+    Roster,
+    Shape,
+    Start,
+    role_name,
+)
 
 
 class Hub:
@@ -129,7 +140,6 @@ class Hub:
 
     def _check(self, join: Join) -> None:
         """Raise Refusal if the member belongs to another job, or has another configuration."""
-        roles = self._settings.pservers or join.shape.pservers
         if join.job != self._credentials.job:
             raise Refusal(
                 "another job", f"the hub belongs to job {self._credentials.job!r}, but this member to job {join.job!r}"
@@ -138,8 +148,8 @@ class Hub:
             raise Refusal(
                 "another size",
                 f"the hub expects {_describe(self._settings.shape)}, pod {join.member.pod} expects "
-                f"{_describe(join.shape)}: CONF_PADDLE_GRADIENT_NUM{' and LAUNCHER_PSERVERS' if roles else ''} "
-                "must be the same in all pods",
+                f"{_describe(join.shape)}: {_counted_by(self._settings.shape, join.shape)} must be the same in all "
+                "pods",
             )
 
     def _admit(self, connection: Connection, join: Join) -> None:
@@ -247,7 +257,7 @@ class Hub:
         """Return whether this member may wait until the gang grows. False if its pod replaces that of a member."""
         if not self._settings.elastic or self.ending.cause or self.ending.finished:
             return False
-        is_trainer = join.member.role != PSERVER
+        is_trainer = join.member.role in TRAINS
         return is_trainer and self._roll_call.has_room(join.member) and self._newcomers.has_room(join, len(self._seats))
 
     def _missing_newcomers(self) -> MissingMembers:
@@ -343,4 +353,15 @@ class Hub:
 
 
 def _describe(shape: Shape) -> str:
-    return f"{shape.trainers} trainers and {shape.pservers} pservers" if shape.pservers else f"{shape.size} members"
+    if not shape.pservers:
+        return f"{shape.size} members"
+    *others, last = [f"{shape.count(role)} {role_name(role)}s" for role in shape.roles]
+    return f"{', '.join(others)} and {last}"
+
+
+def _counted_by(*shapes: Shape) -> str:
+    """Return the variables that set these shapes."""
+    of_roles = (("LAUNCHER_PSERVERS", PSERVER), ("LAUNCHER_HETERS", HETER))
+    used = [variable for variable, role in of_roles if any(role in shape.roles for shape in shapes)]
+    *others, last = ["CONF_PADDLE_GRADIENT_NUM", *used]
+    return f"{', '.join(others)} and {last}" if others else last

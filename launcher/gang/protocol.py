@@ -49,8 +49,8 @@ Handshake
     again       both    reason, retry. The sender refuses the hello, the join or the proof, and ends the connection. If
                         `retry` is true, the member tries again to join the same launcher: that launcher may not know
                         yet that it is the hub. If `retry` is false, the member looks for its peers again.
-    join        member  job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
-                        controller. See "Join".
+    join        member  job, trainers, pservers, heters, gang, incarnation, role, rank, pod, uid, address, training,
+                        runs, controller, stage. See "Join".
     waiting     hub     joined, size, ranks, runs. The member has joined, but the roster is not complete: `joined` of
                         `size` members have joined. `ranks` lists the first 20 missing ranks. The list is empty if
                         members have no numbers. Sent at most 0.5 s after the join, unless the roster is complete by
@@ -60,8 +60,8 @@ Handshake
     welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
                         random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
                         JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
-                        the address, role, number of trainers, controller]. The roster is a text, so that the hub
-                        encodes it only once.
+                        the address, role, number of trainers, controller, stage]. The roster is a text, so that the
+                        hub encodes it only once.
     Before the join, neither side sends anything but its version, random numbers and a reason without names. A launcher
     that does not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with
     again. A launcher ends a connection that has no join after 5 s to 6 s. Of such connections it has at most 64 more
@@ -70,17 +70,19 @@ Handshake
 
 Join
     job                   the identity of the job
-    trainers, pservers    how many members of each role the job has; `pservers` is 0 if each member does both
+    trainers, pservers,   how many members of each role the job has; `pservers` is 0 if each member trains and serves
+        heters
     gang                  null, or the gang to which the member returns
     incarnation           a random text that is new with every start of a launcher
-    role                  "both", "trainer" or "pserver"
+    role                  "both", "trainer", "pserver" or "heter"
     rank                  the number of this member, or null if members have no numbers
     pod, uid              the name and the uid of the pod
     address, training     the address of the member for the gang, and its address for Paddle
     runs                  how many trainers this member runs
     controller            the identity of the object that controls the pod, or empty. It is set only if each role has
                           its own controller and no identity of the job was configured. Then all members of a role must
-                          have the same controller, and the controllers of both roles are the identity of the job.
+                          have the same controller, and the controllers of all roles are the identity of the job.
+    stage                 the stage that a heter worker computes; 0 for other members
 
 Proofs and seals
     Both sides compute HMAC-SHA384, with the secret of the job as the key, of a JSON list without spaces, in ASCII:

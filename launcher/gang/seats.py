@@ -14,7 +14,7 @@ from launcher.gang.events import Credentials, GangSettings, JoinFailed, MissingM
 from launcher.gang.handshake import MISSING_SHOWN, Join
 from launcher.gang.listener import Refusal
 from launcher.gang.protocol import Malformed
-from launcher.model import PSERVER, Member, Shape
+from launcher.model import COUNT_VARIABLE, TRAINS, Member, Shape, role_name, role_order
 
 
 @dataclass(eq=False)
@@ -73,8 +73,7 @@ class Seats(list[Seat]):
     @property
     def shape(self) -> Shape:
         """The number of members of the gang, by role. In an elastic job, GangSettings has only the largest number."""
-        pservers = sum(seat.member.role == PSERVER for seat in self)
-        return Shape(len(self) - pservers, pservers)
+        return Shape.of(seat.member for seat in self)
 
 
 class RollCall:
@@ -167,8 +166,9 @@ class RollCall:
             return True
         if elastic is None:
             return False
-        servers = sum(seat.member.role == PSERVER for seat in self._held.values())
-        if joined - servers < elastic.least or servers < self._settings.pservers:
+        joined_shape, wanted = Shape.of(seat.member for seat in self._held.values()), self._settings.shape
+        others = [role for role in wanted.roles if role not in TRAINS]
+        if joined_shape.trainers < elastic.least or any(joined_shape.count(r) < wanted.count(r) for r in others):
             return False
         return self._has_settled or (elastic.returning is not None and joined >= elastic.returning)
 
@@ -200,14 +200,13 @@ class RollCall:
                     "is CONF_PADDLE_GRADIENT_NUM less than the number of pods?",
                 )
             if member.role != shape.role(member.rank):
-                must_be = f"rank {member.rank} must be a {shape.role(member.rank)}"
+                must_be = f"rank {member.rank} must be a {role_name(shape.role(member.rank))}"
                 raise Refusal("another role", f"{must_be}, but pod {member.pod} is not: check its LAUNCHER_ROLE")
         elif self._is_role_full(member):
-            variable = "LAUNCHER_PSERVERS" if member.role == PSERVER else "CONF_PADDLE_GRADIENT_NUM"
             raise Refusal(
                 "a role that is full",
-                f"{shape.count(member.role)} {member.role}s have joined already, so pod {member.pod} is one too many: "
-                f"is {variable} less than the number of these pods?",
+                f"{shape.count(member.role)} {role_name(member.role)}s have joined already, so pod {member.pod} is one "
+                f"too many: is {COUNT_VARIABLE[member.role]} less than the number of these pods?",
             )
         elif _order(member) < _order(self._me) and not self._settings.elastic:
             reason = f"pod {member.pod} has a lower address, {member.address}"
@@ -249,7 +248,7 @@ def _with_kept_ranks(seats: Seats, hub: Seat, kept: Mapping[str, int]) -> Seats:
 
     Trainers come first in `seats`. The hub, which is a trainer, gets rank 0.
     """
-    trainers = [seat for seat in seats if seat.member.role != PSERVER]
+    trainers = [seat for seat in seats if seat.member.role in TRAINS]
     places: list[Seat | None] = [None] * len(trainers)
     places[0] = hub
     others = []
@@ -265,12 +264,12 @@ def _with_kept_ranks(seats: Seats, hub: Seat, kept: Mapping[str, int]) -> Seats:
     return Seats([*(seat or next(free) for seat in places), *seats[len(trainers) :]])
 
 
-def _order(member: Member) -> tuple[bool, int, int]:
-    """Return the sort key: the rank if members have numbers, else trainers first, then by address."""
+def _order(member: Member) -> tuple[int, int, int]:
+    """Return the sort key: the rank if members have numbers, else by role, trainers first, then by address."""
     if member.rank is not None:
-        return False, 0, member.rank
+        return 0, 0, member.rank
     try:
-        return member.role == PSERVER, *address_order(member.address)
+        return role_order(member.role), *address_order(member.address)
     except ValueError as error:
         raise Malformed("address") from error
 

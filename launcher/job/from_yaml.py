@@ -25,7 +25,7 @@ from launcher.job.spec import (
     name_problems,
 )
 from launcher.job.user_template import check_memory, read_template
-from launcher.model import BOTH, PSERVER, TRAINER
+from launcher.model import BOTH, HETER, PSERVER, TRAINER, TRAINS
 
 API = "batch.paddlepaddle.org/v1"
 KIND = "PaddleJob"
@@ -38,9 +38,11 @@ _SET_BY_API_SERVER = {
     *("managedFields", "selfLink", "finalizers"),
 }
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_ROLES = ("ps", "worker", "heter")
+_FIELD_OF_ROLE = {PSERVER: "ps", HETER: "heter"}  # all other roles: worker
 _SPEC = {
     *("cleanPodPolicy", "schedulingPolicy", "intranet", "withGloo", "sampleSetRef", "elastic"),
-    *("ps", "worker", "heter"),
+    *_ROLES,
 }
 _SCHEDULING_POLICY = {"minAvailable", "queue", "priorityClass", "minResources"}
 _ROLE = {"replicas", "requests", "limits", "template"}
@@ -84,7 +86,7 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
     roles = _roles(spec, valid_name, findings, options)
     samples = sample_set.read(spec, namespace, findings)
     if samples:
-        roles = [sample_set.mounted(role, samples, findings) if role.role != PSERVER else role for role in roles]
+        roles = [sample_set.mounted(role, samples, findings) if role.role in TRAINS else role for role in roles]
     policy = _clean_pod_policy(spec, findings, options)
     sizes = elastic.read(spec, findings)
     job_spec = JobSpec(
@@ -101,12 +103,11 @@ def to_job_spec(document: Json, others: Sequence[Json], options: RenderOptions, 
         labels=_texts(metadata, "labels"),
         annotations=_texts(metadata, "annotations", without=(_LAST_APPLIED,)),
     )
-    _check_unsupported(spec, findings)
     scheduling = _scheduling_policy(spec, findings)
     if name is not None:
         for problem in name_problems(name, [(role.name, job_spec.most_of(role)) for role in roles]):
             findings.add_problem("metadata.name", problem)
-    if not spec.has("worker") or len(roles) < spec.has("ps") + spec.has("worker"):
+    if not spec.has("worker") or len(roles) < sum(map(spec.has, _ROLES)):
         return None  # what is left of the job has another mode
     pod_group = _pod_group(job_spec, scheduling, others, findings)
     job_spec = replace(job_spec, pod_group=pod_group, secret=_secret(job_spec, others))
@@ -136,7 +137,7 @@ def _texts(metadata: Fields | None, name: str, without: Collection[str] = ()) ->
 
 
 def _roles(spec: Fields, name: str, findings: Findings, options: RenderOptions) -> list[RoleSpec]:
-    worker, ps = spec.mapping("worker"), spec.mapping("ps")
+    worker, ps, heter = (spec.mapping(name) for name in ("worker", "ps", "heter"))
     if spec.has("tasks"):
         findings.add_problem(
             "spec.tasks", "only an unreleased version of the operator has this field: use ps and worker"
@@ -148,6 +149,10 @@ def _roles(spec: Fields, name: str, findings: Findings, options: RenderOptions) 
         roles.append(_role_spec(ps, PSERVER, "ps", name, findings, options))
     if worker:
         roles.append(_role_spec(worker, TRAINER if ps else BOTH, "worker", name, findings, options))
+    if heter and ps:
+        roles.append(_role_spec(heter, HETER, "heter", name, findings, options))
+    elif heter:
+        findings.add_problem("spec.heter", "expected ps, too: without parameter servers no heter worker can train")
     return [role_spec for role_spec in roles if role_spec]
 
 
@@ -159,7 +164,8 @@ def _role_spec(
     if not fields.has("replicas"):
         findings.add_problem(fields.path("replicas"), "missing: expected the number of pods")
     elif replicas is not None and replicas < 1:
-        advice = ": leave ps out for a job without parameter servers" if field_name == "ps" else ""
+        without = {"ps": "parameter servers", "heter": "heter workers"}.get(field_name)
+        advice = f": leave {field_name} out for a job without {without}" if without else ""
         findings.add_problem(fields.path("replicas"), f"{replicas}: expected 1 or more{advice}")
     template = fields.mapping("template")
     if not fields.has("template"):
@@ -216,15 +222,6 @@ def _clean_pod_policy(spec: Fields, findings: Findings, options: RenderOptions) 
             f"{policy!r}: pods and logs are kept: the operator has no such policy{meant(policy, _CLEAN_POD_POLICIES)}",
         )
     return policy
-
-
-def _check_unsupported(spec: Fields, findings: Findings) -> None:
-    if spec.mapping("heter"):
-        findings.add_problem(
-            "spec.heter",
-            "heter workers cannot run: no released Paddle trains a program with them: remove this field, and train "
-            "in worker and ps only",
-        )
 
 
 def _scheduling_policy(spec: Fields, findings: Findings) -> Json | None:
@@ -324,7 +321,7 @@ def _container_path(role_spec: RoleSpec) -> str:
     """Return the YAML path (`spec.worker...`) of the container that trains or serves."""
     containers = role_spec.template["spec"]["containers"]
     index = next(index for index, each in enumerate(containers) if each["name"] == role_spec.container)
-    return f"spec.{'ps' if role_spec.role == PSERVER else 'worker'}.template.spec.containers[{index}]"
+    return f"spec.{_FIELD_OF_ROLE.get(role_spec.role, 'worker')}.template.spec.containers[{index}]"
 
 
 def _note_unknown(fields: Fields, known: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from launcher.errors import Exit, Failure
 from launcher.job.lookup import read_state
 from launcher.job.outage import OutageLimit
 from launcher.job.state import GONE, HALF_SUBMITTED, SUBMIT_SECONDS, WAITING, JobState, MemberState
-from launcher.model import PSERVER
+from launcher.model import BOTH, TRAINER, role_name
 
 _POLL_SECONDS = 1.0
 _OUTAGE_SECONDS = 60.0
@@ -81,10 +81,10 @@ def _started_member(client: KubeClient, job: str, rank: int, role: str, *, wait:
 
 
 def _member(state: JobState, rank: int, role: str) -> MemberState:
-    members = [member for member in state.members if (member.role == PSERVER) == (role == PSERVER)]
+    members = [member for member in state.members if (member.role if member.role != BOTH else TRAINER) == role]
     if 0 <= rank < len(members):
         return members[rank]
-    kind = "servers" if role == PSERVER else "trainers"
+    kind = f"{role_name(role)}s"
     if not members:
         raise Failure(Exit.USAGE, f"{state.name} has no {kind}")
     raise Failure(Exit.USAGE, f"{state.name} has {len(members)} {kind}: expected a rank from 0 to {len(members) - 1}")

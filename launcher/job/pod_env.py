@@ -93,6 +93,8 @@ def _fixed(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, Json]:
     values = {"CONF_PADDLE_GRADIENT_NUM": ":".join(map(str, job_spec.sizes or [job_spec.trainers]))}
     if role_spec.role != BOTH:
         values |= {"LAUNCHER_PSERVERS": str(job_spec.pservers), "LAUNCHER_ROLE": role_spec.role}
+    if job_spec.heters:
+        values["LAUNCHER_HETERS"] = str(job_spec.heters)
     if job_spec.service:
         values["LAUNCHER_SERVICE"] = job_spec.hub_address
     values |= {"LAUNCHER_BACKOFF_LIMIT": str(job_spec.backoff_limit), "LAUNCHER_FAILURE_POLICY": "1"}

@@ -7,7 +7,7 @@ import copy
 from launcher.job.pod_env import SECRET_FOLDER, set_by_user, variables
 from launcher.job.pod_security import inject_security, main_security
 from launcher.job.spec import JOB_LABEL, PS, ROLE_LABEL, JobSpec, Json, RoleSpec
-from launcher.model import BOTH, PSERVER
+from launcher.model import BOTH, HETER, PSERVER, TRAINS
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 VOLCANO = "volcano"
@@ -120,9 +120,11 @@ def _host_ports(job_spec: JobSpec, role_spec: RoleSpec) -> list[int]:
     paddle_port = _port(role_spec, "CONF_PADDLE_PORT", _PADDLE_PORT)
     gang_port = _port(role_spec, "LAUNCHER_GANG_PORT", paddle_port + _PADDLE_PORTS)
     ports = [gang_port]
-    if role_spec.role == PSERVER or (role_spec.role == BOTH and job_spec.mode == PS):
+    if role_spec.role == HETER:
+        ports.append(paddle_port)
+    elif role_spec.role == PSERVER or (role_spec.role == BOTH and job_spec.mode == PS):
         ports += [paddle_port, paddle_port + 1] if job_spec.gloo else [paddle_port]
-    if role_spec.role != PSERVER:
+    if role_spec.role in TRAINS:
         ports.append(gang_port + 1)
     return sorted(ports)
 

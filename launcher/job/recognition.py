@@ -11,7 +11,7 @@ from launcher.base import kube_pods
 from launcher.config.variables import VARIABLES
 from launcher.job.spec import COLLECTIVE, DOCTOR_LABEL, JOB_LABEL, MANAGED_BY, PS, ROLE_LABEL, SINGLE
 from launcher.job.state import COMPLETE, FAILED, SUSPENDED, end_phase
-from launcher.model import PSERVER
+from launcher.model import BOTH, TRAINS
 
 Json = dict[str, Any]
 
@@ -68,7 +68,7 @@ class Workload:
 
     @property
     def trains(self) -> bool:
-        return (_labels(self.seen).get(ROLE_LABEL) or self.value("LAUNCHER_ROLE")) != PSERVER
+        return (_labels(self.seen).get(ROLE_LABEL) or self.value("LAUNCHER_ROLE") or BOTH) in TRAINS
 
     @property
     def phase(self) -> str:

@@ -9,7 +9,6 @@ from launcher.job import kueue
 from launcher.job.lookup import find_workloads
 from launcher.job.recognition import Workload
 from launcher.job.state import COMPLETE, FAILED, SUSPENDED
-from launcher.model import PSERVER
 
 _RANGE = "CONF_PADDLE_GRADIENT_NUM"
 _QUEUED = "The job is in a queue of Kueue, which may stop all pods first, and start them when the queue has room"
@@ -42,7 +41,7 @@ def _trainers(name: str, group: list[Workload]) -> Workload:
     if len(training) == 1:
         return training[0]
     if not training:
-        listed = f"{PSERVER}s only"
+        listed = "no trainers"
     else:
         listed = "several objects: " + ", ".join(f"{each.kind} {each.name}" for each in training)
     raise Failure(Exit.CONFIG, f"{name}: its size cannot change: it has {listed}: expected one Job or StatefulSet")

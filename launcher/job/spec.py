@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher import __version__
-from launcher.model import PSERVER, TRAINER
+from launcher.model import HETER, PSERVER, TRAINER, TRAINS
 
 Json = dict[str, Any]
 
@@ -87,12 +87,17 @@ class JobSpec:
     @property
     def trainers(self) -> int:
         """The number of pods that train."""
-        return sum(role.replicas for role in self.roles if role.role != PSERVER)
+        return sum(role.replicas for role in self.roles if role.role in TRAINS)
 
     @property
     def pservers(self) -> int:
         """The number of pods that run only a server."""
-        return self.pod_count - self.trainers
+        return sum(role.replicas for role in self.roles if role.role == PSERVER)
+
+    @property
+    def heters(self) -> int:
+        """The number of pods that are heter workers."""
+        return sum(role.replicas for role in self.roles if role.role == HETER)
 
     @property
     def most_pods(self) -> int:
@@ -127,7 +132,7 @@ class JobSpec:
 
     def most_of(self, role_spec: RoleSpec) -> int:
         """Return how many pods the role may have."""
-        return self.sizes[1] if self.sizes and role_spec.role != PSERVER else role_spec.replicas
+        return self.sizes[1] if self.sizes and role_spec.role in TRAINS else role_spec.replicas
 
     def on_host_network(self, role_spec: RoleSpec) -> bool:
         """Whether the role's pods use the network of their nodes, because of the job's setting or their template."""

@@ -11,7 +11,7 @@ from launcher.base.host import address_order
 from launcher.errors import Exit, Failure
 from launcher.job import kueue
 from launcher.job.spec import Json
-from launcher.model import PSERVER, member_name
+from launcher.model import TRAINS, member_name, role_order
 
 WAITING, RUNNING, COMPLETE, FAILED, SUSPENDED = "waiting", "running", "complete", "failed", "suspended"
 RETRIES = "retries"  # all pods have failed, and Kubernetes makes new ones
@@ -43,12 +43,12 @@ class MemberState:
 
     @property
     def name(self) -> str:
-        """`rank 1`, or with roles `trainer 1` or `pserver 0`."""
+        """`rank 1`, or with roles `trainer 1`, `pserver 0` or `heter worker 0`."""
         return member_name(self.role, self.rank)
 
     @property
     def trains(self) -> bool:
-        return self.role != PSERVER
+        return self.role in TRAINS
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class PodHistory:
 def state_of(name: str, namespace: str, parts: Sequence[Part], pods: Sequence[Json], *, submitted: bool) -> JobState:
     """Return the state of a job from its Jobs or StatefulSets, and their pods."""
     newest = _newest(pods)
-    parts = sorted(parts, key=lambda part: part.role == PSERVER)
+    parts = sorted(parts, key=lambda part: role_order(part.role))
     members = [_member(part.role, rank, pod) for part in parts for rank, pod in enumerate(_pods_by_rank(part, newest))]
     jobs = [part.seen for part in parts]
     conditions = [condition for job in jobs for condition in conditions_of(job)]

@@ -27,7 +27,7 @@ from launcher.live import words
 from launcher.live.show import show
 from launcher.live.show import wait as wait_quietly
 from launcher.live.view import PROBLEMS, EventLine, JobView, MemberView, Pace
-from launcher.model import PSERVER
+from launcher.model import BOTH, ROLES, TRAINER, role_name
 
 _POLL_SECONDS = 1.0  # at least; large jobs are polled less often, to stay below _PODS_PER_SECOND
 _PODS_PER_SECOND = 50
@@ -35,7 +35,7 @@ _LOGS = 10  # members per poll whose log is read
 _END_SECONDS = 60.0  # in which the other Jobs must end once the exit code is known
 _OUTAGE_SECONDS = 300.0
 _LAST_EVENTS = 50
-_MEMBER = re.compile(r"\b(rank|trainer|pserver) (\d+)\b")
+_MEMBER = re.compile(rf"\b({'|'.join(map(role_name, (BOTH, *ROLES)))}) (\d+)\b")
 
 
 def wait(client: KubeClient, job: str, *, timeout: float | None, quiet: bool) -> int:
@@ -140,7 +140,8 @@ def _epilogue(state: JobState) -> tuple[str, ...]:
     lines = [f"    {words.line(line)}" for line in state.tail]
     if found:
         job = f"-n {state.namespace} {state.name} {found[2]}"
-        lines.append(f"the log: paddle-launcher logs {job}{' --role pserver' if found[1] == PSERVER else ''}")
+        role = next((f" --role {role}" for role in ROLES if role != TRAINER and role_name(role) == found[1]), "")
+        lines.append(f"the log: paddle-launcher logs {job}{role}")
     return tuple(lines)
 
 

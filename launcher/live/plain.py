@@ -9,7 +9,7 @@ from typing import TextIO
 from launcher.base.clock import duration
 from launcher.live import words
 from launcher.live.view import PROBLEMS, EventLine, JobView, MemberView
-from launcher.model import BOTH
+from launcher.model import role_name
 
 _PROGRESS_SECONDS = 10.0  # between two lines about the progress
 _MOST = 20  # members in trouble at the same moment that get a line each
@@ -73,7 +73,7 @@ class PlainLines:
                 pod = f" ({members[0].pod})" if members[0].pod else ""
                 yield f"{members[0].name}{pod}: {told}"
             else:
-                yield f"{'rank' if role == BOTH else role} {words.ranks([each.rank for each in members])}: {told}"
+                yield f"{role_name(role)} {words.ranks([each.rank for each in members])}: {told}"
 
     def _show_progress(self, view: JobView) -> None:
         line = progress_line(view)

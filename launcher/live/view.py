@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from launcher.model import BOTH, PSERVER, Numbers, member_name
+from launcher.model import BOTH, TRAINS, Numbers, member_name
 
 COMPLETE = "complete"
 PROBLEMS = ("failed", "lost", "no status")  # phases of a member that needs attention
@@ -38,7 +38,7 @@ class MemberView:
 
     @property
     def name(self) -> str:
-        """`rank 1`, or with roles `trainer 1` or `pserver 0`."""
+        """`rank 1`, or with roles `trainer 1`, `pserver 0` or `heter worker 0`."""
         return member_name(self.role, self.rank)
 
     @property
@@ -48,7 +48,7 @@ class MemberView:
 
     @property
     def trains(self) -> bool:
-        return self.role != PSERVER
+        return self.role in TRAINS
 
     @property
     def current_pass(self) -> str:

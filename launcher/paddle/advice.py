@@ -18,7 +18,7 @@ _PYTHON_CALL = re.compile(r" +(?P<file>\S.*) : (?P<line>\d+)")  # a line of the 
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A pattern in the log, and the advice. The pattern counts only for this mode, role and exit code.
+    """A pattern in the log, and the advice. The pattern counts only for this mode, these roles and this exit code.
 
     `{name}` in the advice is replaced by the text of the pattern's group `name`.
     """
@@ -26,12 +26,12 @@ class KnownFailure:
     pattern: re.Pattern[str]
     advice: str
     mode: str | None = None
-    role: str | None = None
+    roles: tuple[str, ...] = ()  # empty: all
     code: int | None = None
 
     def is_possible(self, mode: str, role: str, code: int) -> bool:
         """Return whether mode, role and exit code fit. Does not search for the pattern."""
-        return self.mode in (None, mode) and self.role in (None, role) and self.code in (None, code)
+        return self.mode in (None, mode) and role in (self.roles or (role,)) and self.code in (None, code)
 
 
 def _lines(pattern: str) -> re.Pattern[str]:
@@ -109,12 +109,12 @@ _KNOWN = (
         _lines(r"ERROR on binding \S*: Address already in use"),
         "a port from CONF_PADDLE_PORT on is in use on this node: set CONF_PADDLE_PORT to a range of free ports",
         mode="v0",
-        role="pserver",
+        roles=("pserver",),
     ),
     KnownFailure(
         _lines(r"Fail to listen \S+:(?P<port>\d+)"),
         "port {port} is in use on this node: set CONF_PADDLE_PORT to another port",
-        role="pserver",
+        roles=("pserver", "heter"),
     ),
     # -- the program
     KnownFailure(
@@ -126,19 +126,24 @@ _KNOWN = (
         re.compile(r"BrpcPsClient::flush begin(?!.*BrpcPsClient::flush done)", re.DOTALL),
         "a trainer must call fleet.stop_worker() after its training",
         mode="ps",
-        role="trainer",
+        roles=("trainer",),
         code=_SEGFAULT,
     ),
     KnownFailure(
         _lines(r"paddle::operators::SendBarrierOp::RunImpl"),
         "synchronous training with parameter servers crashes in Paddle: set strategy.a_sync = True",
-        role="trainer",
+        roles=("trainer",),
         code=_SEGFAULT,
     ),
     KnownFailure(
         _lines(r"BUS error encountered in DataLoader worker"),
         "/dev/shm is too small for the DataLoader: mount an emptyDir with medium Memory at /dev/shm, or use "
         "DataLoader(use_shared_memory=False)",
+    ),
+    KnownFailure(
+        _lines(r"^AttributeError: 'tuple' object has no attribute 'merged_var'"),
+        "Paddle's heterogeneous mode is broken: call launcher.paddle_heter.repair() before minimize (docs/heter.md)",
+        mode="ps",
     ),
     # -- disks
     KnownFailure(

@@ -16,8 +16,22 @@ from launcher.base.passes import named_paths, pass_folder
 from launcher.base.shares import share
 from launcher.config import JobConfig
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, FIRST, PSERVER, Member, Plan, Process, Roster, Saves, Shape, Start, member_name
-from launcher.paddle import elastic
+from launcher.model import (
+    BOTH,
+    FIRST,
+    HETER,
+    PSERVER,
+    TRAINS,
+    Member,
+    Plan,
+    Process,
+    Roster,
+    Saves,
+    Shape,
+    Start,
+    member_name,
+)
+from launcher.paddle import elastic, heter
 
 _UNKNOWN = "<known once the gang is complete>"
 _LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
@@ -38,11 +52,13 @@ class Layout:
 
     shape: Shape
     servers: tuple[str, ...]
+    heters: heter.Stages
     trainers: tuple[str, ...]
     trainer_hosts: tuple[str, ...]
     all_hosts: tuple[str, ...]
     number: int | None  # this member's number within its role, 0 for the first
     own_host: str
+    own_stage: int
 
     @property
     def count(self) -> str:
@@ -71,6 +87,10 @@ def plan(
     server = []
     if mode == "ps" and _serves(config, layout):
         server = [_server(config, command, {**common, **_ps(config, layout)}, layout)]
+    if config.role == HETER:
+        shared = {**common, **_ps(config, layout)}
+        places = layout.trainers, layout.own_host, layout.own_stage
+        server = [heter.process(config, command, shared, layout.heters, *places)]
     of_mode = {"ps": _ps, "collective": _collective, "single": _single}[mode]
     variables = {**common, **of_mode(config, layout)}
     leads = mode == "collective" and rank == 0 and len(layout.trainers) > 1
@@ -83,7 +103,7 @@ def plan(
             number,
             leads and number == 0,
         )
-        for number in range(0 if config.role == PSERVER else config.trainers_per_node)
+        for number in range(config.trainers_per_node if config.role in TRAINS else 0)
     ]
     return Plan(tuple(server), tuple(trainers), shows_passes=False, early=False, leads=leads)
 
@@ -166,7 +186,7 @@ def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | Non
         roster, rank = Roster((alone,)), 0
         shape = roster.shape
     members = roster.members if roster else ()
-    training = [member for member in members if member.role != PSERVER]
+    training = [member for member in members if member.role in TRAINS]
     serving = [member for member in members if member.role == PSERVER] or training[: config.pservers or len(training)]
     _check_trainers_per_node(config, training)
     trainers = [
@@ -178,18 +198,20 @@ def _layout(config: JobConfig, mode: str, roster: Roster | None, rank: int | Non
     return Layout(
         shape=shape,
         servers=(tuple(servers) or (host_port(_UNKNOWN, config.port),)) if mode == "ps" else (),
+        heters=heter.stages(config, members, _UNKNOWN),
         trainers=tuple(trainers) or (_UNKNOWN,),
         trainer_hosts=tuple(member.training_address for member in training) or (_UNKNOWN,),
         all_hosts=tuple(member.training_address for member in members) or (_UNKNOWN,),
         number=None if rank is None else shape.number(rank),
         own_host=_UNKNOWN if rank is None or not members else members[rank].training_address,
+        own_stage=heter.stage_of(config, members[rank]) if rank is not None and members else heter.FIRST_STAGE,
     )
 
 
 def _check_trainers_per_node(config: JobConfig, members: Sequence[Member]) -> None:
     """Raise Failure if members run different numbers of trainers: ranks and shards are computed from one number."""
     for member in members:
-        if config.role != PSERVER and member.trainers != config.trainers_per_node:
+        if config.role in TRAINS and member.trainers != config.trainers_per_node:
             raise Failure(
                 Exit.CONFIG,
                 f"LAUNCHER_TRAINERS_PER_NODE: pod {member.pod} ({member_name(member.role, member.rank)}) runs "
@@ -242,7 +264,7 @@ def _ps(config: JobConfig, layout: Layout) -> dict[str, str]:
         http = f"{layout.servers[0].rpartition(':')[0]}:{config.port + 1}"
         variables["PADDLE_GLOO_RENDEZVOUS"] = given.get("PADDLE_GLOO_RENDEZVOUS") or "3"
         variables["PADDLE_GLOO_HTTP_ENDPOINT"] = given.get("PADDLE_GLOO_HTTP_ENDPOINT") or http
-    return variables
+    return variables | heter.variables(layout.heters, layout.count)
 
 
 def _collective(config: JobConfig, layout: Layout) -> dict[str, str]:
@@ -308,6 +330,7 @@ def _trainer(
         "PADDLE_CURRENT_ENDPOINT": host_port(layout.own_host, port),
         "LAUNCHER_DATA_DIR": config.data_folder(number),
     }
+    own |= heter.of_trainer(layout.heters)
     if config.gpus:
         own["FLAGS_selected_gpus"] = str(number % config.gpus)
     return Process(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.model import ProcessState
+from launcher.model import ProcessState, role_order
 from launcher.processes.place import Place, place_of
 from launcher.processes.proc import read_entry
 
@@ -38,7 +38,7 @@ def states(
         different[state.role, state.where] = replace(
             known, count=known.count + 1, quiet=min(known.quiet, state.quiet), frame=known.frame or state.frame
         )
-    return tuple(sorted(different.values(), key=_order))[:_MAX_STATES]
+    return tuple(sorted(different.values(), key=lambda state: role_order(state.role)))[:_MAX_STATES]
 
 
 def _states_of(tree: Tree, dumps: Mapping[int, str], in_kernel: Callable[[int], str]) -> list[ProcessState]:
@@ -73,8 +73,3 @@ def _folder(pid: int) -> str:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         return "/"
-
-
-def _order(state: ProcessState) -> int:
-    known = ("trainer", "pserver")
-    return known.index(state.role) if state.role in known else len(known)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from launcher.model import BOTH, PSERVER, CauseKind, member_folder, member_name
+from launcher.model import BOTH, ROLES, CauseKind, member_folder, member_name
 from launcher.store import sizes
 
 WAITING, STAGING, STARTING, TRAINING = "waiting", "staging", "starting", "training"
@@ -20,16 +20,21 @@ _AFTER_STOP = 60.0  # seconds: more members may be told to stop while the first 
 class Place(NamedTuple):
     """A member of the job: its role, and its number within that role. The order of places is the order of ranks."""
 
-    is_pserver: bool
+    order: int  # of its role: 0 for members that train
     number: int
 
     @staticmethod
     def of(role: object, number: int) -> Place:
-        return Place(role == PSERVER, number)
+        return Place(ROLES.index(role) if role in ROLES else 0, number)
+
+    @property
+    def role(self) -> str:
+        """The role. That of a member of a job without roles is "trainer", too."""
+        return ROLES[self.order]
 
     @property
     def folder(self) -> str:
-        return member_folder(PSERVER if self.is_pserver else BOTH, self.number)
+        return member_folder(self.role, self.number)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.base.bounds import MAX_NUMBER
 from launcher.config.variables import VARIABLES
-from launcher.model import BOTH, PSERVER, TRAINER
+from launcher.model import BOTH, ROLES
 from launcher.report.facts import FirstCause
 from launcher.report.secrets import conceal
 from launcher.store import json_fields
@@ -49,7 +49,7 @@ def text(content: Mapping[str, Any], name: str, limit: int = _TEXT) -> str:
 def role(content: Mapping[str, Any]) -> str | None:
     """Return the role of a member, or None. The name of the member, also in names of files, begins with the role."""
     value = content.get("role")
-    return value if value in (BOTH, TRAINER, PSERVER) else None
+    return value if value in (BOTH, *ROLES) else None
 
 
 def number(content: Mapping[str, Any], name: str) -> int | None:

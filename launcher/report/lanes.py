@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from launcher.model import CauseKind
+from launcher.model import ROLES, TRAINER, CauseKind, role_name
 from launcher.report.facts import LOST, SERVING, TRAINING, Facts, Member, PeerChange, Place, Run, Span
 from launcher.report.verdict import FAILED, Verdict, missing
 from launcher.report.words import ranges
@@ -42,13 +42,12 @@ class Lane:
             return f"{len(self.members)} others"
         if len(self.members) == 1:
             return self.members[0].name
-        servers = [member.place.number for member in self.members if member.place.is_pserver]
-        trainers = [member.place.number for member in self.members if not member.place.is_pserver]
-        kind = "trainers" if servers or self.members[0].role == "trainer" else "ranks"
-        parts = ([f"{kind} {ranges(trainers)}"] if trainers else []) + (
-            [f"pservers {ranges(servers)}"] if servers else []
-        )
-        return ", ".join(parts)
+        numbers: dict[str, list[int]] = {}
+        for member in self.members:
+            numbers.setdefault(member.place.role, []).append(member.place.number)
+        if list(numbers) == [TRAINER] and self.members[0].role != TRAINER:
+            return f"ranks {ranges(numbers[TRAINER])}"
+        return ", ".join(f"{role_name(role)}s {ranges(numbers[role])}" for role in ROLES if role in numbers)
 
     @property
     def note(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from launcher.base.files import Folder
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, PSERVER, CauseKind, Saves
+from launcher.model import BOTH, CauseKind, Saves
 from launcher.report import clocks, fields
 from launcher.report.facts import Facts, Generation, Lease, Member, PassDone, PeerChange, Place, finite
 from launcher.report.member_events import MemberEvents, Passes, pass_of
@@ -22,7 +22,7 @@ from launcher.store import checkpoints, events, json_fields, sizes, unjoined
 from launcher.store.events import Event
 from launcher.store.lease_files import LeaseFiles
 
-_FOLDER = re.compile(r"(node|pserver)_(0|[1-9][0-9]{0,6})")
+_FOLDER = re.compile(r"(node|pserver|heter)_(0|[1-9][0-9]{0,6})")
 _READ_AT_MOST = 64 * 1024 * 1024  # of all timelines together
 _OF_JOB = 8 * 1024 * 1024
 _LEAST, _MOST = 32 * 1024, 8 * 1024 * 1024  # of the timeline of one member
@@ -174,7 +174,7 @@ class _Reader:
         found = []
         for name in self._folder.folders():
             if match := _FOLDER.fullmatch(name):
-                found.append(Place(match[1] == PSERVER, int(match[2])))
+                found.append(Place.of(match[1], int(match[2])))
         for place in sorted(found)[:_MEMBERS]:
             self._member(place)
         if len(found) > _MEMBERS:
@@ -202,7 +202,7 @@ class _Reader:
     def _member(self, place: Place) -> Member:
         known = self._facts.members
         if place not in known:
-            role = PSERVER if place.is_pserver else BOTH
+            role = place.role if place.order else BOTH  # events say more about a member that trains
             known[place] = Member(place, role, is_current=not self._facts.gangs)
         return known[place]
 

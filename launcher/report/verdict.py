@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launcher.base.passes import pass_name
-from launcher.model import CauseKind
+from launcher.model import CauseKind, role_name
 from launcher.report.facts import FINISHED, TRAINING, Death, Facts, FirstCause, Member, Place, Run
 from launcher.report.words import duration, names
 
@@ -15,6 +15,11 @@ _LATE = 12.0  # seconds; the lease is then overdue
 _CLOCKS = 5.0  # seconds: the clocks of two nodes usually differ by less
 _SILENT_TRAINER = 30.0  # seconds without new numbers, of a trainer that has printed them often
 _KILLED = 137
+_OF_PROCESS: dict[str, str] = {
+    CauseKind.TRAINER: "train.log",
+    CauseKind.PSERVER: "server.log",
+    CauseKind.HETER: "heter.log",
+}
 
 
 @dataclass(frozen=True)
@@ -244,10 +249,10 @@ def _silence(facts: Facts, member: Member, run: Run) -> float:
 
 def _tail(facts: Facts, cause: FirstCause | None) -> tuple[tuple[str, ...], str]:
     """Return the last lines of the process that failed, and whose lines they are."""
-    if cause is None or cause.kind not in (CauseKind.TRAINER, CauseKind.PSERVER):
+    if cause is None or cause.kind not in _OF_PROCESS:
         return (), ""
     lines = tuple(line for line in cause.tail or death_tail(facts, cause) if line.strip())
-    return lines, f"{cause.kind} of {cause.member}" if lines else ""
+    return lines, f"{role_name(cause.kind)} of {cause.member}" if lines else ""
 
 
 def death_tail(facts: Facts, cause: FirstCause) -> tuple[str, ...]:
@@ -261,7 +266,7 @@ def _advice(cause: FirstCause, tail_of: str) -> tuple[str, ...]:
     pod = cause.pod or "POD"
     describe = f"`kubectl describe pod {pod}`"
     log = f"output/{cause.place.folder}" if cause.place else "output/node_*"
-    if cause.kind in (CauseKind.TRAINER, CauseKind.PSERVER):
+    if cause.kind in _OF_PROCESS:
         return _advice_for_process(cause, describe, log, tail_of)
     known: dict[str, tuple[str, ...]] = {
         CauseKind.STALLED: (f"Read {log}/stalled-*.txt: they have the stacks of all processes at that time.",),
@@ -284,7 +289,7 @@ def _advice(cause: FirstCause, tail_of: str) -> tuple[str, ...]:
 
 
 def _advice_for_process(cause: FirstCause, describe: str, log: str, tail_of: str) -> tuple[str, ...]:
-    name = "train.log" if cause.kind == CauseKind.TRAINER else "server.log"
+    name = _OF_PROCESS[cause.kind]
     read = f"The whole log is in {log}/{name}." if tail_of else f"Read the end of its log, {log}/{name}."
     if "memory" in cause.what:
         first = "Give the container more memory (resources.limits.memory), or train with smaller batches."

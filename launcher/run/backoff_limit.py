@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from launcher.config import JobConfig
 from launcher.errors import Exit
-from launcher.model import Cause
+from launcher.model import Cause, role_name
 
 
 def describe(config: JobConfig) -> str | None:
@@ -40,7 +40,7 @@ def counts_pod(config: JobConfig, code: int) -> bool:
 
 
 def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
-    """Return why this cause ends the Job of the other role, or None if that Job may start another pod.
+    """Return why this cause ends the Job of another role, or None if that Job may start another pod.
 
     The decision uses only the configuration. This member may have neither a volume nor RBAC permissions, so it cannot
     look at the other Job.
@@ -53,4 +53,6 @@ def other_role_is_over(config: JobConfig, cause: Cause) -> str | None:
     ):
         return None
     other = config.shape.role(cause.rank)
-    return None if other == config.role else f"the Job of the {other}s replaces no failed pod (backoffLimit 0)"
+    return (
+        None if other == config.role else f"the Job of the {role_name(other)}s replaces no failed pod (backoffLimit 0)"
+    )

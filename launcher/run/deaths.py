@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from launcher import paddle
 from launcher.errors import Exit
-from launcher.model import Cause, CauseKind, Process
+from launcher.model import TRAINER, Cause, CauseKind, Process, role_name
 from launcher.processes.proc import program
 from launcher.processes.supervisor import Died
 
@@ -26,19 +26,19 @@ def cause(death: Died, mode: str, rank: int | None, pod: str) -> Cause:
 
 
 def _how(process: Process, code: int) -> str:
-    name = f"{process.role} (`{program(process.argv)}`)"
+    name = f"{role_name(process.role)} (`{program(process.argv)}`)"
     if code > 128:
         try:
             return f"{name} was killed by {signal.Signals(code - 128).name} (exit code {code})"
         except ValueError:
             pass
-    ended = "ended by itself" if process.role == "pserver" else "ended"
+    ended = "ended" if process.role == TRAINER else "ended by itself"
     return f"{name} {ended} with exit code {code}"
 
 
 def blocked(left: Sequence[Process], rank: int | None, pod: str) -> Cause:
     """Return the cause that describes processes which did not end after SIGKILL."""
-    roles_left = ", ".join(process.role for process in left)
+    roles_left = ", ".join(role_name(process.role) for process in left)
     what = (
         f"processes did not end after SIGKILL ({roles_left}): they are blocked in the kernel; this pod cannot "
         "start processes again"

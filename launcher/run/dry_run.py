@@ -16,7 +16,7 @@ from launcher.base.log import shown_by
 from launcher.config import JobConfig
 from launcher.discovery.finder import make_finder
 from launcher.discovery.ranks import make_roster as roster_of
-from launcher.model import BOTH, Member, Process, Roster, member_folder, member_name
+from launcher.model import BOTH, Member, Process, Roster, member_folder, member_name, role_name
 from launcher.run.join import copies, finder_settings
 from launcher.store.json_fields import place_fields
 
@@ -97,8 +97,10 @@ def _place(content: Mapping[str, Any]) -> str:
     rank, role, nodes = content["rank"], content["role"], content["nodes"]
     if rank is None:
         unknown = "not known before the peers are found"
-        return f"{unknown} ({nodes} members)" if role == BOTH else f"{role}, {unknown}, one of {nodes} members"
-    return f"{rank} of {nodes}" if role == BOTH else f"{role} {rank}, one of {nodes} members"
+        return (
+            f"{unknown} ({nodes} members)" if role == BOTH else f"{role_name(role)}, {unknown}, one of {nodes} members"
+        )
+    return f"{rank} of {nodes}" if role == BOTH else f"{member_name(role, rank)}, one of {nodes} members"
 
 
 def _text(content: Mapping[str, Any]) -> str:

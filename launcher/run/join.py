@@ -29,11 +29,11 @@ from launcher.discovery import ranks
 from launcher.discovery.finder import FinderSettings
 from launcher.errors import Exit, Failure
 from launcher.gang import Gang, JoinFailed
-from launcher.model import BOTH, PSERVER, Peers, Roster, Share, member_name
+from launcher.model import BOTH, HETER, TRAINS, Peers, Roster, Share, member_name
 from launcher.run.earlier import EarlierCauses
 from launcher.run.factories import REAL, Factories
 from launcher.run.leader import Before, Leader, NotYet
-from launcher.run.other_role import OtherRole
+from launcher.run.other_roles import OtherRoles
 from launcher.run.restarts import MAX_ATTEMPTS
 from launcher.run.volume import Volume
 from launcher.store.failure_marks import FailureMarks, mark_name
@@ -91,7 +91,7 @@ class Joining:
         self._leader: Leader | None = None  # None if number 0 always leads
         if any_member_leads(config):
             self._leader = Leader(config.output, self._volume, config.restarts.settle, before)
-        self._other_role: OtherRole | None = None
+        self._other_roles: OtherRoles | None = None
 
     async def join(self) -> Joined | None:
         """Return the complete gang, or None if the job is complete already. Raises Failure."""
@@ -109,7 +109,7 @@ class Joining:
         if not self._config.is_elastic:  # then the rank and the shards depend on who joins
             self._know_rank(self._config.discovery.rank)
         joining = self._find_and_join(record)
-        found = await (self._other_role.unless_it_fails(joining) if self._other_role else joining)
+        found = await (self._other_roles.unless_it_fails(joining) if self._other_roles else joining)
         if found is None:
             return None
         roster, rank = found
@@ -142,7 +142,7 @@ class Joining:
     async def with_shards(self, share: Share) -> Share:
         """Return the share, with the number of shards that the volume has. Raises Failure if there are too few."""
         config = self._config
-        if not config.job_folder or config.role == PSERVER:
+        if not config.job_folder or config.role not in TRAINS:
             return share
         return replace(share, shards=await self._volume(partial(shares.count, config.job_folder, config.trainers)))
 
@@ -185,15 +185,15 @@ class Joining:
         return replace(found, me=replace(found.me, rank=rank), hub=hub, rank=rank)
 
     async def mark_failed_for_good(self, why: str) -> None:
-        """With roles, mark this member as failed for good, so that the other role does not wait for it."""
-        if self._other_role is not None:
-            await self._other_role.mark(why)
+        """With roles, mark this member as failed for good, so that the other roles do not wait for it."""
+        if self._other_roles is not None:
+            await self._other_roles.mark(why)
 
     async def count_failed_pod(self, why: str) -> None:
         """With roles, count this failed pod. If backoffLimit is exceeded, mark this role as failed for good."""
         limit = self._config.restarts.backoff_limit
-        if self._other_role is not None and limit is not None:
-            await self._other_role.count(limit, why)
+        if self._other_roles is not None and limit is not None:
+            await self._other_roles.count(limit, why)
 
     async def _open_record(self, identity: str | None) -> Record:
         config = self._config
@@ -207,7 +207,7 @@ class Joining:
             number = None if config.discovery.rank is None else config.shape.number(config.discovery.rank)
             marks = FailureMarks(config.output, self._controller, mark_name(config.role, number, config.own_name))
             await self._volume(marks.begin)
-            self._other_role = OtherRole(config.role, self._finder, marks)
+            self._other_roles = OtherRoles(config.role, config.shape, self._finder, marks)
         return record
 
     async def _refuse_without_progress(self, record: Record) -> None:
@@ -245,7 +245,8 @@ class Joining:
                     found = await self._choose_hub(self._leader, found, record)
                 hub = (found.hub, self._config.gang.port) if found.hub else None
                 trainers, controller = trainers_here(self._config), self._controller or ""
-                me = replace(found.me, role=self._config.role, trainers=trainers, controller=controller)
+                stage = _stage(self._config, found.me.rank)
+                me = replace(found.me, role=self._config.role, trainers=trainers, controller=controller, stage=stage)
                 job = "" if controller else found.identity or ""
                 joining: Awaitable[tuple[Roster, int]] = self._gang.join(me, hub, job=job, secret=secret)
                 if self._leader and hub is None:
@@ -406,7 +407,23 @@ def any_member_leads(config: JobConfig) -> bool:
 
 def trainers_here(config: JobConfig) -> int:
     """Return how many trainers this member runs."""
-    return 0 if config.role == PSERVER else config.trainers_per_node
+    return config.trainers_per_node if config.role in TRAINS else 0
+
+
+def _stage(config: JobConfig, rank: int | None) -> int:
+    """Return the stage of this member if it is a heter worker, else 0.
+
+    Raises Failure if the stage depends on the number of its pod, and the pod has no number.
+    """
+    if config.role != HETER:
+        return 0
+    if rank is None and len(config.stages) > 1:
+        raise Failure(
+            Exit.CONFIG,
+            f"LAUNCHER_STAGE: {config.given['LAUNCHER_STAGE']!r}: a list has the stages of pods 0, 1, ..., but this "
+            "pod has no number: use an Indexed Job or a StatefulSet, or set one stage",
+        )
+    return config.stage(config.shape.number(rank or 0))
 
 
 def copies(config: JobConfig, rank: int | str | None) -> list[Copy]:

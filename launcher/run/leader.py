@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from launcher.gang import JoinFailed
-from launcher.model import PSERVER, Cause, CauseKind, Peers, Roster
+from launcher.model import TRAINS, Cause, CauseKind, Peers, Roster
 from launcher.run.volume import Volume
 from launcher.store.lease_files import LeaseFiles
 
@@ -81,7 +81,7 @@ class Leader:
             if not self._is_passed_over(address):
                 return address
         is_first = found.rank == 0 or all_are_here or time.monotonic() >= self._patient_until
-        if found.me.role == PSERVER or not is_first:
+        if found.me.role not in TRAINS or not is_first:
             raise NotYet
         return None
 

@@ -29,7 +29,9 @@ from launcher.run.signals import FORWARDED, STOPS
 log = logging.getLogger(__name__)
 
 MOST_NODES = 200
-NOT_THE_USERS = frozenset(f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE"))
+NOT_THE_USERS = frozenset(
+    f"LAUNCHER_{name}" for name in ("RANK", "DISCOVERY", "PEERS", "SERVICE", "SELECTOR", "ROLE", "HETERS")
+)
 _FOLLOWERS = frozenset({Exit.COMPLETE, Exit.PEER_FAILED, Exit.STOPPED})
 _FOLLOW_WITHIN = 10.0  # seconds after a failure in which the other launchers may end by themselves: a gang needs 2 to 7
 _LAST_LINES = 2.0  # seconds to write the last lines: the reader of standard output may have stopped reading
@@ -60,6 +62,7 @@ def _one_job(given: Mapping[str, str], places: Sequence[tuple[str, str]], folder
         **given,
         "CONF_PADDLE_GRADIENT_NUM": str(len(places)),
         "LAUNCHER_ROLE": "",
+        "LAUNCHER_HETERS": "",
         "LAUNCHER_JOB_ID": given.get("LAUNCHER_JOB_ID") or f"local-{secrets.token_hex(4)}",
         "LAUNCHER_WORKDIR": given.get("LAUNCHER_WORKDIR") or os.getcwd(),
         "LAUNCHER_TERMINATION_LOG": os.path.join(folder, "termination-log"),

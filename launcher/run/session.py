@@ -381,6 +381,7 @@ def _settings(config: JobConfig, node: Node, after: Cause | None) -> GangSetting
         silence=config.gang.silence,
         stall=config.gang.stall_timeout,
         pservers=config.shape.pservers,
+        heters=config.shape.heters,
         grace=config.stop_grace,
         rejoins=config.rejoins,
         tls_folder=config.gang.tls_folder,

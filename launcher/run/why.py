@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from launcher.gang import Gang
 from launcher.gang.grouping import Group, few, groups, seconds, summary
-from launcher.model import Roster, Shape
+from launcher.model import Roster, Shape, role_name
 from launcher.run.node import Node
 
 _MAX_GROUPS = 20
@@ -71,7 +71,7 @@ def _describe(group: Group, shape: Shape, roster: Roster) -> list[str]:
         return [f"{_names(group.ranks, shape, roster)}: {group.where}"]
     count = group.count
     lines = [
-        f"{count} {group.role if count == 1 else _plural(group.role)} in {group.where}",
+        f"{count} {role_name(group.role) if count == 1 else _plural(group.role)} in {group.where}",
         f"    {_names(group.ranks, shape, roster)}; last output {seconds(group.quiet)} ago",
     ]
     frame, with_frame = group.frames.most_common(1)[0]
@@ -82,8 +82,8 @@ def _describe(group: Group, shape: Shape, roster: Roster) -> list[str]:
 
 
 def _plural(role: str) -> str:
-    first, _, rest = role.partition(" ")
-    return f"{'children' if first == 'child' else f'{first}s'}{' ' if rest else ''}{rest}"
+    name = role_name(role)
+    return name.replace("child", "children", 1) if name.startswith("child ") else f"{name}s"
 
 
 def _names(ranks: list[int], shape: Shape, roster: Roster) -> str:

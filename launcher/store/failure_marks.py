@@ -17,12 +17,13 @@ from launcher.base import shortage
 from launcher.base.files import Folder
 from launcher.config import RoleMember
 from launcher.errors import Failure
+from launcher.model import role_name
 from launcher.store.json_fields import plain
 
 log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN = 5.0  # seconds: the volume must not block a member that ends before the launch
-_TOGETHER = 600.0  # seconds between the starts of the two roles: an image may have to be pulled
+_TOGETHER = 600.0  # seconds between the starts of two roles: an image may have to be pulled
 _AT_ONCE = 30.0  # seconds between the starts of the pods of one role
 _COUNTED = "counted-"
 _LONGEST = 64 * 1024  # bytes of a mark
@@ -82,7 +83,7 @@ class FailureMarks:
             return self._find(identity, role)
         except Failure as failure:  # wait on without the marks, until the volume answers or the file is removed
             if failure.message != self._reported:
-                log.info(f"cannot check whether the {role}s have failed for good: {failure.message}")
+                log.info(f"cannot check whether the {role_name(role)}s have failed for good: {failure.message}")
             self._reported = failure.message
             return None
 

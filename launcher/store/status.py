@@ -15,7 +15,7 @@ from launcher.base.files import Folder
 from launcher.base.passes import pass_folder
 from launcher.base.table import format_table
 from launcher.errors import Exit, Failure
-from launcher.model import BOTH, CauseKind, Saves, member_folder, member_name, name_and_pod
+from launcher.model import BOTH, ROLES, CauseKind, Saves, member_folder, member_name, name_and_pod, role_order
 from launcher.store import checkpoints, json_fields, sizes
 from launcher.store.lease_files import LeaseFiles
 
@@ -27,7 +27,7 @@ _SIZED_HISTORY = ("generation", "trainers", *_HISTORY[1:])
 _SHOWN = 20  # of the latest generations
 ACTIVE = ("starting", "training", "serving", "trained", "restarting", "finishing", "ending")  # phases of a gang
 _QUIET = 30.0  # seconds. A hub renews its lease every 5 s, and a launcher that ends writes its status within 3 s
-MEMBER_FOLDER = re.compile(r"(node|pserver)_(0|[1-9][0-9]{0,8})")
+MEMBER_FOLDER = re.compile(r"(node|pserver|heter)_(0|[1-9][0-9]{0,8})")
 _STATUS_FIELDS = {
     **dict.fromkeys(("role", "pod", "phase", "since"), str),
     **dict.fromkeys(("rank", "last_pass", "exit_code"), int),
@@ -105,13 +105,18 @@ def members_of_run(job: Mapping[str, Any], found: Mapping[Place, Mapping[str, An
     """
     pods = places(job)
     members: dict[Place, Mapping[str, Any]] = {}
-    for place in sorted(set(found) | set(pods)):
+    for place in sorted(set(found) | set(pods), key=_in_rank_order):
         if pods and place not in pods and str(found[place].get("since")) < str(job.get("started")):
             continue
         role, pod = pods.get(place, (None, None))
         unwritten = {"role": role, "rank": place[1], "pod": pod, "phase": "no status"}
         members[place] = found.get(place) or unwritten
     return members
+
+
+def _in_rank_order(place: Place) -> tuple[int, int]:
+    folder, number = place
+    return role_order(folder if folder in ROLES else BOTH), number
 
 
 def gang_is_over(output: Folder, job: Mapping[str, Any]) -> bool:

@@ -172,12 +172,47 @@ def test_with_roles_the_servers_follow_the_trainers_and_numbers_are_within_a_rol
             {"LAUNCHER_ROLE": "", "LAUNCHER_SERVICE": "trainer=worker.paddle"},
             "LAUNCHER_SERVICE: 'trainer=worker.paddle': expected",
         ),
-        ({"LAUNCHER_SELECTOR": ""}, "LAUNCHER_SELECTOR: unset: expected labels that the pods of both roles have"),
-        ({"LAUNCHER_ROLE": "worker"}, "LAUNCHER_ROLE: 'worker': expected trainer or pserver"),
+        ({"LAUNCHER_SELECTOR": ""}, "LAUNCHER_SELECTOR: unset: expected labels that the pods of all roles have"),
+        ({"LAUNCHER_ROLE": "worker"}, "LAUNCHER_ROLE: 'worker': expected trainer, pserver or heter"),
     ],
 )
 def test_contradictions_of_roles_name_the_variable_to_change(given: dict[str, str], begins: str) -> None:
     assert [line for line in problems({**ROLES, **given}) if line.startswith(begins)]
+
+
+HETERS = {**ROLES, "LAUNCHER_ROLE": "heter", "LAUNCHER_HETERS": "3"}
+
+
+def test_heter_workers_follow_the_servers() -> None:
+    peers = {"LAUNCHER_PEERS": "heter=h,i,j;trainer=a,b,c;pserver=d,e"}
+    job = read({**HETERS, **peers, "JOB_COMPLETION_INDEX": "2", "LAUNCHER_STAGE": "2,3,3"})
+    assert (job.members, job.discovery.rank, job.role) == (8, 7, "heter")
+    assert job.discovery.peers == ("a", "b", "c", "d", "e", "h", "i", "j")
+    assert [job.stage(number) for number in range(3)] == [2, 3, 3]
+    assert [read(HETERS).stage(number) for number in range(3)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "begins"),
+    [
+        ({"LAUNCHER_HETERS": ""}, "LAUNCHER_HETERS: 0: expected the number of heter workers"),
+        ({"LAUNCHER_ROLE": ""}, "LAUNCHER_HETERS: 3: expected LAUNCHER_ROLE in all pods, trainer, pserver or heter"),
+        ({"LAUNCHER_STAGE": "1"}, "LAUNCHER_STAGE: '1': expected a number, 2 or more"),
+        ({"LAUNCHER_STAGE": "2,3"}, "LAUNCHER_STAGE: '2,3': expected one stage, or 3 stages"),
+        ({"JOB_COMPLETION_INDEX": "3"}, "JOB_COMPLETION_INDEX: '3': expected 0 to 2, since LAUNCHER_HETERS is 3"),
+        (
+            {"LAUNCHER_PEERS": "trainer=a,b,c;pserver=d,e"},
+            "LAUNCHER_PEERS: 'trainer=a,b,c;pserver=d,e': expected heter=",
+        ),
+        (
+            {"LAUNCHER_PEERS": "trainer=a,b,c;pserver=d,e;heter=f"},
+            "LAUNCHER_PEERS: 'trainer=a,b,c;pserver=d,e;heter=f': expected 3 addresses of the role heter "
+            "(LAUNCHER_HETERS)",
+        ),
+    ],
+)
+def test_contradictions_of_heter_workers_name_the_variable_to_change(given: dict[str, str], begins: str) -> None:
+    assert [line for line in problems({**HETERS, **given}) if line.startswith(begins)]
 
 
 def test_with_roles_there_may_be_more_servers_than_trainers() -> None:

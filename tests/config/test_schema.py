@@ -30,6 +30,7 @@ WORDS = [
     "json", "json-all", "jsonl", "auto", "AUTO", "gpus", "GpUs", "true", "TRUE", "yes", "No", "false", "on",
     "eth0", "a,b", "a,,b", "a;b", "trainer=a;pserver=b", "pserver=b,c;trainer=a;;", "trainer=a",
     "trainer=a;trainer=b;pserver=c", "trainer=a=b;pserver=c", "trainer=;pserver=b", "master=a;pserver=b",
+    "heter", "heter=a;pserver=b,c; trainer=d;", "trainer=a;heter=b", "2,2,3", "2,1", "2,,3",
     "10.0.0.1", "fe80::1%eth0", "trainer=jobs.paddle", "trainer=.x", "x.", "X", "-x", ".", "..", "...", "./",
     "../", "../x", "./../x", "a/b", "/a", "/", "//", "/.", "/..", "a..", "..a", "{job}", "_a", "0a", "a:b",
 ]

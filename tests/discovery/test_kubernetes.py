@@ -398,9 +398,12 @@ def test_members_of_two_jobs_find_trainer_0_and_see_the_other_job_fail_until_the
             known = {member.pod for member in server.finder.members()}
             assert known == {"t-0", "s-0", "t-1", "s-1"}  # by the numbers 0 and its own, of both roles
             assert (await hub.task).hub is None
-            assert (hub.finder.other_role(), server.finder.other_role()) == (("pserver-uid", ""), ("trainer-uid", ""))
+            assert (hub.finder.other_role("pserver"), server.finder.other_role("trainer")) == (
+                ("pserver-uid", ""),
+                ("trainer-uid", ""),
+            )
             api.put(of_role("pserver", "s-1", 1, code=66))
-            await until(lambda: hub.finder.other_role()[1] == "pod s-1 has ended: Error, exit code 66")
+            await until(lambda: hub.finder.other_role("pserver")[1] == "pod s-1 has ended: Error, exit code 66")
         assert children() == []
 
     run(test())

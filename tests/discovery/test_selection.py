@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from launcher.discovery.selection import (
 )
 from launcher.discovery.view import View
 from launcher.errors import Exit, Failure
+from launcher.model import Shape
 from tests.support import finders
 from tests.support.pods import Json, ended, evicted, leaving, member_of_set, pod, waiting
 
@@ -210,6 +212,26 @@ def test_the_pods_of_two_jobs_are_one_gang_whose_hub_is_trainer_0() -> None:
         assert sorted(member.rank or 0 for member in present_members(whole, of_role(role))) == [0, 1, 2, 3, 4]
 
 
+WORKERS = [pod(f"h-{i}", f"10.0.0.{i}", index=i, owner="h-uid", role="heter") for i in (1, 2)]
+
+
+def of_three(role: str) -> FinderSettings:
+    return replace(of_role(role), shape=Shape(3, 2, 3))
+
+
+def test_the_pods_of_three_jobs_are_one_gang() -> None:
+    whole = view("h-2", *WORKERS, *SERVERS, *TRAINERS)
+    peers = choose_peers(whole, of_three("heter"))
+    assert peers is not None
+    assert (peers.rank, peers.me.role, peers.hub, peers.identity) == (7, "heter", "10.0.0.20", "h-uid")
+    assert "no pod with number 0 of the heter workers" in describe_missing(whole, of_three("heter"))
+    assert other_role_job(whole, "pserver") == "s-uid"
+    over = ended(pod("h-0", "10.0.0.30", index=0, owner="h-uid", role="heter"), 78, phase="Failed")
+    seen = view("t-0", over, *WORKERS, *SERVERS, *TRAINERS)
+    assert other_role_failure(seen, of_three("trainer"), "heter") == "pod h-0 has ended: Error, exit code 78"
+    assert other_role_failure(seen, of_three("trainer"), "pserver") == ""
+
+
 def test_a_server_needs_the_first_trainer_only() -> None:
     assert choose_peers(view("s-1", SERVERS[1], TRAINERS[0]), of_role("pserver")) is not None
     assert choose_peers(view("s-1", *SERVERS, *TRAINERS[1:]), of_role("pserver")) is None
@@ -248,17 +270,17 @@ def test_of_the_other_role_only_the_newest_live_job_counts() -> None:
         assert peers is not None
         assert peers.hub == "10.0.0.20"
     newer_but_ended = [ended(pod("n-0", "10.0.2.0", index=0, owner="n", role="trainer", created="2027"), 0)]
-    assert other_role_job(view("s-1", *SERVERS, *TRAINERS, *newer_but_ended), of_role("pserver")) == "t-uid"
+    assert other_role_job(view("s-1", *SERVERS, *TRAINERS, *newer_but_ended), "trainer") == "t-uid"
 
 
 @pytest.mark.parametrize(("code", "final"), [(66, True), (71, True), (78, True), (69, False), (3, False), (0, False)])
 def test_a_pod_of_the_other_role_that_failed_for_good_is_reported(code: int, final: bool) -> None:
     over = ended(pod("s-1", "10.0.0.11", index=1, owner="s-uid", role="pserver"), code, phase="Failed")
-    said = other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"))
+    said = other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over), of_role("trainer"), "pserver")
     assert said == (f"pod s-1 has ended: Error, exit code {code}" if final else "")
-    assert other_role_failure(view("s-0", *TRAINERS, SERVERS[0], over), of_role("pserver")) == ""
+    assert other_role_failure(view("s-0", *TRAINERS, SERVERS[0], over), of_role("pserver"), "trainer") == ""
     again = pod("s-1-again", "10.0.0.12", index=1, owner="s-uid", role="pserver", created="2026-01-02T00:00:00Z")
-    assert other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over, again), of_role("trainer")) == ""
+    assert other_role_failure(view("t-0", *TRAINERS, SERVERS[0], over, again), of_role("trainer"), "pserver") == ""
 
 
 def test_a_number_that_its_role_does_not_have_is_an_error() -> None:

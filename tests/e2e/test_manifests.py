@@ -246,7 +246,7 @@ def test_volumes_are_valid_to_the_api_server(cluster: Cluster, name: str) -> Non
 
 
 @pytest.mark.parametrize("option", sorted(path.name for path in (K8S / "options").iterdir()))
-@pytest.mark.parametrize("name", ["job", "job-indexed", "ps-and-workers", "statefulset"])
+@pytest.mark.parametrize("name", ["heter", "job", "job-indexed", "ps-and-workers", "statefulset"])
 def test_every_option_can_be_combined_with_every_job(cluster: Cluster, tmp_path: Path, name: str, option: str) -> None:
     plain, made = rendered(K8S / name, cluster), rendered(overlay(tmp_path, name, option), cluster)
     assert made != plain

@@ -136,6 +136,8 @@ def test_a_line_without_a_message_is_malformed(line: bytes) -> None:
         ("trainers", "3"),
         ("trainers", True),
         ("pservers", 1 << 40),
+        ("heters", None),
+        ("stage", "2"),
         ("gang", 1),
         ("rank", -1),
         ("rank", 1.0),

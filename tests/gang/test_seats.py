@@ -36,6 +36,23 @@ async def test_trainers_have_the_first_ranks_though_a_server_has_the_lowest_addr
         assert [node.rank for node in nodes] == [0, 2, 1]
 
 
+@in_loop
+async def test_heter_workers_have_the_last_ranks_and_all_members_learn_their_stages() -> None:
+    async with Scene() as scene:
+        config = settings(4, pservers=1, heters=2)
+        nodes = [
+            await member(scene, None, role, config, address=f"10.0.0.{end}", pod=f"{role}-{end}")
+            for role, end in (("trainer", 9), ("heter", 6), ("pserver", 8), ("heter", 7))
+        ]
+        nodes[3].me = replace(nodes[3].me, stage=3)
+        await scene.joined(nodes)
+        for node in nodes:
+            assert node.roster is not None
+            assert node.roster.shape == config.shape
+            found = [(each.pod, each.stage) for each in node.roster.members]
+            assert found == [("trainer-9", 0), ("pserver-8", 0), ("heter-6", 0), ("heter-7", 3)]
+
+
 @pytest.mark.parametrize(
     ("rank", "role", "more", "reason"),
     [
@@ -50,6 +67,14 @@ async def test_trainers_have_the_first_ranks_though_a_server_has_the_lowest_addr
         (1, "pserver", {}, "rank 1 must be a trainer, but pod pod-1 is not"),
         (1, "trainer", {"config": settings(3)}, "2 trainers and 1 pservers, pod pod-1 expects 3 members"),
         (1, "trainer", {"config": settings(3, pservers=2)}, "LAUNCHER_PSERVERS must be the same"),
+        (
+            1,
+            "trainer",
+            {"config": settings(3, pservers=1, heters=1)},
+            "1 trainers, 1 pservers and 1 heter workers: CONF_PADDLE_GRADIENT_NUM, LAUNCHER_PSERVERS and "
+            "LAUNCHER_HETERS must be the same",
+        ),
+        (2, "heter", {}, "rank 2 must be a pserver, but pod pod-2 is not"),
     ],
 )
 @in_loop

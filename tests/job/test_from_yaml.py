@@ -58,7 +58,12 @@ ENTRYPOINT = "--entrypoint=python3 train.py"
             f"{{worker: {role(', volumeMounts: [{name: a, mountPath: /launcher/}]')}}}",
             "spec.worker.template.spec.containers[0].volumeMounts[0].mountPath: '/launcher'",
         ),
-        (f"{{{WORKER}, heter: {role()}}}", "spec.heter: heter workers cannot run: no released Paddle trains a program"),
+        (
+            f"{{{WORKER}, heter: {role()}}}",
+            "spec.heter: expected ps, too: without parameter servers no heter worker can",
+        ),
+        (f"{{ps: {role()}, {WORKER}, heter: {role(replicas=0)}}}", "spec.heter.replicas: 0: expected 1 or more: leave"),
+        (f"{{ps: {role()}, {WORKER}, heter: {{replicas: 1}}}}", "spec.heter.template: missing"),
         (f"{{{WORKER}, withGloo: 3}}", "spec.withGloo: 3: expected 0"),
         (f"{{{WORKER}, withGloo: yes}}", "spec.withGloo: True: expected a whole number"),
         (

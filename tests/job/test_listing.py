@@ -22,6 +22,7 @@ MANIFESTS = {
     "single/job.yaml": ("quickstart", "v0", 1),
     "statefulset/statefulset.yaml": ("paddle-set", "v0", 3),
     "ps-and-workers/jobs.yaml": ("paddle-worker", "ps", 5),
+    "heter/jobs.yaml": ("paddle-heter-trainer", "ps", 5),
 }
 
 

@@ -37,7 +37,7 @@ def test_a_rank_that_does_not_exist_is_refused(cluster: FakeCluster) -> None:
         list(JOB.logs(2))
     alone = PaddleJob(job_name="alone", entry_point="python t.py", runtime_image="i:1", pservers=0)
     alone.submit()
-    with pytest.raises(Failure, match="alone has no servers"):
+    with pytest.raises(Failure, match="alone has no pservers"):
         list(alone.logs(role="pserver"))
 
 

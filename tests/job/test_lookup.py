@@ -64,6 +64,20 @@ def test_two_roles_of_plain_jobs_are_one_job(cluster: FakeCluster) -> None:
     assert names == ["trainer 0", "trainer 1", "trainer 2", "pserver 0", "pserver 1"]
 
 
+def test_three_roles_of_plain_jobs_are_one_job_and_each_role_has_logs(cluster: FakeCluster) -> None:
+    put_manifests(cluster, "heter/jobs.yaml")
+    state = read_state(connect(), "paddle-heter-worker")
+    assert [member.name for member in state.members] == [
+        *("trainer 0", "trainer 1", "pserver 0", "heter worker 0", "heter worker 1")
+    ]
+    assert [member.trains for member in state.members] == [True, True, False, False, False]
+    name = put(cluster, "paddle-heter-worker", 1, **running())
+    cluster.logs[name] = ["a cost"]
+    assert list(read_log(connect(), "paddle-heter-trainer", 1, role="heter", follow=False)) == ["a cost"]
+    with pytest.raises(Failure, match="has 2 heter workers: expected a rank from 0 to 1"):
+        list(read_log(connect(), "paddle-heter-trainer", 2, role="heter", follow=False))
+
+
 def test_a_statefulset_is_a_job(cluster: FakeCluster) -> None:
     put_manifests(cluster, "statefulset/statefulset.yaml")
     labels = cluster.objects["statefulsets", "paddle-set"]["spec"]["selector"]["matchLabels"]

@@ -19,7 +19,7 @@ from launcher.discovery.finder import FinderSettings
 from launcher.errors import FOR_GOOD
 from launcher.job.from_yaml import RenderOptions
 from launcher.job.pod_env import SET_BY_LAUNCHER
-from launcher.model import Member, Roster
+from launcher.model import Member, Roster, Shape
 from launcher.paddle.fleet import PROXIES
 from launcher.run.join import finder_settings
 from tests.support.jobs import until
@@ -141,7 +141,7 @@ def test_the_launchers_of_all_roles_read_the_configuration_of_one_gang(name: str
     assert {each.discovery.job_id for each in configs} == {"job-uid"}
     assert {each.restarts.max_restarts for each in configs} == {3}
     modes = {paddle.mode(each, ("python3", "train.py")) for each in configs}
-    assert modes == {"ps" if len(rendered) == 2 else "single" if len(configs) == 1 else "collective"}
+    assert modes == {"ps" if len(rendered) > 1 else "single" if len(configs) == 1 else "collective"}
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "sample-set.yaml"])
@@ -186,7 +186,29 @@ def test_the_manifests_in_k8s_have_the_same_pod_failure_policy() -> None:
     assert yaml.safe_load(text.replace("containerName: paddle", "containerName: trainer")) == theirs
 
 
-@pytest.mark.parametrize("name", ["job", "job-indexed", "ps-and-workers", "single", "statefulset"])
+def test_each_role_of_a_job_with_heter_workers_is_a_job_that_knows_all_roles() -> None:
+    rendered = jobs(render_example("heter.yaml"))
+    assert {name: job["spec"]["completions"] for name, job in rendered.items()} == {
+        "clicks-ps": 1,
+        "clicks-worker": 2,
+        "clicks-heter": 2,
+    }
+    for name, job in rendered.items():
+        found = read_config(job, job["spec"]["completions"] - 1)
+        assert found.shape == Shape(trainers=2, pservers=1, heters=2)
+        assert found.role == {"clicks-ps": "pserver", "clicks-worker": "trainer", "clicks-heter": "heter"}[name]
+        assert found.discovery.service == "trainer=clicks-worker.clicks"
+    worker = read_config(rendered["clicks-heter"], 1)
+    assert (worker.discovery.rank, worker.stage(1)) == (4, 3)
+
+
+def test_a_heter_worker_on_the_network_of_its_node_takes_the_port_on_which_it_listens() -> None:
+    on_host = example("heter.yaml").replace("cleanPodPolicy: Never", "intranet: Host")
+    ports = main_container(jobs(render_text(on_host))["clicks-heter"])["ports"]
+    assert [port["hostPort"] for port in ports] == [7164, 7168]
+
+
+@pytest.mark.parametrize("name", ["heter", "job", "job-indexed", "ps-and-workers", "single", "statefulset"])
 def test_volcano_waits_for_all_pods_of_a_job_in_k8s(name: str) -> None:
     """More than that could never be scheduled, fewer would start without the others."""
     folder = K8S / "options" / "volcano" / name

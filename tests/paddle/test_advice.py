@@ -164,6 +164,12 @@ def test_stop_worker_is_not_named_if_the_trainer_died_of_another_cause(log: str,
     assert advised(log, mode, code=code) is None
 
 
+def test_heterogeneous_training_without_a_repair_is_named() -> None:
+    log = "AttributeError: 'tuple' object has no attribute 'merged_var'"
+    assert "launcher.paddle_heter.repair()" in str(advice("ps", "trainer", 1, [log]))
+    assert advice("collective", "trainer", 1, [log]) is None
+
+
 def test_synchronous_training_is_named() -> None:
     assert "a_sync = True" in (advised(SYNCHRONOUS, "ps", code=139) or "")
 

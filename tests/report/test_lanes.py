@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from launcher.report.facts import LOST, TRAINING, Facts, Lease, PeerChange, Place
+from launcher.report.facts import LOST, TRAINING, Facts, Lease, Member, PeerChange, Place
 from launcher.report.lanes import MOST_LANES, Lane, lanes
 from launcher.report.verdict import judge
 
@@ -39,7 +39,7 @@ def test_each_failure_is_marked_on_the_member_that_had_it(made: Made) -> None:
 def test_a_lost_member_is_lost_until_now(made: Made) -> None:
     facts = made(ends="running", generations=1, age=20)
     facts.lease = Lease(False, 1.0)
-    facts.peers.append(PeerChange(facts.now - 20, Place(False, 1), "quick-start-1", True, "x"))
+    facts.peers.append(PeerChange(facts.now - 20, Place(0, 1), "quick-start-1", True, "x"))
     spans = [lane.spans[-1] for lane in lanes_of(facts)]
     assert [span.state for span in spans] == [TRAINING, LOST, TRAINING]
     assert spans[1].end - spans[1].begin == pytest.approx(20, abs=0.1)
@@ -71,3 +71,16 @@ def test_a_member_that_was_told_to_leave_an_elastic_job_is_not_lost(elastic: Fac
     run = elastic.members[Place(False, 2)].runs[0]
     run.ended = elastic.generations[2].ended
     assert LOST not in [span.state for span in lanes_of(elastic)[2].spans]
+
+
+def test_the_label_of_a_shared_lane_names_all_roles() -> None:
+    places = [
+        Place.of(role, number)
+        for role, count in (("heter", 3), ("trainer", 2), ("pserver", 1))
+        for number in range(count)
+    ]
+    shared = Lane([Member(place, place.role) for place in places], [])
+    assert shared.label == "trainers 0\N{EN DASH}1, pservers 0, heter workers 0\N{EN DASH}2"
+    assert [place.folder for place in sorted(places)] == [
+        *("node_0", "node_1", "pserver_0", "heter_0", "heter_1", "heter_2")
+    ]

@@ -11,7 +11,7 @@ from tests.support.report_jobs import BEGIN, stamp
 
 
 def fold(*found: tuple[float, str, dict[str, Any]], samples: int = 100) -> tuple[Member, Passes, dict[int, float]]:
-    member = Member(Place(False, 1))
+    member = Member(Place(0, 1))
     passes: Passes = {}
     training_from: dict[int, float] = {}
     events = MemberEvents(member, passes, training_from, samples)

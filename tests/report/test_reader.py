@@ -58,7 +58,7 @@ def test_an_earlier_job_in_the_same_folder_is_left_out(tmp_path: Path) -> None:
         prepend(output / f"node_{rank}" / "events.jsonl", old + line(long_ago + 9, "ended", exit_code=69, generation=0))
     facts = read(tmp_path)
     assert facts.begin >= BEGIN
-    assert list(facts.members) == [Place(False, 0), Place(False, 1), Place(False, 2)]
+    assert list(facts.members) == [Place(0, 0), Place(0, 1), Place(0, 2)]
     assert [member.pod for member in facts.members.values()] == ["quick-start-0", "quick-start-1", "quick-start-2"]
     assert not any(member.warnings for member in facts.members.values())
     assert (0, 9) not in facts.passes
@@ -155,7 +155,7 @@ def test_a_replaced_pod_has_two_launchers_with_a_lost_time_between_them(tmp_path
         file.write(line(at + 30, "staging_begun"))
         file.write(line(at + 33, "joined", job="x", role="both", rank=1, pod="new-pod", uid="new"))
     facts = read(tmp_path)
-    member = facts.members[Place(False, 1)]
+    member = facts.members[Place(0, 1)]
     assert [run.pod for run in member.runs] == ["quick-start-1", "new-pod"]
     lane = lanes.lanes(facts, judge(facts))[1]
     lost = [span for span in lane.spans if span.state == "lost"]

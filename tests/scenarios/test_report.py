@@ -240,8 +240,8 @@ def test_three_kills_and_a_lost_pod_are_four_restarts_in_the_report(job: Job) ->
     verdict = judge(facts)
     assert re.fullmatch(r"The job is complete: 6 passes in .*, with 4 restarts\.", verdict.sentence)
     marks = {lane.members[0].place: [mark.number for mark in lane.marks] for lane in lanes(facts, verdict)}
-    assert marks == {Place(False, 0): [1], Place(False, 1): [0], Place(False, 2): [2, 3]}
-    assert [run.exit_code for run in facts.members[Place(False, 2)].runs] == [None, 0]
+    assert marks == {Place(0, 0): [1], Place(0, 1): [0], Place(0, 2): [2, 3]}
+    assert [run.exit_code for run in facts.members[Place(0, 2)].runs] == [None, 0]
     lost = [span for lane in lanes(facts, verdict) for span in lane.spans if span.state == "lost"]
     assert len(lost) == 1
 

@@ -144,6 +144,7 @@ class Job:
         size: int = 3,
         *,
         pservers: int = 0,
+        heters: int = 0,
         identity: str = "job-1",
         flags: Sequence[str] = FLAGS,
         command: Sequence[str] = (),
@@ -151,7 +152,7 @@ class Job:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.scene = scene
-        self.shape = Shape(size, pservers)
+        self.shape = Shape(size, pservers, heters)
         self.sizes = str(size)  # of an elastic job: the least and the most trainers
         self.identity = identity
         self.flags = flags
@@ -290,6 +291,8 @@ class Pod:
     def config(self) -> JobConfig:
         job, disk = self.job, self.machine.disk
         roles = {"LAUNCHER_ROLE": self.role, "LAUNCHER_PSERVERS": str(job.shape.pservers), "LAUNCHER_SELECTOR": "app=x"}
+        if job.shape.heters:
+            roles["LAUNCHER_HETERS"] = str(job.shape.heters)
         given = {
             "JOB_NAME": "job",
             "JOB_PATH": job.scene.volume.folder,

@@ -560,6 +560,36 @@ def two_roles_failed_for_good(scene: Scene) -> None:
     job.start(0, 1, after=40)
 
 
+# ---- three roles -----------------------------------------------------------------------------------------------------
+
+
+def three_roles(scene: Scene, environment: Mapping[str, str] | None = None) -> Job:
+    """Return a job of two trainers, one server and one heter worker, each in its own pod."""
+    program = Program(passes=2)
+    return Job(scene, 2, pservers=1, heters=1, command=COMMAND, program=program, identity="", environment=environment)
+
+
+@scenario
+def heter_worker_ends_with_the_servers(scene: Scene) -> None:
+    """A job has two trainers, one server and one heter worker. The last two end after both trainers have trained."""
+    three_roles(scene).start()
+
+
+@scenario
+def heter_worker_dies(scene: Scene) -> None:
+    """The heter worker is killed. All processes of all roles start again."""
+    job = three_roles(scene, environment={"LAUNCHER_MAX_RESTARTS": "1"}).start()
+    scene.at(5, job.pods[3].dies, "heter", _KILLED)
+
+
+@scenario
+def heter_worker_fails_for_good(scene: Scene) -> None:
+    """The heter worker fails for good before the others start. No role waits until its timeout."""
+    job = three_roles(scene, environment={"TRAIN_CONFIG_DIR": "conf"}).start(3)
+    job.pods[3].staging_fails = "VOLUME/job/conf: no such folder"
+    job.start(0, 1, 2, after=40)
+
+
 # ---- two gangs, one folder -------------------------------------------------------------------------------------------
 
 

@@ -74,6 +74,7 @@ class JobSchedule:
 
     size: int = 3
     pservers: int = 0  # additional pods that only serve
+    heters: int = 0  # additional pods that are heter workers, if there are pods that only serve
     mode: str = "v0"
     delays: tuple[float, ...] = (0.05,)
     paces: tuple[Pace, ...] = (Pace(),)
@@ -100,6 +101,7 @@ JOB_SCHEDULES = st.builds(
     JobSchedule,
     size=st.integers(1, 4),
     pservers=st.sampled_from((0, 0, 0, 1, 2)),
+    heters=st.sampled_from((0, 0, 1, 2)),
     mode=st.sampled_from(("v0", "v0", "ps", "collective")),
     delays=st.lists(st.sampled_from((0.001, 0.01, 0.05, 0.2)), min_size=1, max_size=6).map(tuple),
     paces=st.lists(PACES, min_size=1, max_size=5).map(tuple),
@@ -183,6 +185,7 @@ class Play:
             self.scene,
             schedule.size,
             pservers=schedule.pservers,
+            heters=schedule.heters if schedule.pservers else 0,
             identity="" if schedule.pservers else "job-1",
             flags=FLAGS,
             command=COMMANDS[mode],

@@ -34,6 +34,14 @@ def paddle_3() -> str:
 
 
 @pytest.fixture(scope="session")
+def paddle_3_0() -> str:
+    """Return a Python with Paddle 3.0.0, the last version with parameter servers. Skip the test without one."""
+    if not os.environ.get("PADDLE_3_0"):
+        pytest.skip("PADDLE_3_0 is not set: a Python that has Paddle 3.0.0")
+    return _python("PADDLE_3_0", "3.0.0")
+
+
+@pytest.fixture(scope="session")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the quick start's volume with the shards of three trainers. Tests must not write to it."""
     return make_volume(tmp_path_factory.mktemp("reviews"), lines=EXAMPLES)

@@ -11,8 +11,9 @@ import pytest
 
 from launcher.discovery.finder import SingleFinder
 from launcher.errors import Exit, Failure
-from launcher.run import other_role
-from launcher.run.other_role import OtherRole
+from launcher.model import Shape
+from launcher.run import other_roles
+from launcher.run.other_roles import OtherRoles
 from launcher.store.failure_marks import FailureMark, FailureMarks
 from tests.support import finders
 from tests.support.members import until
@@ -26,15 +27,15 @@ class Signs(SingleFinder):
         self.looks: Iterator[str] = chain(said, repeat(said[-1]))
         self.seen = 0
 
-    def other_role(self) -> tuple[str | None, str]:
+    def other_role(self, role: str) -> tuple[str | None, str]:
         self.seen += 1
         return None, next(self.looks)
 
 
-def waiting(folder: Path, finder: Signs) -> OtherRole:
+def waiting(folder: Path, finder: SingleFinder, heters: int = 0) -> OtherRoles:
     own = FailureMarks(str(folder), "t-uid", "trainer-0")
     own.begin()
-    return OtherRole("trainer", finder, own)
+    return OtherRoles("trainer", Shape(2, 1, heters), finder, own)
 
 
 def text(mark: FailureMark | None) -> str:
@@ -44,8 +45,8 @@ def text(mark: FailureMark | None) -> str:
 def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_a_member_that_follows_leaves_no_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
-    monkeypatch.setattr(other_role, "_STANDS_POD", 0.05)
+    monkeypatch.setattr(other_roles, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(other_roles, "_STANDS_POD", 0.05)
     made = waiting(tmp_path, Signs("pod s-1 has ended"))
 
     async def test() -> None:
@@ -61,7 +62,7 @@ def test_a_pod_that_has_ended_for_good_ends_the_waiting_and_a_member_that_follow
 def test_a_failed_pod_that_is_replaced_in_time_does_not_end_the_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_role, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(other_roles, "_LOOK_EVERY", 0.01)
     finder = Signs("pod s-1 has ended", "pod s-1 has ended", "")
     made = waiting(tmp_path, finder)
 
@@ -73,6 +74,23 @@ def test_a_failed_pod_that_is_replaced_in_time_does_not_end_the_waiting(
         assert await made.unless_it_fails(joined()) == "joined"
         await made.mark("exit code 66")
         assert "exit code 66" in text(FailureMarks(str(tmp_path), "s-uid", "pserver-0").of("t-uid", "trainer"))
+
+    asyncio.run(test())
+
+
+def test_a_member_waits_for_none_of_the_other_roles_that_has_failed_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_roles, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(other_roles, "_STANDS", 0.05)
+    made = waiting(tmp_path, SingleFinder(finders.settings(discovery="static")), heters=1)
+    worker = FailureMarks(str(tmp_path), "h-uid", "heter-0")
+    worker.begin()
+    worker.mark("exit code 78")
+
+    async def test() -> None:
+        with pytest.raises(Failure, match="the heter workers have failed for good: exit code 78"):
+            await made.unless_it_fails(asyncio.Event().wait())
 
     asyncio.run(test())
 
