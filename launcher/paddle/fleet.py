@@ -307,6 +307,7 @@ def _trainer(
         "PADDLE_PORT": str(port),
         "PADDLE_CURRENT_ENDPOINT": host_port(layout.own_host, port),
         "LAUNCHER_DATA_DIR": config.data_folder(number),
+        **elastic.step_file(config, number),
     }
     if config.gpus:
         own["FLAGS_selected_gpus"] = str(number % config.gpus)
