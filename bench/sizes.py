@@ -46,7 +46,7 @@ def grow() -> float:
         three.start(2, flags=MANY)
         until(lambda: "a new member waits" in three.stderr(), what=three.stderr())
         asked = now()
-        runs = max(until(partial(again, three, rank, asked)) for rank in range(3))
+        runs: float = max(until(partial(again, three, rank, asked)) for rank in range(3))
         ended: float = until(lambda: pass_before(three, runs))
         end(three)
     return runs - ended
@@ -60,7 +60,7 @@ def shrink(rank: int, number: signal.Signals) -> float:
         begin = now()
         three.launchers[rank].send_signal(number)
         others = [other for other in range(3) if other != rank]
-        runs = max(until(partial(again, three, other, begin)) for other in others)
+        runs: float = max(until(partial(again, three, other, begin)) for other in others)
         end(three)
     return runs - begin
 

@@ -1,16 +1,65 @@
-"""For training programs: print numbers that the launcher shows, such as loss and speed. Needs nothing but Python.
+"""For training programs. Needs nothing but Python.
 
-from launcher.train import log
+Print numbers that the launcher shows, such as loss and speed. In an elastic job, save and end when its size changes.
+
+from launcher.train import log, should_stop
 
 log(step=10, loss=0.25, examples_per_second=512)
+if should_stop():
+    save_checkpoint()
+    sys.exit()
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
+import time
 
 MARK = "launcher.train: "
+_ASKED, _UNTIL, _STEP, _SIZE = 0, 1, 2, 3  # the numbers in the file of LAUNCHER_STEP_FILE, of 8 bytes each
+_LOOK_EVERY = 0.005  # seconds
+
+
+class _Steps:
+    """The steps of this process, in a small file that the launcher of this pod reads and writes as well."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._numbers: memoryview | None = None
+        import mmap  # only elastic jobs need it
+
+        try:
+            with open(os.environ["LAUNCHER_STEP_FILE"], "r+b") as file:
+                self._numbers = memoryview(mmap.mmap(file.fileno(), 8 * _SIZE)).cast("q")
+        except (KeyError, OSError, ValueError):
+            return  # this job is not elastic, or no launcher has started this program
+
+    def next(self) -> bool:
+        numbers = self._numbers
+        if numbers is None:
+            return False
+        self._count += 1
+        numbers[_STEP] = self._count
+        while numbers[_ASKED] and not numbers[_UNTIL]:  # the launchers agree on a step; this takes some milliseconds
+            time.sleep(_LOOK_EVERY)
+        return 0 < numbers[_UNTIL] <= self._count
+
+
+_steps: _Steps | None = None
+
+
+def should_stop() -> bool:
+    """Return whether the program should save and end now, with exit code 0, since the job changes its size.
+
+    Call it once after each step, in each trainer. All trainers get True after the same step. Without an elastic job it
+    always returns False.
+    """
+    global _steps
+    if _steps is None:
+        _steps = _Steps()
+    return _steps.next()
 
 
 def log(**numbers: object) -> None:

@@ -12,6 +12,7 @@ from launcher.gang.events import (
     Event,
     Finish,
     GangSettings,
+    Hold,
     HubLost,
     JoinFailed,
     Lead,
@@ -23,6 +24,7 @@ from launcher.gang.events import (
     StartRefused,
     Stop,
     Train,
+    Until,
     Verdict,
 )
 from launcher.gang.gang import Gang
@@ -40,6 +42,7 @@ __all__ = [
     "Finish",
     "Gang",
     "GangSettings",
+    "Hold",
     "HubLost",
     "JoinFailed",
     "Lead",
@@ -51,5 +54,6 @@ __all__ = [
     "StartRefused",
     "Stop",
     "Train",
+    "Until",
     "Verdict",
 ]

@@ -18,6 +18,7 @@ from launcher.gang.first_cause import first_cause, survivor_penalty
 from launcher.gang.protocol import Malformed, Message
 from launcher.gang.seats import Seat, Seats
 from launcher.gang.stall import StallDetector
+from launcher.gang.steps import AgreedStep
 from launcher.gang.survey import Surveys
 from launcher.model import Cause, CauseKind, Start
 
@@ -76,6 +77,8 @@ class Attempts:
         self._prepare_start = prepare
         self._staged: set[int] = set()
         self._attempt = AttemptState(0)
+        self._agreed = AgreedStep(0, settings, seats, broadcast)
+        self._saving: list[asyncio.Task[None]] = []  # each waits until all trainers have saved
         self._surveys = surveys
         self._stall = StallDetector(
             settings,
@@ -93,7 +96,8 @@ class Attempts:
 
     def current_state(self) -> list[Message | None]:
         """Return the messages that tell a reconnected member the state of this attempt."""
-        return [*self._attempt.messages(self._settings.reported_stall), *self._surveys.current_messages()]
+        attempt = self._attempt.messages(self._settings.reported_stall)
+        return [*attempt, *self._agreed.messages(), *self._surveys.current_messages()]
 
     # ---- what members report -------------------------------------------------------------------------------------
 
@@ -107,6 +111,9 @@ class Attempts:
                     self._attempt.said[word].add(seat.rank)
                     if word == "trained" and seat.member.trainers:
                         self._stall.on_trained()
+            case "reached":
+                if messages.read_attempt(message) == self._attempt.number:
+                    self._agreed.on_reached(seat, message)
             case "progress":
                 self._stall.on_progress(seat.rank, message)
             case "collected":
@@ -123,8 +130,35 @@ class Attempts:
             cause = replace(cause, rank=seat.rank)
         if cause.rank is not None and self._settings.elastic:  # it may be the rank of this member in an earlier gang
             cause = replace(cause, rank=seat.rank)
-        if messages.read_attempt(message) == self._attempt.number:
+        if messages.read_attempt(message) != self._attempt.number:
+            return
+        if cause.kind is CauseKind.STOPPED and self._may_agree:
+            self._saving.append(asyncio.get_running_loop().create_task(self._save_before(cause)))
+        else:
             self.report(time.monotonic() - age, cause)
+
+    # ---- a step after which all trainers save and end ----------------------------------------------------------------
+
+    @property
+    def ends_at_step(self) -> bool:
+        """Whether all trainers save now, and end."""
+        return self._agreed.cause is not None
+
+    @property
+    def _may_agree(self) -> bool:
+        return bool(self._settings.elastic) and self._attempt.training and not self.is_over
+
+    async def stop_at_step(self, cause: Cause) -> bool:
+        """Agree on a step, if all trainers count steps. Once all trainers have ended, the gang stops by `cause`."""
+        return self._may_agree and await self._agreed.agree(cause)
+
+    async def _save_before(self, cause: Cause) -> None:
+        """A member was told to stop: let all trainers save, for at most half of its grace period, then report this."""
+        attempt = self._attempt
+        if await self.stop_at_step(cause):
+            await asyncio.sleep(self._settings.grace / 2)
+        if attempt is self._attempt:
+            self.report(time.monotonic(), cause)
 
     def advance(self) -> None:
         """Take each step for which all members are ready: prepare, lead, train, complete. Take a step only once."""
@@ -142,7 +176,9 @@ class Attempts:
             attempt.training = True
             self._stall.watch(attempt.number)
             self._broadcast(messages.train(attempt.number, self._settings.reported_stall))
-        if self._all(attempt.said["trained"]) and not self._completing:
+        if self._all(attempt.said["trained"]) and self._agreed.cause and not self._completing:
+            self.report(time.monotonic(), self._agreed.cause)
+        elif self._all(attempt.said["trained"]) and not self._completing:
             self._stall.stop()
             self._completing = asyncio.get_running_loop().create_task(self._mark_and_finish())
 
@@ -187,6 +223,7 @@ class Attempts:
         if self._attempt.preparing is not None:
             self._attempt.preparing.cancel()
         attempt = self._attempt = AttemptState(self._attempt.number + 1, cause)
+        self._agreed = AgreedStep(attempt.number, self._settings, self._seats, self._broadcast)
         self._broadcast(messages.restart(attempt.number, cause))
         asyncio.get_running_loop().call_later(self._settings.restart_within, self._stop_unless_ended, attempt)
 
@@ -295,6 +332,8 @@ class Attempts:
     def close(self) -> None:
         """If reports still wait, choose the first cause and stop the gang. No attempt begins after this call."""
         self._stall.stop()
+        for task in self._saving:
+            task.cancel()
         if self._attempt.preparing is not None:
             self._attempt.preparing.cancel()
         if self._seats and self._attempt.reports and not self._ending.cause:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from launcher.gang import messages
-from launcher.gang.events import Begin, Collect, Event, Finish, HubLost, Lead, Restart, Stop, Train
+from launcher.gang.events import Begin, Collect, Event, Finish, Hold, HubLost, Lead, Restart, Stop, Train, Until
 from launcher.gang.own_reports import OwnReports
 from launcher.gang.protocol import Malformed, Message
 
@@ -54,6 +54,9 @@ class Decisions:
             case "begin" | "lead" | "train" as word:
                 if messages.read_attempt(message) == self._reports.attempt:
                     self._deliver(_event_of_attempt(word, message))
+            case "hold" | "until" as word:
+                if messages.read_attempt(message) == self._reports.attempt:
+                    self._deliver(Hold() if word == "hold" else messages.read_until(message))
             case "collect":
                 self._collect(messages.read_collect(message))
             case "stop":
@@ -95,7 +98,7 @@ class Decisions:
         """Enter the next attempt. Drop reports about the previous one, except failures that no restart can repair."""
         if restart.attempt <= self._reports.attempt or self.is_over:
             return
-        self._delivered -= {Begin, Lead, Train, Restart}
+        self._delivered -= {Begin, Lead, Train, Restart, Hold, Until}
         self._reports.next_attempt(restart.attempt)
         self._deliver(restart)
         self._on_restart()

@@ -53,6 +53,7 @@ class GangSettings:
     complete_within: float = 10.0  # to look at the last pass, and to write the mark of completion
     restart_within: float = 20.0  # for all processes of an attempt to end; if a process has not ended, the gang stops
     stall: StallTimeout = 0.0  # without a line of any trainer, before the job is stalled; 0: no limit
+    agreed_within: float = 5.0  # for all members to say which step they have reached
     evidence_within: float = 12.0  # for all members to collect evidence; one member takes 10 s at most
     rejoins: bool = False  # whether the other members form a new gang after one member is lost
     pservers: int = 0  # how many members run only a server, with ranks after the trainers; 0: each member does both
@@ -156,6 +157,18 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """In an elastic job: let the trainers wait at their next step, and report with `report_reached` where they are."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """After Hold: let the trainers end after this step, which is the same for all trainers. 0: let them continue."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class Collect:
     """Find out what all processes do, then report `collected`. If `to_file`, also write the evidence to a file."""
 
@@ -191,7 +204,7 @@ class HubLost:
     cause: Cause
 
 
-Event = Begin | Lead | Train | Collect | Restart | Finish | Stop | HubLost
+Event = Begin | Lead | Train | Hold | Until | Collect | Restart | Finish | Stop | HubLost
 
 
 class Verdict(Enum):

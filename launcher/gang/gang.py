@@ -196,6 +196,13 @@ class Gang:
         if self._hub and self._roster:
             self._hub.resize(what)
 
+    async def resize_at_step(self, what: str) -> bool:
+        """Do the same once all trainers have ended after the same step. Return whether they will.
+
+        Return False if not all trainers call `launcher.train.should_stop`.
+        """
+        return self._hub is not None and self._roster is not None and await self._hub.resize_at_step(what)
+
     def returning(self, cause: Cause, *, without_lost: bool) -> int | None:
         """Return how many members should join the next gang, or None before the join. Only the hub knows it exactly.
 
@@ -244,6 +251,11 @@ class Gang:
         if self._hub is None or self._roster is None or self._closed:
             return None
         return await self._hub.survey(self._settings.survey_within(within))
+
+    def report_reached(self, attempt: int, step: int | None) -> None:
+        """Report after Hold which step the trainers of this member have reached. None: they do not count steps."""
+        self._stop_waiting_for_verdict()  # the hub waits until all have saved
+        self._reports.replace("reached", lambda: messages.reached(attempt, step))
 
     def report_trained(self, attempt: int = 0) -> None:
         """Report that every trainer of this member has ended with exit code 0."""

@@ -269,8 +269,15 @@ class Hub:
 
     def resize(self, what: str) -> None:
         """Stop the gang, so that its members and those that wait form a larger one."""
-        own = self.own_seat.member
-        self._attempts.report(time.monotonic(), Cause(CauseKind.RESIZED, None, own.pod, what, Exit.PEER_LOST))
+        if not self._attempts.ends_at_step:
+            self._attempts.report(time.monotonic(), self._resized(what))
+
+    async def resize_at_step(self, what: str) -> bool:
+        """Do the same once all trainers have ended after the same step. Return whether they will."""
+        return await self._attempts.stop_at_step(self._resized(what))
+
+    def _resized(self, what: str) -> Cause:
+        return Cause(CauseKind.RESIZED, None, self.own_seat.member.pod, what, Exit.PEER_LOST)
 
     def returning(self, *, without_lost: bool) -> int:
         """Return how many members should join the next gang: not those that got SIGTERM, but those that wait."""

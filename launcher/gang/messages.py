@@ -6,7 +6,7 @@ A message with values that its `read_` function would refuse is not made: Unsend
 from __future__ import annotations
 
 from launcher.base.bounds import is_number, is_seconds, is_text
-from launcher.gang.events import PASSES, Begin, Collect, Progress, Restart, Stop, Train
+from launcher.gang.events import PASSES, Begin, Collect, Progress, Restart, Stop, Train, Until
 from launcher.gang.protocol import Malformed, Message, checked, number, optional_number, seconds, text
 from launcher.model import Cause, CauseKind, MemberReport, ProcessState, Start
 
@@ -52,6 +52,23 @@ def train(attempt: int, stall: float) -> Message:
 
 def read_train(message: Message) -> Train:
     return Train(seconds(message, "stall"))
+
+
+def until(attempt: int, step: int) -> Message:
+    return checked({**of_attempt("until", attempt), "step": step}, read_until)
+
+
+def read_until(message: Message) -> Until:
+    return Until(number(message, "step"))
+
+
+def reached(attempt: int, step: int | None) -> Message:
+    return checked({**of_attempt("reached", attempt), "step": step}, read_reached)
+
+
+def read_reached(message: Message) -> int | None:
+    """Return the step that a member has reached, or None if its trainers count no steps."""
+    return optional_number(message, "step")
 
 
 def progress(attempt: int, age: float, report: Progress) -> Message:

@@ -111,6 +111,9 @@ At work, from the hub
                 send stopped. If `again` is true, only this gang ends, and its members join a new gang after finish. Two
                 kinds of members do not join again: a member that got SIGTERM, and the member at fault if no restart can
                 help.
+    hold        turn. In an elastic job: trainers that call launcher.train.should_stop wait at their next call. Send
+                reached.
+    until       turn, step. Trainers end after this step. If `step` is 0, there is no agreement, and they continue.
     finish      after. Without a stop: the job is complete. After a stop: the member at fault has left, so the other
                 members may leave. After a stop with `again` true: no process of this gang runs any more after `after`
                 seconds. In all other cases `after` is 0.
@@ -128,6 +131,8 @@ At work, from a member
                 `processes` processes. `states` has at most 8 of them, each a list: role, place in the program,
                 innermost Python frame or an empty text, seconds without output, how many processes are at this place.
                 `written` is false if the evidence could not be written to a file.
+    reached     turn, step. The answer to hold: the highest step of a trainer of this member, or null if not all of its
+                trainers call launcher.train.should_stop.
     trained     turn. All trainers of the member have ended with exit code 0. A member without trainers sends trained as
                 soon as the training begins.
     ended       turn. After restart: all processes of the attempts before `turn` have ended.

@@ -329,6 +329,7 @@ def _trainer(
         "PADDLE_PORT": str(port),
         "PADDLE_CURRENT_ENDPOINT": host_port(layout.own_host, port),
         "LAUNCHER_DATA_DIR": config.data_folder(number),
+        **elastic.step_file(config, number),
     }
     own |= heter.of_trainer(layout.heters)
     if config.gpus:

@@ -19,12 +19,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from launcher import paddle
+from launcher.base import file_errors
+from launcher.base.aio import run_in_thread
 from launcher.base.clock import utc_now
 from launcher.config import JobConfig
 from launcher.errors import Failure
 from launcher.gang import Begin, Collect, Gang
 from launcher.model import Cause, CauseKind, MemberReport, Plan, Process, Start
+from launcher.paddle.elastic import STEP_FILE
 from launcher.processes.guardian import Guardian
+from launcher.processes.step_file import StepFile
 from launcher.processes.supervisor import Died, NumbersSeen, PassDone, Serving
 from launcher.run import deaths, stall
 from launcher.run.factories import Factories
@@ -86,6 +90,7 @@ class Attempt:
         self._serves = self._leads = self._trains = False  # which of the steps have begun
         self._not_listening = 0  # how many processes with ports do not listen yet
         self._training = 0  # how many trainers have not ended
+        self._step_files: list[StepFile] = []  # of the trainers of an elastic job
         self._starts_no_more = self._is_closed = False
 
     # ---- the order of starts -----------------------------------------------------------------------------------------
@@ -112,6 +117,7 @@ class Attempt:
             plan = self._plan(begin.start)
             if not self._serves:
                 self._serve(plan)
+            await self._make_step_files(plan)
             if plan.leads:
                 await asyncio.shield(self.may_lead)
                 self._lead(plan)
@@ -121,6 +127,30 @@ class Attempt:
             self._train(plan, stall_timeout)
         except Failure as failure:
             self._fail(self._node.cause(CauseKind.PLAN, failure.message, failure.code), time.monotonic())
+
+    async def _make_step_files(self, plan: Plan) -> None:
+        """In an elastic job, make the files for `launcher.train.should_stop`. Raises Failure."""
+        for trainer in plan.trainers:
+            if path := trainer.env.get(STEP_FILE):
+                try:
+                    self._step_files.append(await run_in_thread(StepFile, path))
+                except OSError as error:
+                    raise file_errors.cannot_write(path, error) from None
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether all trainers of this member have called `launcher.train.should_stop` in this attempt."""
+        return bool(self._step_files) and all(file.step for file in self._step_files)
+
+    def hold(self) -> int | None:
+        """Let the trainers wait at their next step. Return the highest step, or None if not all count steps."""
+        steps = [file.ask() for file in self._step_files]
+        return max(steps) if steps and all(steps) else None
+
+    def continue_until(self, step: int) -> None:
+        """Let the trainers continue until they have done this step; 0: as long as they want."""
+        for file in self._step_files:
+            file.let_go(step)
 
     def _plan(self, start: Start) -> Plan:
         plan = self._node.plan(start)

@@ -106,6 +106,7 @@ class Node:
         self.log_traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)  # see Supervisor.log_traffic
         self.staged_bytes = 0
         self.returning: int | None = None  # on the hub of an elastic job: how many members should join the next gang
+        self.agreed_step: int | None = None  # after which all trainers of this generation save and end
         self._attempts = 0  # how many generations this launcher has begun
         self._resizes = 0  # how many of these followed a change of size
         self._last_pass: int | None = None
@@ -200,12 +201,13 @@ class Node:
     def _note_size(self, start: Start) -> None:
         """Log a change of size of the job, and count it: it is no restart."""
         before, now, cause = start.trainers_before, self.shape.trainers, self.last_cause
+        agreed, self.agreed_step = self.agreed_step, None
         if not self._config.is_elastic or before is None or before == now:
             return
         log.info(f"the job {'grows' if now > before else 'shrinks'} from {before} to {now} trainers")
         if cause and sizes.is_resize(cause.kind, before, now):
             self._resizes += 1
-        if self.generations and cause and cause.kind is not CauseKind.RESIZED:
+        if self.generations and cause and cause.kind is not CauseKind.RESIZED and not agreed:
             self._note_repeated_pass(start.resume)
 
     def _note_repeated_pass(self, resume: int | None) -> None:

@@ -19,11 +19,13 @@ from launcher.gang import (
     Finish,
     Gang,
     GangSettings,
+    Hold,
     HubLost,
     Lead,
     Restart,
     Stop,
     Train,
+    Until,
     Verdict,
 )
 from launcher.model import Cause, CauseKind, Process, Share, Start, describe_cause
@@ -41,6 +43,7 @@ from launcher.run.steps import Steps
 log = logging.getLogger(__name__)
 
 FLUSH_WITHIN = 2.0  # seconds at the end to write all logs and files
+_GROW_LOOK = 0.5  # seconds between two looks whether the trainers count steps
 FAILURE_GRACE = 1.0  # seconds for processes to end after a failure: they have nothing to save
 
 
@@ -180,10 +183,26 @@ class Session:
         await asyncio.shield(self._has_joined)
         generations = self._node.generations
         assert generations is not None
-        if await generations.pass_saved(lambda: self.gang.newcomers() > 0):
-            count = self._node.shape.trainers
-            more = min(count + self.gang.newcomers(), self._config.shape.trainers)
-            self.gang.resize(f"the job grows from {count} to {more} trainers")
+        saved = asyncio.ensure_future(generations.pass_saved(lambda: self.gang.newcomers() > 0))
+        try:
+            while not (self._could_agree or saved.done()):
+                await asyncio.wait([saved], timeout=_GROW_LOOK)
+            if self._could_agree and await self.gang.resize_at_step(self._growth()):
+                log.info("all trainers save and end after the same step (launcher.train.should_stop)")
+                return
+            if await saved:
+                self.gang.resize(self._growth())
+        finally:
+            saved.cancel()
+
+    @property
+    def _could_agree(self) -> bool:
+        return self.attempt.counts_steps and self.gang.newcomers() > 0
+
+    def _growth(self) -> str:
+        count = self._node.shape.trainers
+        more = min(count + self.gang.newcomers(), self._config.shape.trainers)
+        return f"the job grows from {count} to {more} trainers"
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
@@ -226,6 +245,11 @@ class Session:
                 self.attempt.may_lead.set_result(None)
             case Train(stall_timeout):
                 self.attempt.may_train.set_result(stall_timeout)
+            case Hold():
+                self.gang.report_reached(self.attempt.number, self.attempt.hold())
+            case Until(step):
+                self._node.agreed_step = step or None
+                self.attempt.continue_until(step)
             case Collect():
                 self.attempt.answer(event)
             case Restart() | Stop() | Finish() | HubLost():
