@@ -135,7 +135,7 @@ def measure(kind: type[Ours] | type[Theirs], python: str, what: str) -> Change:
         assert isinstance(job, Ours | Theirs)
         began = LEAST if what == "joins" else LEAST + 1
         job.add(python, *range(began))
-        until(lambda: _in_the_middle_of_a_pass(job, began), WITHIN, f"{began} workers\n{job.stderr()}")
+        until(lambda: _in_the_middle_of_a_pass(job, began), WITHIN, f"{began} workers train")
         before = steps(job)[-1]
         event = now()
         if what == "joins":
@@ -143,7 +143,7 @@ def measure(kind: type[Ours] | type[Theirs], python: str, what: str) -> Change:
         else:
             _end(job, began - 1, signal.SIGKILL if what == "killed" else signal.SIGTERM)
         size = began + 1 if what == "joins" else began - 1
-        after = until(lambda: _first_steps(job, size, event), WITHIN, f"{size} workers\n{job.stderr()}")
+        after = until(lambda: _first_steps(job, size, event), WITHIN, f"{size} workers train")
         last = max((step for step in steps(job) if step.size == began), key=lambda step: step.at, default=before)
         newest = max(step.number for step in steps(job) if step.size == began)
         until_all = max(step.at for step in after)
