@@ -1,9 +1,14 @@
 """Compare an elastic job of this launcher with `python -m paddle.distributed.launch --nnodes 2:4` and etcd.
 
     PADDLE_2=.../python PADDLE_3=.../python ETCD=.../etcd ETCD3=.../folder python -m bench elastic
+    ... python -m bench.elastic killed    # only this case
 
 Two or three of at most four nodes train passes of 4 s. In the middle of a pass, one of them is killed or gets SIGTERM,
-or a node is added. ETCD names the program etcd. ETCD3 is a folder with the package etcd3 (`pip install --target`).
+or a node is added. ETCD names the program etcd. ETCD3 is a folder with the packages of Paddle's launcher for etcd:
+
+    python -m pip install --target .../folder --no-deps etcd3==0.12.0 grpcio==1.60.2 tenacity six
+
+A newer grpcio crashes with Paddle 2.6.2.
 """
 
 from __future__ import annotations

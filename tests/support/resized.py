@@ -29,6 +29,7 @@ _LOSS = re.compile(r"^accuracy=[\d.]+ loss=([\d.]+) on", re.MULTILINE)
 
 def make_resized(folder: Path) -> Path:
     """Return a volume with a shard for each trainer that may come, the program, and a folder for its records."""
+    folder.mkdir(exist_ok=True)
     volume = make_volume(folder, nodes=MOST, lines=_LINES)
     shutil.copy(_PROGRAM, volume / JOB / "quick_start")
     (volume / JOB / "counted").mkdir()
