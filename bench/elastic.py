@@ -1,9 +1,14 @@
 """Compare an elastic job of this launcher with `python -m paddle.distributed.launch --nnodes 2:4` and etcd.
 
     PADDLE_2=.../python PADDLE_3=.../python ETCD=.../etcd ETCD3=.../folder python -m bench elastic
+    ... python -m bench.elastic killed    # only this case
 
 Two or three of at most four nodes train passes of 4 s. In the middle of a pass, one of them is killed or gets SIGTERM,
-or a node is added. ETCD names the program etcd. ETCD3 is a folder with the package etcd3 (`pip install --target`).
+or a node is added. ETCD names the program etcd. ETCD3 is a folder with the packages of Paddle's launcher for etcd:
+
+    python -m pip install --target .../folder --no-deps etcd3==0.12.0 grpcio==1.60.2 tenacity six
+
+A newer grpcio crashes with Paddle 2.6.2.
 """
 
 from __future__ import annotations
@@ -135,7 +140,7 @@ def measure(kind: type[Ours] | type[Theirs], python: str, what: str) -> Change:
         assert isinstance(job, Ours | Theirs)
         began = LEAST if what == "joins" else LEAST + 1
         job.add(python, *range(began))
-        until(lambda: _in_the_middle_of_a_pass(job, began), WITHIN, f"{began} workers\n{job.stderr()}")
+        until(lambda: _in_the_middle_of_a_pass(job, began), WITHIN, f"{began} workers train")
         before = steps(job)[-1]
         event = now()
         if what == "joins":
@@ -143,7 +148,7 @@ def measure(kind: type[Ours] | type[Theirs], python: str, what: str) -> Change:
         else:
             _end(job, began - 1, signal.SIGKILL if what == "killed" else signal.SIGTERM)
         size = began + 1 if what == "joins" else began - 1
-        after = until(lambda: _first_steps(job, size, event), WITHIN, f"{size} workers\n{job.stderr()}")
+        after = until(lambda: _first_steps(job, size, event), WITHIN, f"{size} workers train")
         last = max((step for step in steps(job) if step.size == began), key=lambda step: step.at, default=before)
         newest = max(step.number for step in steps(job) if step.size == began)
         until_all = max(step.at for step in after)

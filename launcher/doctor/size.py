@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from launcher.base.kube import KubeClient
 from launcher.config import JobConfig
 from launcher.doctor import mend
-from launcher.doctor.report import OK, WRONG, Check
+from launcher.doctor.report import OK, WARNING, WRONG, Check
 from launcher.doctor.settings import job_config
 from launcher.doctor.subject import Subject
 from launcher.job.recognition import Workload
@@ -53,8 +53,13 @@ def _elastic(client: KubeClient, subject: Subject, workload: Workload, found: Jo
     spec = workload.seen.get("spec") or {}
     where, numbers = f"{workload.kind} {workload.name}", _numbers(workload)
     if workload.kind == "Job" and spec.get("completionMode") != "Indexed":
-        text = f"the pods of {where} have no numbers, and an elastic job needs them"
-        yield Check(_NAME, WRONG, text, mend.edit(subject, workload, "set completionMode: Indexed"))
+        fix = mend.edit(subject, workload, "set completionMode: Indexed")
+        if found.job_path:
+            text = f"the size of {where} cannot change: Kubernetes changes that of Indexed Jobs only"
+            yield Check(_NAME, WARNING, text, fix)
+        else:
+            text = f"the pods of {where} have no numbers, and an elastic job without a volume needs them"
+            yield Check(_NAME, WRONG, text, fix)
     most = found.shape.trainers
     if any(not found.least <= number <= most for number in numbers.values()):
         nearest = min(max(workload.members, found.least), most)

@@ -70,7 +70,7 @@ def _range(client: KubeClient, name: str, workload: Workload) -> tuple[int, int]
     if workload.kind == "Job" and (workload.seen.get("spec") or {}).get("completionMode") != "Indexed":
         raise Failure(
             Exit.CONFIG,
-            f"{name}: its size cannot change: the pods of Job {workload.name} have no numbers: {advice} with "
+            f"{name}: its size cannot change: Kubernetes changes the size of Indexed Jobs only: {advice} with "
             "completionMode: Indexed",
         )
     return least, most

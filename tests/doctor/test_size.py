@@ -69,10 +69,22 @@ def test_a_stateful_set_of_the_cluster_is_mended_by_kubectl_scale(world: World) 
     assert found["mend"] == ["kubectl -n ns scale statefulset/paddle-set --replicas=4"]
 
 
-def test_an_elastic_job_needs_numbers(world: World) -> None:
+def test_the_size_of_a_plain_job_cannot_change(world: World) -> None:
     use(world, "job")
+    check = world.doctor()["pods"]
+    assert check["state"] == "warning"
+    assert (
+        check["what"]
+        == "the size of Job paddle-cluster-job cannot change: Kubernetes changes that of Indexed Jobs only"
+    )
+    assert "completionMode: Indexed" in check["mend"][0]
+
+
+def test_without_a_volume_the_pods_of_an_elastic_job_need_numbers(world: World) -> None:
+    use(world, "job")
+    set_variable(world.objects, "JOB_PATH", None)
     what, mend = world.wrong("pods")
-    assert "the pods of Job paddle-cluster-job have no numbers, and an elastic job needs them" in what
+    assert "the pods of Job paddle-cluster-job have no numbers, and an elastic job without a volume needs them" in what
     assert "completionMode: Indexed" in mend
 
 

@@ -242,6 +242,7 @@ kind: PaddleJob
 metadata: {name: words}
 spec:
   elastic: 1
+  withGloo: 1  # then workers do not wait until the server listens
   ps:
     replicas: 1
     template: &template

@@ -83,9 +83,9 @@ def test_a_job_of_fixed_size_is_refused_and_the_message_says_how_it_could_be_ela
     )
 
 
-def test_a_job_whose_pods_have_no_numbers_is_refused(cluster: FakeCluster) -> None:
+def test_a_job_whose_size_kubernetes_cannot_change_is_refused(cluster: FakeCluster) -> None:
     put_elastic(cluster, "job/job.yaml")
-    with pytest.raises(Failure, match=r"the pods of Job paddle-cluster-job have no numbers.*completionMode: Indexed"):
+    with pytest.raises(Failure, match=r"Kubernetes changes the size of Indexed Jobs only.*completionMode: Indexed"):
         scale(connect(), "paddle-cluster-job", 4)
 
 

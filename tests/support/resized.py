@@ -29,6 +29,7 @@ _LOSS = re.compile(r"^accuracy=[\d.]+ loss=([\d.]+) on", re.MULTILINE)
 
 def make_resized(folder: Path) -> Path:
     """Return a volume with a shard for each trainer that may come, the program, and a folder for its records."""
+    folder.mkdir(exist_ok=True)
     volume = make_volume(folder, nodes=MOST, lines=_LINES)
     shutil.copy(_PROGRAM, volume / JOB / "quick_start")
     (volume / JOB / "counted").mkdir()
@@ -129,8 +130,8 @@ class Story:
     def _until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + WITHIN
         while not holds():
-            has_failed = _status(self._job).get("phase") == "failed"
-            assert not has_failed and time.monotonic() < deadline, f"{self.seconds}\n{self._shown()}"
+            ends_here = time.monotonic() > deadline or _status(self._job).get("phase") == "failed"
+            assert not ends_here, f"{self.seconds}\n{self._shown()}"
             time.sleep(0.05)
 
 

@@ -61,7 +61,7 @@ class LoggedStory(Story):
         """Return the same for a job of MOST trainers on this machine, after as many passes."""
         volume = folder / "volume"
         fixed = volume / "quick-start"
-        volume.mkdir()
+        volume.mkdir(parents=True)
         subprocess.run(["cp", "-r", self._job, fixed], check=True)
         subprocess.run(["rm", "-rf", fixed / "output"], check=True)
         with Nodes(MOST) as nodes:
