@@ -150,7 +150,7 @@ def _without_cause(member: MemberState, cause: str) -> str:
     what = member.what.removeprefix(f"exit code {member.exit_code}: ")
     if not cause or cause not in what:
         return what
-    return what.replace(cause, "", 1).removesuffix("; first cause: ").strip(" :;") or "failed first"
+    return what.replace(cause, "", 1).removesuffix("; first cause: ").strip(" :;") or "as above"
 
 
 def list_jobs(namespace: str | None, *, everywhere: bool, output: str) -> str:

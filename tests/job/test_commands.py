@@ -53,7 +53,7 @@ def test_status_says_the_first_cause_once(cluster: FakeCluster) -> None:
     assert said.splitlines()[0] == f"wide-ande-deep: failed, exit code 1: {cause}"
     assert said.count(cause) == 1
     rows = [line.split(maxsplit=6)[-1] for line in said.splitlines()[3:]]
-    assert rows == ["failed first", "ended because of a peer", "got SIGTERM", "another reason"]
+    assert rows == ["as above", "ended because of a peer", "got SIGTERM", "another reason"]
 
 
 def test_submit_watch_ends_with_the_jobs_exit_code(cluster: FakeCluster) -> None:
