@@ -95,7 +95,7 @@ def role_order(role: str) -> int:
 
 def member_folder(role: str, number: object) -> str:
     """Return the name of the folder for the member's logs and status, below the job's `output`."""
-    return f"{'node' if role in TRAINS else role}_{number}"
+    return f"{role if role in (PSERVER, HETER) else 'node'}_{number}"
 
 
 @dataclass(frozen=True)

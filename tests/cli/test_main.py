@@ -127,7 +127,7 @@ def test_other_mistakes_beside_a_missing_program_end_with_78(tmp_path: Path) -> 
             "logs job first",
             "logs: RANK: 'first': expected the number of a member, 0 or more; see paddle-launcher logs --help",
         ),
-        ("logs --role x y", "logs: --role: 'x': expected trainer or pserver; see paddle-launcher logs --help"),
+        ("logs --role x y", "logs: --role: 'x': expected trainer, pserver or heter; see paddle-launcher logs --help"),
         (
             "completion tcsh",
             "completion: SHELL: 'tcsh': expected bash, zsh or fish; see paddle-launcher completion --help",
