@@ -170,8 +170,8 @@ def _elastic_problems(values: Mapping[str, Any], given: Mapping[str, str]) -> li
         )
     if values["LAUNCHER_HETERS"]:
         problems.append(
-            f"LAUNCHER_HETERS: {values['LAUNCHER_HETERS']}: a job with heter workers has a fixed number of trainers, but "
-            f"CONF_PADDLE_GRADIENT_NUM is {sizes}: expected one number there"
+            f"LAUNCHER_HETERS: {values['LAUNCHER_HETERS']}: expected no heter workers, or one number in "
+            f"CONF_PADDLE_GRADIENT_NUM in place of {sizes}: a job with heter workers has a fixed size"
         )
     return problems
 

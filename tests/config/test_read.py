@@ -350,6 +350,14 @@ def test_an_elastic_job_names_the_variable_that_forbids_a_change_of_size(name: s
     assert "CONF_PADDLE_GRADIENT_NUM" in problem
 
 
+def test_a_job_with_heter_workers_has_a_fixed_size() -> None:
+    roles = {"LAUNCHER_ROLE": "trainer", "LAUNCHER_PSERVERS": "1", "LAUNCHER_HETERS": "1", "LAUNCHER_JOB_ID": "job"}
+    found = problems({**ELASTIC, **roles})
+    assert any(
+        problem.startswith("LAUNCHER_HETERS: 1: expected no heter workers, or one number in") for problem in found
+    )
+
+
 def test_the_table_in_the_docs_lists_every_variable_with_its_default() -> None:
     table = (REPOSITORY / "docs" / "configuration.md").read_text()
     lines = [line for line in table.splitlines() if line.startswith("| `") and line.count("|") == 5]
