@@ -127,8 +127,7 @@ def _conversion(parser: Parser) -> None:
     parser.add_argument(
         "--registry",
         metavar="HOST",
-        help="the registry of images whose name has none, such as paddle:1 (default: Docker Hub). Used only to read an "
-        "ENTRYPOINT",
+        help="the registry of images whose name has none, such as paddle:1. Used only to read an ENTRYPOINT",
     )
     parser.add_argument(
         "--plain-http",

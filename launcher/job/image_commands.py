@@ -27,7 +27,7 @@ class ImageCommands:
     """Reads images from their registries, each once.
 
     entrypoint: the ENTRYPOINT of all images; if it is not empty, no registry is asked
-    registry: the registry of images whose name has none; None is Docker Hub
+    registry: the registry of images whose name has none
     plain_http: registries that speak HTTP without TLS
     connect: returns a client for a namespace, to read imagePullSecrets; None: they are not read
     namespace: of the job, or None for that of the client
@@ -63,18 +63,14 @@ class ImageCommands:
     def _read(self, image: str, source: PullSource) -> ImageConfig | str:
         from launcher.registry.errors import Unreadable
         from launcher.registry.image import read_image
-        from launcher.registry.reference import has_registry, parse
+        from launcher.registry.reference import parse
 
         connect = self.connect
         secrets = PullSecrets(source, None if connect is None else lambda: connect(self.namespace))
         try:
-            reference = parse(image, self.registry) if self.registry else parse(image)
-            return read_image(reference, self.plain_http, secrets.credentials)
+            return read_image(parse(image, self.registry), self.plain_http, secrets.credentials)
         except Unreadable as reason:
-            notes = [str(reason), *secrets.notes]
-            if not self.registry and not has_registry(image):
-                notes.append("the image names no registry: if your nodes pull it from another one, use --registry")
-            return "; ".join(notes)
+            return "; ".join([str(reason), *secrets.notes])
 
 
 def _literal(word: str) -> str:

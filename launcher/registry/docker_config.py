@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from typing import Any
 
-from launcher.registry.docker_hub import login_names
 from launcher.registry.errors import Unreadable
 from launcher.registry.keyring import Credentials, credentials_for
 from launcher.registry.reference import Reference
@@ -26,12 +25,10 @@ def read_credentials(image: Reference) -> Credentials | None:
     """Return the credentials for an image, or None if there are none. Raises Unreadable."""
     path = os.path.join(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"), "config.json")
     config = _read(path)
-    names = login_names(image.host)
     helpers = config.get("credHelpers")
-    named = [helpers[name] for name in names if helpers.get(name)] if isinstance(helpers, dict) else []
-    program = named[0] if named else config.get("credsStore")
+    program = (helpers.get(image.host) if isinstance(helpers, dict) else None) or config.get("credsStore")
     if program:
-        found = _from_program(str(program), names[0], path)
+        found = _from_program(str(program), image.host, path)
         if found:
             return found
     return next(iter(credentials_for(image, config.get("auths"), f"{path}: auths")), None)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from launcher.registry.addresses import is_loopback
 from launcher.registry.docker_config import read_credentials
-from launcher.registry.docker_hub import login_command
 from launcher.registry.errors import Denied, NoTls, Unreadable
 from launcher.registry.keyring import Credentials
 from launcher.registry.login import authorization
@@ -181,9 +180,9 @@ class _Image:
             return f"{self.reference}: the registry has no such image"
         if status in (401, 403):
             given = "with your credentials" if self._credentials else "without credentials"
-            return f"{host}: denies reading {self.reference.repository} {given}: `{login_command(host)}`"
+            return f"{host}: denies reading {self.reference.repository} {given}: `docker login {host}`"
         if status == 429:
-            return f"{host}: allows no more requests now: `{login_command(host)}`, or try again later"
+            return f"{host}: allows no more requests now: `docker login {host}`, or try again later"
         return f"{host}: answers with HTTP {status} for {self.reference.repository}"
 
     def _json(self, data: bytes, what: str) -> dict[str, Any]:

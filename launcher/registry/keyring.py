@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from launcher.registry.docker_hub import host_of
 from launcher.registry.errors import Unreadable
 from launcher.registry.reference import Reference
 
@@ -50,7 +49,7 @@ def _matches(key: str, image: Reference) -> bool:
     host, _, path = key.rpartition("://")[2].partition("/")
     first, _, rest = path.partition("/")
     path = rest if first in _API_VERSIONS else path
-    host = host_of(host.lower())
+    host = host.lower()
     return (host == image.host or _has_form(host, image.host)) and image.repository.startswith(path.rstrip("/"))
 
 

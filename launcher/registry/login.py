@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from launcher.registry.docker_hub import login_command
 from launcher.registry.errors import Denied, Unreadable
 from launcher.registry.keyring import Credentials
 from launcher.registry.transport import Transport
@@ -53,7 +52,7 @@ def _token(
         answer = transport.request("GET", f"{realm}{separator}{urlencode(asked)}", headers, _LIMIT)
     server = realm.partition("?")[0][:200]
     if answer.status != 200:
-        by = "with your credentials" if credentials else f"without credentials: `{login_command(transport.host)}`"
+        by = "with your credentials" if credentials else f"without credentials: `docker login {transport.host}`"
         raise (Denied if answer.status < 500 else Unreadable)(
             f"{transport.host}: {server} makes no token {by} (HTTP {answer.status})"
         )

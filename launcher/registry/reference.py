@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from launcher.registry import docker_hub
 from launcher.registry.errors import Unreadable
 
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -16,7 +15,7 @@ _TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST = 255  # characters of a repository
 _LONGEST_HOST = 253 + len(":65535")
-_OFFICIAL = "library"  # the folder of repositories of Docker Hub, or of a mirror, whose name has no folder
+_OFFICIAL = "library"  # the folder of repositories whose name has neither a registry nor a folder
 
 
 @dataclass(frozen=True)
@@ -32,27 +31,26 @@ class Reference:
         return f"{self.host}/{self.repository}{separator}{self.version}"
 
 
-def parse(image: str, default_host: str = docker_hub.HOST) -> Reference:
+def parse(image: str, default_host: str | None = None) -> Reference:
     """Return the image that a pod's `image` field names. Raises Unreadable.
 
     default_host: the registry of images whose name has no registry
     """
     name, at, digest = image.partition("@")
-    named_host, path = _split_host(name)
+    host, path = _split_host(name)
     path, colon, tag = path.partition(":")
     if at and not is_digest(digest):
         raise Unreadable(f"{image!r:.300}: expected a digest after @: sha256: and 64 digits")
     if len(path) > _LONGEST or not _REPOSITORY.fullmatch(path) or (colon and not _TAG.fullmatch(tag)):
         raise Unreadable(f"{image!r:.300}: expected an image such as registry:5000/team/paddle:1.0")
-    host = docker_hub.host_of(checked_host(named_host or default_host))
-    if "/" not in path and (named_host is None or host == docker_hub.HOST):
-        path = f"{_OFFICIAL}/{path}"
-    return Reference(host, path, digest or tag or "latest")
-
-
-def has_registry(image: str) -> bool:
-    """Return whether the name of an image names its registry."""
-    return _split_host(image.partition("@")[0])[0] is not None
+    if host is None:
+        if default_host is None:
+            raise Unreadable(
+                f"{image}: its name has no registry: name the registry that your nodes use for such images with "
+                "--registry"
+            )
+        host, path = default_host, path if "/" in path else f"{_OFFICIAL}/{path}"
+    return Reference(checked_host(host), path, digest or tag or "latest")
 
 
 def checked_host(host: str) -> str:

@@ -564,7 +564,7 @@ def test_a_launcher_image_that_cannot_be_pulled_names_the_flags_that_need_none(w
         world.cluster.put("persistentvolumeclaims", {"metadata": {"name": claim}, "status": {"phase": "Bound"}})
     inject = f"paddle-launcher-inject:{__version__}"
     waiting = {"reason": "ImagePullBackOff", "message": "ErrImagePull: pull access denied"}
-    init = {"name": "paddle-launcher", "image": f"docker.io/library/{inject}", "state": {"waiting": waiting}}
+    init = {"name": "paddle-launcher", "image": f"registry.test/library/{inject}", "state": {"waiting": waiting}}
     world.kubelet.status = {"phase": "Pending", "initContainerStatuses": [init]}
     found = doctor("--entrypoint", "python3 train.py", str(WIDE_AND_DEEP), code=78)
     mends = next(each["mend"] for name, each in found.items() if name.endswith("image") and each["state"] == "wrong")

@@ -45,11 +45,6 @@ def test_the_longest_key_is_tried_first() -> None:
     assert users(IMAGE, *keys) == [keys[1], keys[2], keys[0]]
 
 
-@pytest.mark.parametrize("key", ["https://index.docker.io/v1/", "docker.io", "index.docker.io", "docker.io/library"])
-def test_docker_hub_has_several_names(key: str) -> None:
-    assert users("python:3.11-slim", key) == [key]
-
-
 @pytest.mark.parametrize("entries", [None, [], "text", {IMAGE: "text"}, {"registry.test:5000": {}}])
 def test_entries_of_another_form_are_no_credentials(entries: object) -> None:
     assert credentials_for(parse(IMAGE), entries, "auths") == []

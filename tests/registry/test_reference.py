@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.registry import docker_hub
 from launcher.registry.errors import Unreadable
-from launcher.registry.reference import Reference, has_registry, parse
+from launcher.registry.reference import Reference, parse
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 
@@ -57,20 +56,6 @@ def test_a_wrong_name_is_refused(image: str) -> None:
         parse(image, "default.test")
 
 
-@pytest.mark.parametrize(
-    ("image", "repository"),
-    [
-        ("python:3.11-slim", "library/python"),
-        ("team/paddle:3.11-slim", "team/paddle"),
-        ("docker.io/python:3.11-slim", "library/python"),
-        ("docker.io/library/python:3.11-slim", "library/python"),
-        ("index.docker.io/team/paddle:3.11-slim", "team/paddle"),
-    ],
-)
-def test_a_name_without_a_registry_is_one_of_docker_hub(image: str, repository: str) -> None:
-    assert parse(image) == Reference(docker_hub.HOST, repository, "3.11-slim")
-
-
-@pytest.mark.parametrize(("image", "expected"), [("paddle:1", False), ("a/b@sha256:1", False), ("a.test/b", True)])
-def test_it_is_known_whether_a_name_has_a_registry(image: str, expected: bool) -> None:
-    assert has_registry(image) == expected
+def test_a_name_without_a_registry_needs_the_flag() -> None:
+    with pytest.raises(Unreadable, match=r"^paddle:1: its name has no registry: name the registry .* with --registry"):
+        parse("paddle:1", None)
