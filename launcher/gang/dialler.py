@@ -83,10 +83,11 @@ class Dialler:
         proof = handshake.read_proof(message, secret, nonce)
         if proof is None:
             reason = f"the secret of this member differs from the secret of {self.place}: is it a pod of another job?"
-            connection.send(encode(handshake.refusal(reason)))
+            connection.send(encode(handshake.refusal("wrong proof")))  # no name: it may be any program
             raise Refused(reason, retry=False)
-        if not inbox.empty():  # it has arrived without a seal, so the other launcher has not sent it
-            raise Malformed("a message after the proof")
+        if not inbox.empty():
+            await next_message(inbox, within)  # raises ConnectionError if the connection has ended
+            raise Malformed("a message after the proof")  # it has no seal, so the other launcher has not sent it
         connection.seal_outgoing(proof.to_hub)
         connection.seal_incoming(proof.to_member, proven=True)
 

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from launcher.base.bounds import is_number
 from launcher.gang.events import Credentials, MissingMembers
 from launcher.gang.protocol import (
+    JOIN_LIMIT,
     VERSION,
     Malformed,
     Message,
+    Unsendable,
     canonical,
     checked,
     expect,
@@ -24,6 +26,7 @@ from launcher.gang.protocol import (
     optional_text,
     text,
 )
+from launcher.gang.seal import LENGTH as SEAL_LENGTH
 from launcher.model import Member, Roster, Shape
 
 MISSING_SHOWN = 20  # how many missing ranks a member is told
@@ -143,7 +146,9 @@ def join(credentials: Credentials, shape: Shape, gang: str | None) -> Message:
         "controller": me.controller,
         "stage": me.stage,
     }
-    return checked(message, read_join)
+    if (size := len(canonical(checked(message, read_join))) + SEAL_LENGTH) > JOIN_LIMIT:
+        raise Unsendable(f"cannot send join: it has {size} bytes, at most {JOIN_LIMIT}: are its names too long?")
+    return message
 
 
 def read_join(message: Message) -> Join:

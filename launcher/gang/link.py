@@ -116,7 +116,8 @@ class Link:
         return welcome
 
     async def _await_welcome(self, connection: Connection, inbox: Inbox, within: float) -> Welcome:
-        message = await next_message(inbox, handshake.WAITING_AFTER + within)
+        may_wait = self._gang is None  # a member that returns gets its answer at once
+        message = await next_message(inbox, within + (handshake.WAITING_AFTER if may_wait else 0))
         while message["word"] == "waiting":
             self.missing = handshake.read_waiting(message)
             try:

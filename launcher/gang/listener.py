@@ -24,12 +24,13 @@ from launcher.gang.protocol import VERSION, Malformed, Message, encode
 from launcher.gang.refusals import RefusalLog
 
 NO_HELLO = "no hello in time"
+NO_JOIN = "a hello, but no join in time"
 NO_TLS = "no TLS with a certificate of this job"
-TOO_MANY = "too many connections without a hello"
+TOO_MANY = "too many connections without a join"
 WRONG_PROOF = "wrong proof"
 FAULT = "a fault of the launcher itself, please report it"
 NO_DESCRIPTORS = "this process has no file descriptors left"
-_SPARE_PENDING = 64  # connections without a hello, in addition to one per member
+_SPARE_PENDING = 64  # connections without a join, in addition to one per member
 _BURST = 100  # connections accepted in one iteration of the event loop
 _LOOKS = 5  # at each connection without a join, within the time for its hello
 _ACCEPT_PAUSE = 0.05  # after a failed accept, so that the event loop can close dropped connections
@@ -272,7 +273,7 @@ class Listener:
         now = time.monotonic()
         for connection, pending in list(self._pending.items()):
             if pending.deadline <= now:
-                self._drop(connection, NO_HELLO)
+                self._drop(connection, NO_JOIN if connection.is_sealed else NO_HELLO)
             elif not pending.challenged and not connection.is_sealed:
                 pending.challenged = True
                 connection.send(encode(handshake.challenge()))

@@ -15,7 +15,8 @@ Lines
     Types, unless stated otherwise: numbers are integers from 0 to 2^31 - 1. Times are in seconds, integer or not, below
     10^9. Texts are printable and have at most 1024 characters. `launcher.base.bounds` has the same bounds. A launcher
     that would have to send another value ends with an error instead.
-    A line has at most 1 KiB before the peer has proved that it has the secret, and at most 16 MiB afterwards.
+    Before the proof, a line has at most 1 KiB. The first line with a seal to the hub, the join, has at most 8 KiB. All
+    other lines have at most 16 MiB.
     With LAUNCHER_TLS_DIR all connections use TLS 1.3, and each side verifies the certificate of the other side.
 
 A whole run
@@ -41,29 +42,31 @@ A whole run
 Handshake
     hello       member  version, nonce. The first line on every connection, sent by the launcher that connected.
     proof       hub     nonce, proof. The hub proves that it has the secret. The seal of the next line proves that the
-                        member has it, too. If the proof is wrong, the member ends the connection.
-    challenge   hub     version, nonce. Sent once if no hello has come for 1 s; the nonce is empty. The receiver ignores
-                        it. In the versions before 10, the hub began with this line, and the member waited for it.
-    again       hub     reason, retry. The hello or the join is refused, and the connection ends. If `retry` is true,
-                        the member tries again to join the same launcher: that launcher may not know yet that it is the
-                        hub. If `retry` is false, the member looks for its peers again.
+                        member has it, too. If the proof is wrong, the member sends again, without a seal.
+    challenge   hub     version, nonce. Sent once, at most 1 s after the start of the connection, unless a hello has
+                        come by then. The nonce is empty. The receiver ignores it. In the versions before 10, the hub
+                        began with this line, and the member waited for it.
+    again       both    reason, retry. The sender refuses the hello, the join or the proof, and ends the connection. If
+                        `retry` is true, the member tries again to join the same launcher: that launcher may not know
+                        yet that it is the hub. If `retry` is false, the member looks for its peers again.
     join        member  job, trainers, pservers, heters, gang, incarnation, role, rank, pod, uid, address, training,
                         runs, controller, stage. See "Join".
     waiting     hub     joined, size, ranks, runs. The member has joined, but the roster is not complete: `joined` of
                         `size` members have joined. `ranks` lists the first 20 missing ranks. The list is empty if
-                        members have no numbers. Sent 0.5 s after the join, unless the roster is complete by then, and
-                        then at every heartbeat in place of alive. If `runs` is true, an elastic gang runs with `joined`
-                        members, and takes this member when it grows: then the hub sends again with retry, and the
-                        member joins the next gang. In this case, the first one is sent at once.
+                        members have no numbers. Sent at most 0.5 s after the join, unless the roster is complete by
+                        then, and at every heartbeat in place of alive. If `runs` is true, an elastic gang runs with
+                        `joined` members, and takes this member when it grows: then the hub sends again, and the member
+                        joins the next gang. In this case, the first one is sent at once.
     welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
                         random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
                         JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
                         the address, role, number of trainers, controller, stage]. The roster is a text, so that the
                         hub encodes it only once.
-    Before the join, neither side sends anything but its version and random numbers. A launcher that does not know its
-    secret yet answers a hello with again. A launcher that is not the hub answers a join with again. A launcher ends a
-    connection without a join after 5 s. In every version of the protocol, hello and challenge have a field `version`.
-    So launchers of different versions refuse each other with a reason that both can read.
+    Before the join, neither side sends anything but its version, random numbers and a reason without names. A launcher
+    that does not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with
+    again. A launcher ends a connection that has no join after 5 s to 6 s. Of such connections it has at most 64 more
+    than the job has members: each further one ends the oldest. In every version of the protocol, hello and challenge
+    have a field `version`. So launchers of different versions refuse each other with a reason that both can read.
 
 Join
     job                   the identity of the job
@@ -144,7 +147,7 @@ Attempts
     is an exception: it has the number of the next attempt.
 
 Heartbeats
-    Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which nothing arrives for
+    Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which no line arrives for
     120 s is dead, and the peer is lost at once.
 
 Reconnecting
@@ -175,7 +178,8 @@ from typing import Any
 from launcher.base.bounds import is_number, is_seconds, is_text
 
 VERSION = 10
-UNKNOWN_PEER_LIMIT = 1024  # a hello has about 200 bytes, and one of version 6 has about 500
+UNKNOWN_PEER_LIMIT = 1024  # a hello has about 80 bytes, and one of version 6 has about 500
+JOIN_LIMIT = 8 * 1024  # a join has about 350 bytes, and 6.3 KiB if all its texts have MAX_TEXT characters of ASCII
 KNOWN_PEER_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes per member
 
 Message = dict[str, Any]

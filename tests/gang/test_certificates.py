@@ -154,7 +154,7 @@ async def test_idle_connections_without_tls_cannot_keep_members_out(folder: Path
         nodes = [await scene.node(rank, with_tls(2, folder, hello_within=60)) for rank in range(2)]
         idle = [await asyncio.open_connection(*nodes[0].place) for _ in range(200)]
         await scene.joined(nodes)
-        assert nodes[0].gang.refusals.counts["too many connections without a hello"] >= 200 - 64 - 2
+        assert nodes[0].gang.refusals.counts["too many connections without a join"] >= 200 - 64 - 2
         await train_to_the_end(nodes)
         for _, writer in idle:
             writer.close()

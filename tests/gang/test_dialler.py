@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -107,7 +108,7 @@ async def test_a_hub_without_proof_cannot_fill_the_logs_of_members(answer: bytes
 
 
 @in_loop
-async def test_neither_side_says_what_job_it_belongs_to_before_the_proofs() -> None:
+async def test_neither_side_says_what_job_it_belongs_to_before_the_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bytes] = []
 
     async def listen(wire: Wire) -> None:
@@ -115,13 +116,17 @@ async def test_neither_side_says_what_job_it_belongs_to_before_the_proofs() -> N
         await wire.until_dropped()
         said.append(wire.received)
 
+    async def resolve(dialler: Dialler) -> list[tuple[int, Place]]:
+        return [(socket.AF_INET, place)]
+
     async with Scene() as scene:
         hub, member = [await scene.node(rank, settings(2, reach_within=0.2)) for rank in range(2)]
         leading = asyncio.ensure_future(hub.join(None, job="the job"))
         await asyncio.sleep(0)
         place = await a_false_hub(scene, listen)
+        monkeypatch.setattr(Dialler, "_resolve", resolve)
         with pytest.raises(JoinFailed):
-            await member.join(place, job="the job")
+            await member.join(("the job-0.the job.svc", place[1]), job="the job")
         wire = await Wire.connect(hub.place)
         await wire.prove(b"guessed")
         wire.send(join(1, 2, job="another"))
@@ -131,6 +136,19 @@ async def test_neither_side_says_what_job_it_belongs_to_before_the_proofs() -> N
             assert b'"word":' in received
             assert not [word for word in (b"the job", b"pod-", b"10.0.0.") if word in received]
         leading.cancel()
+
+
+@in_loop
+async def test_a_hub_that_ends_right_after_its_proof_is_not_taken_for_another_program() -> None:
+    async def end(wire: Wire) -> None:
+        await wire.accept()
+        wire.close()
+
+    async with Scene() as scene:
+        member = await scene.node(1, settings(2, reach_within=0.2))
+        place = await a_false_hub(scene, end)
+        with pytest.raises(JoinFailed, match="the other side ended the connection"):
+            await member.join(place)
 
 
 @pytest.mark.parametrize("noise", [b'{"word":"sing"}\n', b'{"word":"stop","cause":{}}\n', b"noise\n"])

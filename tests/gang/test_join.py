@@ -302,6 +302,14 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 
 @in_loop
+async def test_a_member_with_long_names_joins() -> None:
+    async with Scene() as scene:
+        nodes = [await scene.node(rank, settings(2), pod=str(rank) * 1024, uid="u" * 1024) for rank in range(2)]
+        await asyncio.gather(nodes[0].join(None), nodes[1].join(nodes[0].place))
+        await train_to_the_end(nodes)
+
+
+@in_loop
 async def test_a_member_learns_that_the_gang_is_not_complete() -> None:
     async with Scene() as scene:
         hub = await scene.node(0, settings(3))

@@ -72,6 +72,15 @@ async def long_line_with_an_end(place: Place) -> str:
     return "a line too long"
 
 
+async def long_line_in_place_of_the_join(place: Place) -> str:
+    """A peer that has sent a hello only may not fill the memory."""
+    wire = await Wire.connect(place)
+    wire.send(handshake.hello("a nonce"))
+    wire.writer.write(b"j" * (protocol.JOIN_LIMIT + 1))
+    await wire.until_dropped()
+    return "a line too long"
+
+
 async def an_http_client(place: Place) -> str:
     wire = await Wire.connect(place)
     wire.send_line(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n")
@@ -116,7 +125,7 @@ async def a_hello_without_a_join(place: Place) -> str:
     wire = await Wire.connect(place)
     await wire.prove()
     await wire.until_dropped()
-    return "no hello in time"
+    return "a hello, but no join in time"
 
 
 async def a_launcher_of_an_earlier_version(place: Place) -> str:
@@ -140,6 +149,7 @@ async def a_launcher_of_an_earlier_version(place: Place) -> str:
         another_version,
         garbage,
         long_line_with_an_end,
+        long_line_in_place_of_the_join,
         an_http_client,
         another_word_first,
         half_a_line,
@@ -229,7 +239,7 @@ async def test_idle_connections_cannot_keep_members_out(caplog: pytest.LogCaptur
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
         wires = [await Wire.connect(hub.place) for _ in range(500)]
         await until(lambda: sum(hub.gang.refusals.counts.values()) == 500 - 64 - 3)
-        assert set(hub.gang.refusals.counts) == {"too many connections without a hello"}
+        assert set(hub.gang.refusals.counts) == {"too many connections without a join"}
         assert len(caplog.messages) == 1
         await asyncio.wait_for(nodes[2].join(hub.place), 5)
         await early

@@ -233,6 +233,15 @@ def test_a_message_that_every_receiver_would_refuse_is_not_made(make: Callable[[
         make()
 
 
+def test_a_join_that_no_hub_would_read_is_not_made() -> None:
+    name = "n" * 1024
+    me = Member(name, name, name, name, 99_999, "pserver", 64, name)
+    longest = handshake.join(Credentials(me, "i" * 16, name, b"secret"), Shape(99_999, 99_999), "g" * 16)
+    assert len(protocol.encode(longest)) < protocol.JOIN_LIMIT
+    with pytest.raises(Unsendable, match="are its names too long"):
+        handshake.join(replace(CREDENTIALS, me=replace(ME, pod="\N{GRINNING FACE}" * 1024)), Shape(3, 1), None)
+
+
 def test_the_reason_why_a_member_was_not_reached_is_cut_and_printable() -> None:
     rank, age, reason = messages.read_unreached(messages.unreached(1, 120.5, "\x1b[2J" + "x" * 5000))
     assert (rank, age, reason) == (1, 120.5, "?[2J" + "x" * 196)
