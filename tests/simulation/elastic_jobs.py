@@ -30,6 +30,7 @@ class ElasticSchedule(JobSchedule):
     begins: how many pods the user asks for at the beginning
     shrink: LAUNCHER_SHRINK
     each: seconds per pass
+    step: seconds of a step, after which trainers call `launcher.train.should_stop`; 0: they do not
     """
 
     restarts: int = 3
@@ -38,6 +39,7 @@ class ElasticSchedule(JobSchedule):
     begins: int = 2
     shrink: str = "wait"
     each: float = 5.0
+    step: float = 0.0
 
 
 def some_change() -> st.SearchStrategy[Fault]:
@@ -68,6 +70,7 @@ ELASTIC_SCHEDULES = st.builds(
     replaces=st.sampled_from((None, 0.5, 5.0, 20.0)),
     shrink=st.sampled_from(("now", "wait")),
     each=st.sampled_from((0.5, 5.0, 30.0)),
+    step=st.sampled_from((0.0, 0.2, 1.0)),
 )
 
 
@@ -96,7 +99,12 @@ class ElasticPlay(Play):
         for pod in job.pods:
             pace = self._pace(pod.rank)
             pod.program = Program(
-                serves=pace.serves, passes=3, each=schedule.each, ends=pace.ends, saves=schedule.saves
+                serves=pace.serves,
+                passes=3,
+                each=schedule.each,
+                ends=pace.ends,
+                saves=schedule.saves,
+                step=schedule.step,
             )
         for shard in range(schedule.size):
             os.makedirs(os.path.join(self.scene.volume.folder, "job", str(shard), "data"))

@@ -83,9 +83,19 @@ def growing_loses_no_saved_pass(tale: Tale) -> None:
         cause, before = one["first_cause"], one["after_pass"]
         after = following["after_pass"]
         assert before is None or (after is not None and after >= before), f"{before} then {after}"
-        if cause and cause["kind"] == "resized" and schedule_of(tale).saves and "another gang" not in cause["what"]:
+        if cause and cause["kind"] == "resized" and schedule_of(tale).saves and not schedule_of(tale).step:
             assert after is not None, "the job grew before a pass was saved"
             assert before is None or after > before, f"grew after {before}, then resumed after {after}"
+
+
+def all_trainers_that_save_save_after_the_same_step(tale: Tale) -> None:
+    saved: dict[int | None, set[int]] = defaultdict(set)
+    for entry in tale.scene.entries:
+        if "agreed" in entry.facts:
+            generation, step = entry.facts["agreed"]
+            saved[generation].add(step)
+    for generation, steps in saved.items():
+        assert len(steps) == 1, f"generation {generation}: {steps}"
 
 
 def a_job_with_enough_pods_completes(tale: Tale) -> None:
@@ -123,6 +133,7 @@ RULES = (
     each_generation_has_dense_ranks_and_all_shards_once,
     each_size_is_within_its_limits,
     growing_loses_no_saved_pass,
+    all_trainers_that_save_save_after_the_same_step,
     a_job_with_enough_pods_completes,
     exit_codes_are_as_documented,
 )
