@@ -275,7 +275,7 @@ def run_command(received: list[int]) -> None:
         for number in _HANDLED:
             signal.signal(number, signal.SIG_DFL)
     try:
-        code = _perform(_OTHER_NAMES.get(name, name), arguments, received)
+        code = perform(_OTHER_NAMES.get(name, name), arguments, received)
     except Failure as failure:
         code = _complain(failure, received)
         if name == "run" and code in FOR_GOOD:
@@ -287,7 +287,8 @@ def run_command(received: list[int]) -> None:
     _end(code)
 
 
-def _perform(name: str, arguments: Sequence[str], received: list[int]) -> int:
+def perform(name: str, arguments: Sequence[str], received: list[int]) -> int:
+    """Run a command in this process. Return its exit code, or raise Failure."""
     if name in _WITHOUT_ARGUMENTS and not arguments:
         return _WITHOUT_ARGUMENTS[name]()
     help_wanted = run_arguments.asks_for_help(arguments)

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
-from launcher.gang.protocol import ALIVE, KNOWN_PEER_LIMIT, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
+from launcher.gang.protocol import ALIVE, JOIN_LIMIT, KNOWN_PEER_LIMIT, UNKNOWN_PEER_LIMIT, Malformed, Message, decode
 from launcher.gang.seal import Seal, digest
 
 MISSED_BEATS = 2  # a peer counts as cut off if nothing arrives for so many heartbeat intervals
@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._on_opened = on_opened
         self._transport: asyncio.Transport | None = None
         self._closed = False  # with TLS, the transport may read on until the peer agrees to the end
+        self._half_closed = False
         self._buffer = bytearray()
         self._line_limit = UNKNOWN_PEER_LIMIT
         self._incoming: Seal | None = None
@@ -70,7 +71,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        self.heard_at = time.monotonic()
+        if not self.is_sealed:  # else only a line with its seal shows that the peer is there
+            self.heard_at = time.monotonic()
         searched = len(self._buffer)
         self._buffer += data
         start = 0
@@ -95,24 +97,27 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the peer has proved that it has the secret, and all its further lines must have their seals."""
+        """Whether all further lines of the peer must have their seals. A line with its seal proves the secret."""
         return self._incoming is not None
 
     def seal_outgoing(self, key: bytes) -> None:
         """Send all further lines with seals."""
         self._outgoing = Seal(key)
 
-    def seal_incoming(self, key: bytes) -> None:
-        """Accept no further line without its seal, since the peer has proved that it has the secret."""
+    def seal_incoming(self, key: bytes, *, proven: bool = False) -> None:
+        """Accept no further line without its seal.
+
+        proven: the peer has proved that it has the secret. Else its first line with a seal does: the join.
+        """
         self._incoming = Seal(key)
-        self._line_limit = KNOWN_PEER_LIMIT
+        self._line_limit = KNOWN_PEER_LIMIT if proven else JOIN_LIMIT
 
     def send(self, *line: bytes, hashed: bytes | None = None) -> None:
-        """Queue a line, in one part or several. If the connection has ended, drop the line.
+        """Queue a line, in one part or several. If the connection has ended or is half-closed, drop the line.
 
         hashed: the digest of the line, if known. Then a long line is copied only once, together with its seal.
         """
-        if self._transport is None or self.closing:
+        if self._transport is None or self._half_closed or self.closing:
             return
         if self._outgoing is not None:
             line = (self._outgoing.next(hashed or digest(b"".join(line))), *line)
@@ -131,7 +136,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def unheard_for(self) -> float:
-        """Return how many seconds ago the last data arrived."""
+        """Return how many seconds ago the peer was heard."""
         return time.monotonic() - self.heard_at
 
     def is_cut_off(self, every: float) -> bool:
@@ -152,10 +157,12 @@ class Connection(asyncio.Protocol):
     def half_close(self) -> None:
         """Write all queued lines, close the sending side, and continue to read until the peer ends the connection.
 
-        A full close with unread data would send a reset, and the peer could lose the last lines.
+        A full close with unread data would send a reset, and the peer could lose the last lines. Lines that are sent
+        afterwards, such as a heartbeat, are dropped.
         """
         if self._transport is None or self._transport.is_closing():
             return
+        self._half_closed = True
         try:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
@@ -171,7 +178,11 @@ class Connection(asyncio.Protocol):
         line = self._incoming.open(received) if self._incoming is not None else received
         if line is None:
             self._end_forged()
-        elif line != _ALIVE:
+            return
+        if self.is_sealed:
+            self.heard_at = time.monotonic()
+            self._line_limit = KNOWN_PEER_LIMIT
+        if line != _ALIVE:
             try:
                 self.on_message(self, decode(line))
             except Malformed as error:

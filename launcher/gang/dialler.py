@@ -13,7 +13,6 @@ from launcher.base.host import host_port, parse_address
 from launcher.gang import handshake
 from launcher.gang.certificates import Certificates
 from launcher.gang.connection import Connection
-from launcher.gang.handshake import Nonces
 from launcher.gang.protocol import Malformed, Message, encode
 
 log = logging.getLogger(__name__)
@@ -74,19 +73,23 @@ class Dialler:
             self.pending = None
 
     async def _prove(self, connection: Connection, inbox: Inbox, secret: bytes | None, within: float) -> None:
-        hub_nonce = handshake.read_challenge(await next_message(inbox, within))
-        nonces = Nonces(hub_nonce, handshake.new_nonce())
-        proofs = handshake.prove(secret, nonces)
-        connection.send(encode(handshake.hello(nonces.member, proofs)))
-        connection.seal_outgoing(proofs.to_hub)
+        nonce = handshake.new_nonce()
+        connection.send(encode(handshake.hello(nonce)))
         message = await next_message(inbox, within)
+        if message["word"] == "challenge":  # sent before the hello arrived
+            message = await next_message(inbox, within)
         if message["word"] == "again":
             raise Refused(*handshake.read_refusal(message))
-        if not handshake.is_proof(message, proofs):
-            raise Refused(f"{self.place} could not prove that it has the job's secret", retry=False)
-        if not inbox.empty():  # it has arrived without a seal, so the other launcher has not sent it
-            raise Malformed("a message after the proof")
-        connection.seal_incoming(proofs.to_member)
+        proof = handshake.read_proof(message, secret, nonce)
+        if proof is None:
+            reason = f"the secret of this member differs from the secret of {self.place}: is it a pod of another job?"
+            connection.send(encode(handshake.refusal("wrong proof")))  # no name: it may be any program
+            raise Refused(reason, retry=False)
+        if not inbox.empty():
+            await next_message(inbox, within)  # raises ConnectionError if the connection has ended
+            raise Malformed("a message after the proof")  # it has no seal, so the other launcher has not sent it
+        connection.seal_outgoing(proof.to_hub)
+        connection.seal_incoming(proof.to_member, proven=True)
 
     async def _connect(self, inbox: Inbox, within: float) -> Connection:
         """Connect to the first address that answers."""
@@ -112,6 +115,11 @@ class Dialler:
             dialled.setblocking(False)
             await loop.sock_connect(dialled, address)
             _, connection = await loop.create_connection(lambda: self._make_pending(inbox), sock=dialled, **tls)
+        except ConnectionError as error:
+            dialled.close()
+            if not tls or self.pending is None:  # the port is closed, or this launcher has ended the connection
+                raise
+            raise ConnectionError(_tls_fails("the other side ended the connection")) from error
         except BaseException:
             dialled.close()
             raise
@@ -156,9 +164,13 @@ def describe(error: Exception) -> str:
     if isinstance(error, Malformed):
         return "another program, or a launcher of another version, answers there"
     if tls := getattr(error, "reason", None):  # of an ssl.SSLError, whose number is none of errno
-        return f"TLS fails ({getattr(error, 'verify_message', '') or tls}): do all pods have LAUNCHER_TLS_DIR?"
+        return _tls_fails(getattr(error, "verify_message", "") or tls)
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number and number > 0 else str(error)
+
+
+def _tls_fails(why: str) -> str:
+    return f"TLS fails ({why}): do all pods have LAUNCHER_TLS_DIR?"
 
 
 def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:

@@ -40,7 +40,7 @@ class GangSettings:
     listen: tuple[str, ...] | None = None  # addresses; None: all addresses of this machine, IPv4 and IPv6
     heartbeat_every: float = 5.0
     silence: float = 120.0  # without data, before a connection is dead; Paddle survives a network cut of a minute
-    hello_within: float = 5.0  # from a new connection to its hello
+    hello_within: float = 5.0  # from a new connection to its join
     reach_within: float = 5.0  # a join fails if the hub does not answer within this time
     reconnect_within: float = 1.0  # after the end of a connection, before the peer counts as lost
     reports_within: float = 0.3  # from the first report of a failure to the choice of the first cause

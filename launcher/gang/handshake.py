@@ -13,9 +13,11 @@ from typing import NamedTuple
 from launcher.base.bounds import is_number
 from launcher.gang.events import Credentials, MissingMembers
 from launcher.gang.protocol import (
+    JOIN_LIMIT,
     VERSION,
     Malformed,
     Message,
+    Unsendable,
     canonical,
     checked,
     expect,
@@ -24,9 +26,11 @@ from launcher.gang.protocol import (
     optional_text,
     text,
 )
+from launcher.gang.seal import LENGTH as SEAL_LENGTH
 from launcher.model import Member, Roster, Shape
 
 MISSING_SHOWN = 20  # how many missing ranks a member is told
+WAITING_AFTER = 0.5  # seconds in which a gang may become complete, before members learn that they wait
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,10 @@ class Nonces:
     member: str
 
 
-class Proofs(NamedTuple):
-    """What only launchers with the secret can know of a connection: its proofs, and the keys of its seals."""
+class Proof(NamedTuple):
+    """What only launchers with the secret can know of a connection: the hub's proof, and the keys of the seals."""
 
-    answer: str
-    proof: str
+    text: str
     to_hub: bytes
     to_member: bytes
 
@@ -74,25 +77,14 @@ def new_nonce() -> str:
 # ---- proofs ----------------------------------------------------------------------------------------------------------
 
 
-def challenge(nonce: str) -> Message:
-    return {"word": "challenge", "version": VERSION, "nonce": nonce}
+def prove(secret: bytes | None, nonces: Nonces) -> Proof:
+    """Return the proof and the keys of a connection with these nonces."""
+    derived = hmac.digest(secret or b"", canonical([VERSION, nonces.hub, nonces.member]), "sha384")
+    return Proof(derived[:16].hex(), derived[16:32], derived[32:])
 
 
-def read_challenge(message: Message) -> str:
-    """Return the hub's nonce."""
-    expect(message, "challenge")
-    return text(message, "nonce")
-
-
-def prove(secret: bytes | None, nonces: Nonces) -> Proofs:
-    """Return the proofs and keys of a connection with these nonces."""
-    derived = hmac.digest(secret or b"", canonical([VERSION, nonces.hub, nonces.member]), "sha512")
-    answer, proof, to_hub, to_member = (derived[at : at + 16] for at in range(0, 64, 16))
-    return Proofs(answer.hex(), proof.hex(), to_hub, to_member)
-
-
-def hello(nonce: str, proofs: Proofs) -> Message:
-    return {"word": "hello", "version": VERSION, "nonce": nonce, "answer": proofs.answer}
+def hello(nonce: str) -> Message:
+    return {"word": "hello", "version": VERSION, "nonce": nonce}
 
 
 def hello_version(message: Message) -> object:
@@ -101,24 +93,25 @@ def hello_version(message: Message) -> object:
     return message.get("version")
 
 
-def read_hello(message: Message, secret: bytes | None, hub_nonce: str) -> Proofs | None:
-    """Return the proofs and keys, or None if the hello does not prove that the member has the secret."""
-    proofs = prove(secret, Nonces(hub_nonce, text(message, "nonce")))
-    return proofs if _equal(text(message, "answer"), proofs.answer) else None
+def read_hello(message: Message) -> str:
+    """Return the member's nonce."""
+    expect(message, "hello")
+    return text(message, "nonce")
 
 
-def proof(proofs: Proofs) -> Message:
-    return {"word": "proof", "proof": proofs.proof}
+def challenge() -> Message:
+    return {"word": "challenge", "version": VERSION, "nonce": ""}
 
 
-def is_proof(message: Message, proofs: Proofs) -> bool:
-    """Return whether the message proves that the hub has the secret."""
+def proof(nonce: str, proof: Proof) -> Message:
+    return {"word": "proof", "nonce": nonce, "proof": proof.text}
+
+
+def read_proof(message: Message, secret: bytes | None, member_nonce: str) -> Proof | None:
+    """Return the proof with the keys, or None if the message does not prove that the hub has the secret."""
     expect(message, "proof")
-    return _equal(text(message, "proof"), proofs.proof)
-
-
-def _equal(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode(), expected.encode())
+    proof = prove(secret, Nonces(text(message, "nonce"), member_nonce))
+    return proof if hmac.compare_digest(text(message, "proof").encode(), proof.text.encode()) else None
 
 
 def refusal(reason: str, retry: bool = False) -> Message:
@@ -151,7 +144,9 @@ def join(credentials: Credentials, shape: Shape, gang: str | None) -> Message:
         "runs": me.trainers,
         "controller": me.controller,
     }
-    return checked(message, read_join)
+    if (size := len(canonical(checked(message, read_join))) + SEAL_LENGTH) > JOIN_LIMIT:
+        raise Unsendable(f"cannot send join: it has {size} bytes, at most {JOIN_LIMIT}: are its names too long?")
+    return message
 
 
 def read_join(message: Message) -> Join:

@@ -70,6 +70,7 @@ class Hub:
         )
         self._heartbeat.start()
 
+        self._admitted: list[Connection] = []  # of members that have joined, and do not know yet that they wait
         self._seats = Seats()
         self._by_incarnation: dict[str, Seat] = {}
         self.gang = ""  # the identity of the gang, once the roster is complete
@@ -143,8 +144,20 @@ class Hub:
 
     def _admit(self, connection: Connection, join: Join) -> None:
         self._attach(self._roll_call.admit(join), connection)
-        connection.send(protocol.encode(handshake.waiting(self.missing())))
         self._begin_if_complete()
+        if not self._seats:
+            if not self._admitted:
+                asyncio.get_running_loop().call_later(handshake.WAITING_AFTER, self._tell_admitted)
+            self._admitted.append(connection)
+
+    def _tell_admitted(self) -> None:
+        """Tell members that have joined that they wait. If the gang is complete by then, they need not know."""
+        if not self._seats:
+            line = protocol.encode(handshake.waiting(self.missing()))
+            hashed = digest(line)
+            for connection in self._admitted:
+                connection.send(line, hashed=hashed)
+        self._admitted.clear()
 
     def _attach(self, seat: Seat, connection: Connection) -> None:
         """Use this connection for the member, in place of an earlier one."""

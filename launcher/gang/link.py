@@ -63,7 +63,7 @@ class Link:
         self._heartbeat = Heartbeat(
             settings.heartbeat_every,
             settings.silence,
-            lambda: filter(None, [self._dialler.pending, self._connection]),
+            lambda: [each for each in (self._dialler.pending, self._connection) if each and each.is_sealed],
             on_cut_off=self._on_cut_off,
         )
 
@@ -117,7 +117,8 @@ class Link:
         return welcome
 
     async def _await_welcome(self, connection: Connection, inbox: Inbox, within: float) -> Welcome:
-        message = await next_message(inbox, within)
+        may_wait = self._gang is None  # a member that returns gets its answer at once
+        message = await next_message(inbox, within + (handshake.WAITING_AFTER if may_wait else 0))
         while message["word"] == "waiting":
             self.missing = handshake.read_waiting(message)
             try:

@@ -8,8 +8,8 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from launcher.base import shortage
 from launcher.base.bounds import is_number
@@ -19,16 +19,20 @@ from launcher.gang.certificates import Certificates
 from launcher.gang.connection import Connection
 from launcher.gang.dialler import describe
 from launcher.gang.events import Credentials, GangSettings
+from launcher.gang.handshake import Nonces
 from launcher.gang.protocol import VERSION, Malformed, Message, encode
-from launcher.gang.refusals import FORGED, RefusalLog
+from launcher.gang.refusals import RefusalLog
 
 NO_HELLO = "no hello in time"
+NO_JOIN = "a hello, but no join in time"
 NO_TLS = "no TLS with a certificate of this job"
-TOO_MANY = "too many connections without a hello"
+TOO_MANY = "too many connections without a join"
+WRONG_PROOF = "wrong proof"
 FAULT = "a fault of the launcher itself, please report it"
 NO_DESCRIPTORS = "this process has no file descriptors left"
-_SPARE_PENDING = 64  # connections without a hello, in addition to one per member
+_SPARE_PENDING = 64  # connections without a join, in addition to one per member
 _BURST = 100  # connections accepted in one iteration of the event loop
+_LOOKS = 5  # at each connection without a join, within the time for its hello
 _ACCEPT_PAUSE = 0.05  # after a failed accept, so that the event loop can close dropped connections
 _BACKLOG = 4096
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
@@ -56,11 +60,12 @@ def not_the_hub() -> Refusal:
     return Refusal("", "this launcher is not the hub, or does not know it yet", retry=True)
 
 
-class _Pending(NamedTuple):
-    """A connection without a join: the nonce in its challenge, and when it is dropped."""
+@dataclass
+class _Pending:
+    """A connection without a join: when it is dropped, and whether it was asked for its hello."""
 
-    nonce: str
     deadline: float
+    challenged: bool = False
 
 
 class Listener:
@@ -200,16 +205,13 @@ class Listener:
             return
         if len(self._pending) >= self._max_pending:
             self._drop(next(iter(self._pending)), TOO_MANY)
-        pending = _Pending(handshake.new_nonce(), time.monotonic() + self._settings.hello_within)
-        self._pending[connection] = pending
-        connection.send(encode(handshake.challenge(pending.nonce)))
-        self._schedule_timeout()
+        self._pending[connection] = _Pending(time.monotonic() + self._settings.hello_within)
+        self._schedule_look()
 
     def _on_message(self, connection: Connection, message: Message) -> None:
-        pending = self._pending[connection]
         try:
             if not connection.is_sealed:
-                self._verify(connection, pending.nonce, message)
+                self._prove(connection, message)
                 return
             self._on_join(connection, message)
         except Refusal as refused:
@@ -227,8 +229,8 @@ class Listener:
             connection.abort(FAULT)  # a peer without the secret must not be able to end this launcher
         del self._pending[connection]
 
-    def _verify(self, connection: Connection, hub_nonce: str, message: Message) -> None:
-        """Send this launcher's proof if the hello proves that the peer has the secret. Raise Refusal if not."""
+    def _prove(self, connection: Connection, message: Message) -> None:
+        """Answer a hello with this launcher's proof. The seal of the next line proves that the peer has the secret."""
         version = handshake.hello_version(message)
         if version != VERSION:
             raise Refusal(
@@ -238,18 +240,20 @@ class Listener:
             )
         if self.credentials is None:
             raise not_the_hub()
-        proofs = handshake.read_hello(message, self.credentials.secret, hub_nonce)
-        if proofs is None:
-            raise Refusal(
-                "wrong proof", "the secret of this member differs from the hub's secret: is it a pod of another job?"
-            )
-        connection.send(encode(handshake.proof(proofs)))
-        connection.seal_outgoing(proofs.to_member)
-        connection.seal_incoming(proofs.to_hub)
+        nonces = Nonces(handshake.new_nonce(), handshake.read_hello(message))
+        proof = handshake.prove(self.credentials.secret, nonces)
+        connection.send(encode(handshake.proof(nonces.hub, proof)))
+        connection.seal_outgoing(proof.to_member)
+        connection.seal_incoming(proof.to_hub)
 
     def _on_ended(self, connection: Connection) -> None:
-        if self._pending.pop(connection, None) and (reason := FORGED if connection.forged else connection.reason):
-            self._refusals.add(reason, connection.peer)
+        if not self._pending.pop(connection, None):
+            return
+        if connection.forged:
+            differs = "its secret differs from the secret of this launcher: is it a pod of another job?"
+            self._refusals.add(WRONG_PROOF, connection.peer, differs)
+        elif connection.reason:
+            self._refusals.add(connection.reason, connection.peer)
 
     def _drop(self, connection: Connection, reason: str) -> None:
         del self._pending[connection]
@@ -257,17 +261,20 @@ class Listener:
             self._refusals.add(reason, connection.peer)
         connection.abort(reason)
 
-    def _schedule_timeout(self) -> None:
-        """Run one timer, for the oldest connection without a join."""
+    def _schedule_look(self) -> None:
+        """Run one timer for all connections without a join."""
         if self._timer is None and self._pending:
-            oldest = next(iter(self._pending.values()))
-            self._timer = asyncio.get_running_loop().call_at(oldest.deadline, self._drop_overdue)
+            every = self._settings.hello_within / _LOOKS
+            self._timer = asyncio.get_running_loop().call_later(every, self._look_at_pending)
 
-    def _drop_overdue(self) -> None:
+    def _look_at_pending(self) -> None:
+        """Drop overdue connections. Ask for a hello once: launchers before version 10 wait for that."""
         self._timer = None
         now = time.monotonic()
         for connection, pending in list(self._pending.items()):
-            if pending.deadline > now:
-                break
-            self._drop(connection, NO_HELLO)
-        self._schedule_timeout()
+            if pending.deadline <= now:
+                self._drop(connection, NO_JOIN if connection.is_sealed else NO_HELLO)
+            elif not pending.challenged and not connection.is_sealed:
+                pending.challenged = True
+                connection.send(encode(handshake.challenge()))
+        self._schedule_look()

@@ -1,4 +1,4 @@
-"""The gang's protocol, version 9, and its line format.
+"""The gang's protocol, version 10, and its line format.
 
 This page is the specification. `handshake.py` and `messages.py` build and read the single messages.
 
@@ -15,14 +15,14 @@ Lines
     Types, unless stated otherwise: numbers are integers from 0 to 2^31 - 1. Times are in seconds, integer or not, below
     10^9. Texts are printable and have at most 1024 characters. `launcher.base.bounds` has the same bounds. A launcher
     that would have to send another value ends with an error instead.
-    A line has at most 1 KiB before the peer has proved that it has the secret, and at most 16 MiB afterwards.
+    Before the proof, a line has at most 1 KiB. The first line with a seal to the hub, the join, has at most 8 KiB. All
+    other lines have at most 16 MiB.
     With LAUNCHER_TLS_DIR all connections use TLS 1.3, and each side verifies the certificate of the other side.
 
 A whole run
     member                               hub
        | ------- TCP connection -------> |
-       | <-------------------- challenge |    handshake
-       | hello ------------------------> |
+       | hello ------------------------> |    handshake
        | <------------------------ proof |    from now on, each line has a seal
        | join -------------------------> |
        | <-------------- waiting, 0 to n |    until all members have joined
@@ -40,28 +40,33 @@ A whole run
        | <------------------------ begin |            | <----------------------- finish |
 
 Handshake
-    challenge   hub     version, nonce. The first line on every connection, sent by the launcher that accepted it.
-    hello       member  version, nonce, answer. The member proves that it has the secret.
-    proof       hub     proof. The answer is right, and the hub proves that it has the secret, too.
-    again       hub     reason, retry. The hello or the join is refused, and the connection ends. If `retry` is true,
-                        the member tries again to join the same launcher: that launcher may not know yet that it is the
-                        hub. If `retry` is false, the member looks for its peers again.
+    hello       member  version, nonce. The first line on every connection, sent by the launcher that connected.
+    proof       hub     nonce, proof. The hub proves that it has the secret. The seal of the next line proves that the
+                        member has it, too. If the proof is wrong, the member sends again, without a seal.
+    challenge   hub     version, nonce. Sent once, at most 1 s after the start of the connection, unless a hello has
+                        come by then. The nonce is empty. The receiver ignores it. In the versions before 10, the hub
+                        began with this line, and the member waited for it.
+    again       both    reason, retry. The sender refuses the hello, the join or the proof, and ends the connection. If
+                        `retry` is true, the member tries again to join the same launcher: that launcher may not know
+                        yet that it is the hub. If `retry` is false, the member looks for its peers again.
     join        member  job, trainers, pservers, gang, incarnation, role, rank, pod, uid, address, training, runs,
                         controller. See "Join".
     waiting     hub     joined, size, ranks, runs. The member has joined, but the roster is not complete: `joined` of
                         `size` members have joined. `ranks` lists the first 20 missing ranks. The list is empty if
-                        members have no numbers. Sent at once, then at every heartbeat in place of alive. If `runs` is
-                        true, an elastic gang runs with `joined` members, and takes this member when it grows: then the
-                        hub sends again with retry, and the member joins the next gang.
+                        members have no numbers. Sent at most 0.5 s after the join, unless the roster is complete by
+                        then, and at every heartbeat in place of alive. If `runs` is true, an elastic gang runs with
+                        `joined` members, and takes this member when it grows: then the hub sends again, and the member
+                        joins the next gang. In this case, the first one is sent at once.
     welcome     hub     roster, gang, turn, rank. All members have joined. `gang` is the identity of this gang, new and
                         random. `rank` is the rank of the receiver. `roster` is a text of any length, which contains
                         JSON in ASCII: a list in rank order of [pod, uid, address, training address or null if it equals
                         the address, role, number of trainers, controller]. The roster is a text, so that the hub
                         encodes it only once.
-    Until both proofs are given, neither side sends anything but its version and random numbers. A launcher that does
-    not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with again. A
-    launcher ends a connection without a join after 5 s. In every version of the protocol, hello and challenge have a
-    field `version`. So launchers of different versions refuse each other with a reason that both can read.
+    Before the join, neither side sends anything but its version, random numbers and a reason without names. A launcher
+    that does not know its secret yet answers a hello with again. A launcher that is not the hub answers a join with
+    again. A launcher ends a connection that has no join after 5 s to 6 s. Of such connections it has at most 64 more
+    than the job has members: each further one ends the oldest. In every version of the protocol, hello and challenge
+    have a field `version`. So launchers of different versions refuse each other with a reason that both can read.
 
 Join
     job                   the identity of the job
@@ -78,11 +83,11 @@ Join
                           have the same controller, and the controllers of both roles are the identity of the job.
 
 Proofs and seals
-    Both sides compute HMAC-SHA512, with the secret of the job as the key, of a JSON list without spaces, in ASCII:
-    [version, nonce of the hub, nonce of the member]. The first 16 bytes of the HMAC are `answer`, the next 16 bytes are
-    `proof`, both sent as lower-case hexadecimal digits. The next 16 bytes are the key for the seals of all lines to the
-    hub. The last 16 bytes are the key for the seals of all lines to the member. Both nonces are new for each
-    connection, so a recorded line is of no use.
+    Both sides compute HMAC-SHA384, with the secret of the job as the key, of a JSON list without spaces, in ASCII:
+    [version, nonce of the hub, nonce of the member]. The first 16 bytes of the HMAC are `proof`, sent as lower-case
+    hexadecimal digits. The next 16 bytes are the key for the seals of all lines to the hub. The last 16 bytes are the
+    key for the seals of all lines to the member. Both nonces are new for each connection, so a recorded line is of no
+    use.
     A job without a secret uses an empty key, which protects against mistakes but not against attacks.
     Every line after the proof, in both directions, begins with its seal of 32 hexadecimal digits, before the JSON
     object. The seal is the keyed BLAKE2b hash, of 16 bytes, of the SHA-256 of the rest of the line with its line feed.
@@ -145,7 +150,7 @@ Attempts
     is an exception: it has the number of the next attempt.
 
 Heartbeats
-    Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which nothing arrives for
+    Each side sends alive every 5 s, as exactly these bytes: {"word":"alive"}. A connection on which no line arrives for
     120 s is dead, and the peer is lost at once.
 
 Reconnecting
@@ -175,8 +180,9 @@ from typing import Any
 
 from launcher.base.bounds import is_number, is_seconds, is_text
 
-VERSION = 9
-UNKNOWN_PEER_LIMIT = 1024  # a hello has about 200 bytes, and one of version 6 has about 500
+VERSION = 10
+UNKNOWN_PEER_LIMIT = 1024  # a hello has about 80 bytes, and one of version 6 has about 500
+JOIN_LIMIT = 8 * 1024  # a join has about 350 bytes, and 6.3 KiB if all its texts have MAX_TEXT characters of ASCII
 KNOWN_PEER_LIMIT = 16 * 1024 * 1024  # a welcome has about 100 bytes per member
 
 Message = dict[str, Any]

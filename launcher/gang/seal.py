@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b, sha256
 from hmac import compare_digest
 
-_LENGTH = 32
+LENGTH = 32
 _BYTES = 16
 
 
@@ -34,7 +34,7 @@ class Seal:
 
     def open(self, sealed: bytes) -> bytes | None:
         """Return the line without its seal, or None if this is not the next line. Both are without the line feed."""
-        line = sealed[_LENGTH:]
+        line = sealed[LENGTH:]
         hashed = sha256(line)
         hashed.update(b"\n")
-        return line if compare_digest(self.next(hashed.digest()), sealed[:_LENGTH]) else None
+        return line if compare_digest(self.next(hashed.digest()), sealed[:LENGTH]) else None

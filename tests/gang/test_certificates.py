@@ -97,11 +97,21 @@ async def test_a_member_without_tls_is_refused(folder: Path, caplog: pytest.LogC
 @in_loop
 async def test_a_hub_without_tls_is_named(folder: Path) -> None:
     async with Scene() as scene:
-        hub, member = await scene.node(0, settings(2)), await scene.node(1, with_tls(2, folder, reach_within=0.3))
+        hub = await scene.node(0, settings(2, hello_within=0.5))
+        member = await scene.node(1, with_tls(2, folder, reach_within=1))
         leading = asyncio.ensure_future(hub.join(None))
         with pytest.raises(JoinFailed, match=r"TLS fails \(.*\): do all pods have LAUNCHER_TLS_DIR\?"):
             await member.join(hub.place)
         leading.cancel()
+
+
+@in_loop
+async def test_a_hub_that_ends_the_connection_instead_of_tls_is_named(folder: Path) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1")
+    async with server, Scene() as scene:
+        member = await scene.node(1, with_tls(2, folder, reach_within=0.3))
+        with pytest.raises(JoinFailed, match=r"TLS fails \(.*\): do all pods have LAUNCHER_TLS_DIR\?"):
+            await member.join(server.sockets[0].getsockname())
 
 
 @in_loop
@@ -144,7 +154,7 @@ async def test_idle_connections_without_tls_cannot_keep_members_out(folder: Path
         nodes = [await scene.node(rank, with_tls(2, folder, hello_within=60)) for rank in range(2)]
         idle = [await asyncio.open_connection(*nodes[0].place) for _ in range(200)]
         await scene.joined(nodes)
-        assert nodes[0].gang.refusals.counts["too many connections without a hello"] >= 200 - 64 - 2
+        assert nodes[0].gang.refusals.counts["too many connections without a join"] >= 200 - 64 - 2
         await train_to_the_end(nodes)
         for _, writer in idle:
             writer.close()
@@ -156,9 +166,8 @@ def refused_peer(place: tuple[str, int], folder: Path) -> socket.socket:
     context.check_hostname = False
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     connected = context.wrap_socket(socket.create_connection(place, 8))
-    assert b"challenge" in connected.recv(1000)
-    connected.sendall(b'{"word":"hello","version":%d,"nonce":"","answer":""}\n' % VERSION * 2)
-    assert b"secret" in connected.recv(1000)
+    connected.sendall(b'{"word":"hello","version":%d,"nonce":""}\n' % (VERSION + 1) * 2)
+    assert b"version" in connected.recv(1000)
     return socket.socket(fileno=connected.detach())
 
 
@@ -178,7 +187,7 @@ async def test_refused_peers_cannot_keep_their_connections(folder: Path, hello_w
         await asyncio.sleep(0)
         refused = [await asyncio.to_thread(refused_peer, nodes[0].place, folder) for _ in range(peers)]
         await asyncio.to_thread(read_to_the_end, refused[0])
-        assert nodes[0].gang.refusals.counts == {"wrong proof": peers}
+        assert nodes[0].gang.refusals.counts == {"another version": peers}
         await asyncio.gather(leading, nodes[1].join(nodes[0].place))
         for connected in refused:
             connected.close()

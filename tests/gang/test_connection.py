@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from launcher.errors import Exit
-from launcher.gang import Finish, HubLost, JoinFailed, Lead, Stop, Train, messages
+from launcher.gang import Finish, HubLost, JoinFailed, Lead, Stop, Train, handshake, messages
 from launcher.gang.connection import Connection, Heartbeat
 from launcher.gang.protocol import ALIVE, Message
 from tests.support.members import (
@@ -112,6 +112,20 @@ async def test_a_member_that_does_not_return_is_lost() -> None:
 
 
 @in_loop
+async def test_a_hub_that_does_not_answer_the_join_of_a_member_that_returns_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake, "WAITING_AFTER", 60)
+    async with Scene() as scene:
+        nodes, relay = await cut_gang(scene, reconnect_within=0.2)
+        relay.hold_after = b'"word":"proof"'
+        relay.cut()
+        cause = await nodes[1].told_to_stop()
+        assert (cause.kind, cause.rank) == ("lost", 0)
+        assert relay.received.count(b'"word":"join"') > 1
+
+
+@in_loop
 async def test_a_replacement_cannot_enter_a_gang_that_runs() -> None:
     async with Scene() as scene:
         nodes = await scene.training(2)
@@ -179,6 +193,28 @@ async def test_a_connection_without_heartbeats_is_dead_on_both_sides() -> None:
             cause = await node.told_to_stop()
             assert (cause.kind, cause.rank) == ("lost", other)
             assert "nothing was heard for 1 s" in cause.what
+
+
+@in_loop
+async def test_bytes_without_a_seal_do_not_hide_that_a_peer_is_silent() -> None:
+    """A program between both sides passes nothing on, and sends a line that never ends."""
+    async with Scene() as scene:
+        nodes, relay = await cut_gang(scene, heartbeat_every=0.2, silence=1.0)
+        relay.swallowing = True
+        writers = relay._writers[:]
+
+        async def trickle() -> None:
+            while True:
+                for writer in writers:
+                    writer.write(b"x")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.ensure_future(trickle())
+        for node in nodes:
+            cause = await node.told_to_stop()
+            assert (cause.kind, cause.rank) == ("lost", 1 - node.rank)
+            assert "nothing was heard for 1 s" in cause.what
+        trickling.cancel()
 
 
 @in_loop
@@ -259,6 +295,51 @@ async def test_a_cancelled_join_reports_its_cause_since_the_welcome_may_be_on_it
         joining.cancel()
         await until(lambda: [message["word"] for message in said] == ["join", "failed"], "the cause")
         server.close()
+
+
+def faults_in_this_loop() -> list[object]:
+    """Return a list that gets the exceptions of all callbacks. Each would end a launcher."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    return faults
+
+
+@in_loop
+async def test_no_heartbeat_follows_the_last_line_of_a_cancelled_join() -> None:
+    async with Scene() as scene:
+        faults = faults_in_this_loop()
+        member = await scene.node(1, settings(2, heartbeat_every=0.02))
+        joined = asyncio.Event()
+
+        async def stopped_hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            wire = Wire(reader, writer)
+            await wire.accept()
+            await wire.receive()
+            joined.set()
+
+        server = await asyncio.start_server(stopped_hub, "127.0.0.1", 0)
+        joining = asyncio.ensure_future(member.join(server.sockets[0].getsockname()))
+        await joined.wait()
+        joining.cancel()
+        await asyncio.wait([joining])
+        assert not faults
+        server.close()
+
+
+@in_loop
+async def test_a_hub_that_closes_does_not_tell_members_that_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "WAITING_AFTER", 0.1)
+    async with Scene() as scene:
+        faults = faults_in_this_loop()
+        hub = await scene.node(0, settings(3))
+        leading = asyncio.ensure_future(hub.join(None))
+        await asyncio.sleep(0)
+        member = await Wire.connect(hub.place)
+        await member.join(1, 3)
+        await until(lambda: hub.gang.connected_peers() == 1)
+        await hub.gang.close()
+        assert not faults
+        leading.cancel()
 
 
 @in_loop

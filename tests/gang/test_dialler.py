@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -12,7 +13,7 @@ from launcher.gang.dialler import Dialler
 from launcher.gang.handshake import Nonces
 from launcher.model import Roster
 from tests.support.members import SECRET, Node, Scene, in_loop, settings, until
-from tests.support.wire import Place, Wire
+from tests.support.wire import Place, Wire, join
 
 
 async def a_false_hub(scene: Scene, serve: Callable[[Wire], Awaitable[None]]) -> Place:
@@ -44,7 +45,7 @@ async def test_a_hub_without_a_valid_proof_is_refused() -> None:
         member = await scene.node(1, settings(2))
         for secret in (b"guessed", None):
             place = await a_false_hub(scene, lambda wire, secret=secret: wire.accept(secret))  # type: ignore[misc]
-            with pytest.raises(JoinFailed, match="could not prove that it has the job's secret"):
+            with pytest.raises(JoinFailed, match="the secret of this member differs"):
                 await member.join(place)
         assert member.events == []
         await member.join(await a_false_hub(scene, welcome))  # it has the right secret
@@ -56,9 +57,8 @@ async def test_a_welcome_that_was_inserted_after_the_proof_is_not_accepted() -> 
     """A relay passes the proofs on, and sends its own welcome in the same packet as the hub's proof."""
 
     async def insert(wire: Wire) -> None:
-        wire.send(handshake.challenge("the hub's nonce"))
         nonces = Nonces("the hub's nonce", (await wire.receive())["nonce"])
-        wire.send_line(protocol.encode(handshake.proof(handshake.prove(SECRET, nonces))) + WELCOME)
+        wire.send_line(protocol.encode(handshake.proof(nonces.hub, handshake.prove(SECRET, nonces))) + WELCOME)
 
     async with Scene() as scene:
         member = await scene.node(1, settings(2, reach_within=0.2))
@@ -73,7 +73,6 @@ async def test_a_welcome_that_was_inserted_after_the_proof_is_not_accepted() -> 
 @in_loop
 async def test_joining_a_server_that_is_no_hub_fails(answer: bytes) -> None:
     async def serve(wire: Wire) -> None:
-        wire.send(handshake.challenge("a nonce"))
         await wire.receive()
         wire.send_line(answer)
 
@@ -95,7 +94,6 @@ ENDLESS = [
 @in_loop
 async def test_a_hub_without_proof_cannot_fill_the_logs_of_members(answer: bytes) -> None:
     async def serve(wire: Wire) -> None:
-        wire.send(handshake.challenge("a nonce"))
         await wire.receive()
         wire.send_line(answer)
 
@@ -110,7 +108,7 @@ async def test_a_hub_without_proof_cannot_fill_the_logs_of_members(answer: bytes
 
 
 @in_loop
-async def test_neither_side_says_what_job_it_belongs_to_before_the_proofs() -> None:
+async def test_neither_side_says_what_job_it_belongs_to_before_the_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bytes] = []
 
     async def listen(wire: Wire) -> None:
@@ -118,21 +116,39 @@ async def test_neither_side_says_what_job_it_belongs_to_before_the_proofs() -> N
         await wire.until_dropped()
         said.append(wire.received)
 
+    async def resolve(dialler: Dialler) -> list[tuple[int, Place]]:
+        return [(socket.AF_INET, place)]
+
     async with Scene() as scene:
         hub, member = [await scene.node(rank, settings(2, reach_within=0.2)) for rank in range(2)]
         leading = asyncio.ensure_future(hub.join(None, job="the job"))
         await asyncio.sleep(0)
         place = await a_false_hub(scene, listen)
+        monkeypatch.setattr(Dialler, "_resolve", resolve)
         with pytest.raises(JoinFailed):
-            await member.join(place, job="the job")
+            await member.join(("the job-0.the job.svc", place[1]), job="the job")
         wire = await Wire.connect(hub.place)
-        await wire.say_hello(b"guessed", job="another")
+        await wire.prove(b"guessed")
+        wire.send(join(1, 2, job="another"))
         await wire.until_dropped()
         await until(lambda: said)
         for received in (*said, wire.received):
             assert b'"word":' in received
             assert not [word for word in (b"the job", b"pod-", b"10.0.0.") if word in received]
         leading.cancel()
+
+
+@in_loop
+async def test_a_hub_that_ends_right_after_its_proof_is_not_taken_for_another_program() -> None:
+    async def end(wire: Wire) -> None:
+        await wire.accept()
+        wire.close()
+
+    async with Scene() as scene:
+        member = await scene.node(1, settings(2, reach_within=0.2))
+        place = await a_false_hub(scene, end)
+        with pytest.raises(JoinFailed, match="the other side ended the connection"):
+            await member.join(place)
 
 
 @pytest.mark.parametrize("noise", [b'{"word":"sing"}\n', b'{"word":"stop","cause":{}}\n', b"noise\n"])
@@ -150,7 +166,7 @@ async def test_a_refusal_by_a_hub_of_another_version_is_reported_with_its_reason
     reason = "the hub speaks version 2, this member version 1"
 
     async def refuse(wire: Wire) -> None:
-        wire.send({**handshake.challenge("a nonce"), "version": 2})
+        wire.send({"word": "challenge", "version": 2, "nonce": "a nonce"})
         await wire.receive()
         wire.send(handshake.refusal(reason))
 

@@ -350,7 +350,7 @@ async def test_everything_sent_arrives_before_a_connection_is_closed_gracefully(
         for end in socket.socketpair()
     ]
     pair[0].seal_outgoing(b"a key")
-    pair[1].seal_incoming(b"a key")
+    pair[1].seal_incoming(b"a key", proven=True)
     message = {"word": "long", "text": "x" * 4_000_000}
     pair[0].send(encode(message))
     await close_gracefully(pair[:1], 5)

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from launcher.errors import Exit, Failure
-from launcher.gang import Finish, JoinFailed, Lead, Train
+from launcher.gang import Finish, JoinFailed, Lead, Train, handshake
+from launcher.gang.events import MissingMembers
 from tests.support.members import (
     BEGUN,
     Node,
@@ -20,6 +21,7 @@ from tests.support.members import (
     settings,
     until,
 )
+from tests.support.wire import Wire
 
 
 async def train_to_the_end(nodes: list[Node]) -> None:
@@ -297,3 +299,38 @@ async def test_a_port_that_is_taken_is_named() -> None:
         with pytest.raises(Failure, match=f"LAUNCHER_GANG_PORT: cannot listen on port {port} of 127.0.0.1: ") as caught:
             await node.gang.listen()
         assert caught.value.code == Exit.CONFIG
+
+
+@in_loop
+async def test_a_member_with_long_names_joins() -> None:
+    async with Scene() as scene:
+        nodes = [await scene.node(rank, settings(2), pod=str(rank) * 1024, uid="u" * 1024) for rank in range(2)]
+        await asyncio.gather(nodes[0].join(None), nodes[1].join(nodes[0].place))
+        await train_to_the_end(nodes)
+
+
+@in_loop
+async def test_a_member_learns_that_the_gang_is_not_complete() -> None:
+    async with Scene() as scene:
+        hub = await scene.node(0, settings(3))
+        leading = asyncio.ensure_future(hub.join(None))
+        await asyncio.sleep(0)
+        member = await Wire.connect(hub.place)
+        await member.join(2, 3)
+        assert handshake.read_waiting(await member.receive()) == MissingMembers(2, 3, (1,))
+        leading.cancel()
+
+
+@in_loop
+async def test_a_gang_that_is_complete_soon_is_not_told_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "WAITING_AFTER", 60)
+    async with Scene() as scene:
+        hub = await scene.node(0, settings(3))
+        leading = asyncio.ensure_future(hub.join(None))
+        await asyncio.sleep(0)
+        members = [await Wire.connect(hub.place) for _ in range(2)]
+        for rank, member in enumerate(members, 1):
+            await member.join(rank, 3)
+        for member in members:
+            assert (await member.receive())["word"] == "welcome"
+        await leading

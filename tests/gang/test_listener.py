@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from launcher.gang import Finish, JoinFailed, Train, handshake, protocol
-from launcher.gang.listener import FAULT
-from launcher.gang.refusals import FORGED
+from launcher.gang.dialler import Dialler, Inbox, Refused
+from launcher.gang.listener import FAULT, WRONG_PROOF
 from tests.support.members import SECRET, Node, Scene, in_loop, settings, until
 from tests.support.paths import REPOSITORY
 from tests.support.wire import Place, Wire, join
@@ -20,26 +20,26 @@ from tests.support.wire import Place, Wire, join
 
 async def wrong_secret(place: Place) -> str:
     wire = await Wire.connect(place)
-    await wire.say_hello(b"guessed")
-    assert "secret" in await wire.refusal()
+    await wire.join(2, 3, secret=b"guessed")
     await wire.until_dropped()
-    return "wrong proof"
+    return WRONG_PROOF
 
 
 async def no_secret(place: Place) -> str:
     wire = await Wire.connect(place)
-    await wire.say_hello(None)
-    assert "secret" in await wire.refusal()
+    await wire.join(2, 3, secret=None)
     await wire.until_dropped()
-    return "wrong proof"
+    return WRONG_PROOF
 
 
-async def changed_hello(place: Place) -> str:
-    wire = await Wire.connect(place)
-    await wire.say_hello(SECRET, nonce="another")
-    await wire.refusal()
-    await wire.until_dropped()
-    return "wrong proof"
+async def member_of_another_job(place: Place) -> str:
+    """A launcher with another secret learns this from the proof, and does not send its join."""
+    inbox: Inbox = asyncio.Queue()
+    dialler = Dialler(place, None)
+    with pytest.raises(Refused, match="the secret of this member differs"):
+        await dialler.open(inbox, b"another", 5, 5)
+    dialler.abort("refused")
+    return WRONG_PROOF
 
 
 async def another_job(place: Place) -> str:
@@ -53,7 +53,6 @@ async def another_job(place: Place) -> str:
 async def another_version(place: Place) -> str:
     wire = await Wire.connect(place)
     wire.send_line(b'{"word":"hello","version":6,"job":"' + b"j" * 300 + b'","pod":"' + b"p" * 253 + b'"}\n')
-    assert (await wire.receive())["version"] == protocol.VERSION
     assert "version 6: run the same image" in await wire.refusal()
     await wire.until_dropped()
     return "another version"
@@ -69,6 +68,15 @@ async def garbage(place: Place) -> str:
 async def long_line_with_an_end(place: Place) -> str:
     wire = await Wire.connect(place)
     wire.send_line(b'{"word":"hello","nonce":"' + b"n" * protocol.UNKNOWN_PEER_LIMIT + b'"}\n')
+    await wire.until_dropped()
+    return "a line too long"
+
+
+async def long_line_in_place_of_the_join(place: Place) -> str:
+    """A peer that has sent a hello only may not fill the memory."""
+    wire = await Wire.connect(place)
+    wire.send(handshake.hello("a nonce"))
+    wire.writer.write(b"j" * (protocol.JOIN_LIMIT + 1))
     await wire.until_dropped()
     return "a line too long"
 
@@ -105,19 +113,30 @@ async def a_slow_line(place: Place) -> str:
 
 
 async def a_join_without_a_seal(place: Place) -> str:
-    """The proofs are those of a member, behind which somebody else sends the join."""
+    """The hello is that of a member, behind which another program sends the join."""
     wire = await Wire.connect(place)
     await wire.prove()
     wire.writer.write(protocol.encode(join(2, 3)))
     await wire.until_dropped()
-    return FORGED
+    return WRONG_PROOF
 
 
-async def proofs_without_a_join(place: Place) -> str:
+async def a_hello_without_a_join(place: Place) -> str:
     wire = await Wire.connect(place)
     await wire.prove()
     await wire.until_dropped()
-    return "no hello in time"
+    return "a hello, but no join in time"
+
+
+async def a_launcher_of_an_earlier_version(place: Place) -> str:
+    """Before version 10, the member waited for the challenge of the hub."""
+    wire = await Wire.connect(place)
+    challenge = await wire.receive()
+    assert (challenge["word"], challenge["version"], challenge["nonce"]) == ("challenge", protocol.VERSION, "")
+    wire.send({"word": "hello", "version": 9, "nonce": "a nonce", "answer": "an answer"})
+    assert "version 9: run the same image" in await wire.refusal()
+    await wire.until_dropped()
+    return "another version"
 
 
 @pytest.mark.parametrize(
@@ -125,17 +144,19 @@ async def proofs_without_a_join(place: Place) -> str:
     [
         wrong_secret,
         no_secret,
-        changed_hello,
+        member_of_another_job,
         another_job,
         another_version,
         garbage,
         long_line_with_an_end,
+        long_line_in_place_of_the_join,
         an_http_client,
         another_word_first,
         half_a_line,
         a_slow_line,
         a_join_without_a_seal,
-        proofs_without_a_join,
+        a_hello_without_a_join,
+        a_launcher_of_an_earlier_version,
     ],
 )
 @in_loop
@@ -148,11 +169,11 @@ async def test_a_connection_without_a_valid_hello_is_refused_and_counted(
         early = asyncio.gather(hub.join(None), nodes[1].join(hub.place))
         await until(nodes[1].gang.missing)
         reason = await visit(hub.place)
-        assert hub.gang.refusals.counts == {reason: 1}
+        await until(lambda: hub.gang.refusals.counts == {reason: 1})
         assert [line for line in caplog.messages if reason in line and "127.0.0.1" in line]
         await asyncio.gather(early, nodes[2].join(hub.place))
         assert await visit(hub.place) == reason
-        assert hub.gang.refusals.counts == {reason: 2}
+        await until(lambda: hub.gang.refusals.counts == {reason: 2})
         assert len(caplog.messages) == 1, "further refusals for the same reason are logged later, as a number"
         await finishes(nodes)
         await hub.gang.close()
@@ -182,7 +203,7 @@ async def test_a_fault_while_a_hello_is_read_refuses_only_this_peer(
         wire = await Wire.connect(nodes[0].place)
         with monkeypatch.context() as patched:
             patched.setattr(handshake, "read_hello", lambda *_: {"a": "key"}["missing"])
-            await wire.say_hello(None)
+            wire.send(handshake.hello("a nonce"))
             await wire.until_dropped()
         assert nodes[0].gang.refusals.counts == {FAULT: 1}
         assert "KeyError: 'missing'" in caplog.text
@@ -193,18 +214,17 @@ async def test_a_fault_while_a_hello_is_read_refuses_only_this_peer(
 
 @pytest.mark.parametrize("secret", [SECRET, None])
 @in_loop
-async def test_a_replayed_hello_is_refused(secret: bytes | None) -> None:
+async def test_a_replayed_handshake_is_refused(secret: bytes | None) -> None:
     async with Scene() as scene:
         nodes = [await scene.node(rank, settings(2)) for rank in range(2)]
         relay = await scene.relay(nodes[0].place)
         await asyncio.gather(nodes[0].join(None, secret=secret), nodes[1].join(relay.place, secret=secret))
-        recorded = next(line for line in relay.passed.splitlines(True) if b'"word":"hello"' in line)
+        lines = relay.passed.splitlines(True)
         wire = await Wire.connect(nodes[0].place)
-        wire.send_line(recorded)
-        await wire.receive()
-        await wire.refusal()
+        for word in (b'"word":"hello"', b'"word":"join"'):
+            wire.send_line(next(line for line in lines if word in line))
         await wire.until_dropped()
-        assert nodes[0].gang.refusals.counts == {"wrong proof": 1}
+        assert nodes[0].gang.refusals.counts == {WRONG_PROOF: 1}
         await finishes(nodes)
 
 
@@ -219,7 +239,7 @@ async def test_idle_connections_cannot_keep_members_out(caplog: pytest.LogCaptur
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
         wires = [await Wire.connect(hub.place) for _ in range(500)]
         await until(lambda: sum(hub.gang.refusals.counts.values()) == 500 - 64 - 3)
-        assert set(hub.gang.refusals.counts) == {"too many connections without a hello"}
+        assert set(hub.gang.refusals.counts) == {"too many connections without a join"}
         assert len(caplog.messages) == 1
         await asyncio.wait_for(nodes[2].join(hub.place), 5)
         await early

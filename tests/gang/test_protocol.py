@@ -46,40 +46,28 @@ def test_a_join_is_read_as_it_was_sent(gang: str | None, rank: int | None) -> No
     )
 
 
-def test_the_answer_needs_the_secret_and_this_challenge() -> None:
-    proofs = handshake.prove(b"secret", NONCES)
-    sent = read(protocol.encode(handshake.hello("member", proofs)))
-    assert handshake.read_hello(sent, b"secret", "hub") == proofs
-    assert handshake.read_hello(sent, b"another", "hub") is None
-    assert handshake.read_hello(sent, None, "hub") is None
-    assert handshake.read_hello(sent, b"secret", "another challenge") is None
-    assert handshake.read_hello(handshake.hello("member", handshake.prove(None, NONCES)), b"secret", "hub") is None
-    for changes in ({"nonce": "another"}, {"answer": "é"}, {"answer": ""}):
-        assert handshake.read_hello({**sent, **changes}, b"secret", "hub") is None
-
-
 def test_the_proof_needs_the_secret_and_both_nonces() -> None:
-    sent = read(protocol.encode(handshake.proof(handshake.prove(b"secret", NONCES))))
-    assert handshake.is_proof(sent, handshake.prove(b"secret", NONCES))
-    for secret, nonces in (
-        (b"another", NONCES),
-        (b"secret", Nonces("another", "member")),
-        (b"secret", Nonces("hub", "another")),
-        (b"secret", Nonces("member", "hub")),
-    ):
-        assert not handshake.is_proof(sent, handshake.prove(secret, nonces))
+    proof = handshake.prove(b"secret", NONCES)
+    sent = read(protocol.encode(handshake.proof("hub", proof)))
+    assert handshake.read_proof(sent, b"secret", "member") == proof
+    assert handshake.read_proof(sent, b"another", "member") is None
+    assert handshake.read_proof(sent, None, "member") is None
+    assert handshake.read_proof(sent, b"secret", "another nonce") is None
+    for changes in ({"nonce": "another"}, {"proof": "é"}, {"proof": ""}):
+        assert handshake.read_proof({**sent, **changes}, b"secret", "member") is None
+    exchanged = handshake.proof("member", handshake.prove(b"secret", Nonces("hub", "member")))
+    assert handshake.read_proof(exchanged, b"secret", "hub") is None
 
 
 def test_the_keys_of_the_seals_need_the_secret_and_both_nonces() -> None:
     others = [(b"another", NONCES), (b"secret", Nonces("another", "member")), (b"secret", Nonces("hub", "another"))]
-    keys = [handshake.prove(secret, nonces)[2:] for secret, nonces in [(b"secret", NONCES), *others]]
+    keys = [handshake.prove(secret, nonces)[1:] for secret, nonces in [(b"secret", NONCES), *others]]
     assert len({key for of_connection in keys for key in of_connection}) == 2 * len(keys)
 
 
-def test_the_answer_is_no_proof_and_each_direction_has_its_own_key() -> None:
-    proofs = handshake.prove(b"secret", NONCES)
-    assert not handshake.is_proof({"word": "proof", "proof": proofs.answer}, proofs)
-    assert len({proofs.answer, proofs.proof, proofs.to_hub.hex(), proofs.to_member.hex()}) == 4
+def test_each_direction_has_its_own_key_and_none_is_the_proof() -> None:
+    proof = handshake.prove(b"secret", NONCES)
+    assert len({proof.text, proof.to_hub.hex(), proof.to_member.hex()}) == 3
 
 
 def test_a_welcome_is_read_as_it_was_sent() -> None:
@@ -241,6 +229,15 @@ PROGRESS = Progress("", 0.0, 0.0, NO_PASS)
 def test_a_message_that_every_receiver_would_refuse_is_not_made(make: Callable[[], object], field: str) -> None:
     with pytest.raises(Unsendable, match=f"its field {field}"):
         make()
+
+
+def test_a_join_that_no_hub_would_read_is_not_made() -> None:
+    name = "n" * 1024
+    me = Member(name, name, name, name, 99_999, "pserver", 64, name)
+    longest = handshake.join(Credentials(me, "i" * 16, name, b"secret"), Shape(99_999, 99_999), "g" * 16)
+    assert len(protocol.encode(longest)) < protocol.JOIN_LIMIT
+    with pytest.raises(Unsendable, match="are its names too long"):
+        handshake.join(replace(CREDENTIALS, me=replace(ME, pod="\N{GRINNING FACE}" * 1024)), Shape(3, 1), None)
 
 
 def test_the_reason_why_a_member_was_not_reached_is_cut_and_printable() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from launcher.gang import Finish, Stop, messages
+from launcher.gang.listener import WRONG_PROOF
 from launcher.gang.protocol import Message, encode
 from launcher.gang.refusals import FORGED
 from launcher.gang.seal import Seal, digest
@@ -130,7 +131,7 @@ async def test_a_relay_cannot_repeat_a_line_of_another_connection() -> None:
         again = await Wire.connect(hub.place)
         await again.prove()
         again.writer.write(recorded)
-        await until(lambda: hub.gang.refusals.counts == {FORGED: 1}, "the line is refused")
+        await until(lambda: hub.gang.refusals.counts == {WRONG_PROOF: 1}, "the line is refused")
         await again.until_dropped()
         assert hub.gang.joined_pods() == ["pod-0"]
         leading.cancel()

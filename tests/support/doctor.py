@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import subprocess
 import threading
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from launcher.cli.main import perform
 from tests.support.fake_cluster import FakeCluster, Json
 from tests.support.paths import K8S
-from tests.support.submitted import command
 
 IMAGE = "paddle-launcher:0.1.0"
 PREFIX = "paddle-doctor-"
@@ -133,8 +135,13 @@ def write(folder: Path, objects: list[Json]) -> str:
 
 
 def doctor(*arguments: str, code: int = 0) -> dict[str, Json]:
-    """Run `doctor -o json`, and return the checks by name. Each check that is not good is the one that counts."""
-    found = json.loads(command("doctor", "-o", "json", *arguments, code=code).stdout)["checks"]
+    """Run `doctor -o json` in this process, and return the checks by name.
+
+    Each check that is not good is the one that counts. A process would import the Kubernetes client each time.
+    """
+    with redirect_stdout(io.StringIO()) as printed:
+        assert perform("doctor", ["-o", "json", *arguments], []) == code
+    found = json.loads(printed.getvalue())["checks"]
     return {
         check["name"]: check for check in sorted(found, key=lambda check: check["state"] in ("ok", "unknown"))[::-1]
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.gang import handshake, protocol
 from launcher.gang.events import Credentials
-from launcher.gang.handshake import Nonces, Proofs
+from launcher.gang.handshake import Nonces
 from launcher.gang.protocol import Message
 from launcher.gang.seal import Seal, digest
 from launcher.model import Shape
@@ -64,27 +64,24 @@ class Wire:
         return (self._outgoing.next(digest(line)) if self._outgoing else b"") + line
 
     async def prove(self, secret: bytes | None = SECRET) -> None:
-        """Exchange the proofs as a member."""
-        proofs = await self.say_hello(secret)
-        assert handshake.is_proof(await self.receive(), proofs)
-        self._incoming, self._outgoing = Seal(proofs.to_member), Seal(proofs.to_hub)
-
-    async def say_hello(self, secret: bytes | None, **changes: Any) -> Proofs:
-        nonces = Nonces(handshake.read_challenge(await self.receive()), handshake.new_nonce())
-        proofs = handshake.prove(secret, nonces)
-        self.send({**handshake.hello(nonces.member, proofs), **changes})
-        return proofs
+        """Exchange the proofs as a member, even if the proof of the hub is wrong."""
+        nonce = handshake.new_nonce()
+        self.send(handshake.hello(nonce))
+        answer = await self.receive()
+        assert answer["word"] == "proof"
+        proof = handshake.prove(secret, Nonces(answer["nonce"], nonce))
+        self._incoming, self._outgoing = Seal(proof.to_member), Seal(proof.to_hub)
 
     async def join(self, rank: int, size: int, *, secret: bytes | None = SECRET, **changes: Any) -> None:
         await self.prove(secret)
         self.send(join(rank, size, **changes))
 
     async def accept(self, secret: bytes | None = SECRET) -> None:
-        """Exchange the proofs as a hub, even if the member's answer is wrong."""
-        self.send(handshake.challenge("the hub's nonce"))
-        proofs = handshake.prove(secret, Nonces("the hub's nonce", (await self.receive())["nonce"]))
-        self.send(handshake.proof(proofs))
-        self._incoming, self._outgoing = Seal(proofs.to_hub), Seal(proofs.to_member)
+        """Exchange the proofs as a hub."""
+        nonces = Nonces("the hub's nonce", (await self.receive())["nonce"])
+        proof = handshake.prove(secret, nonces)
+        self.send(handshake.proof(nonces.hub, proof))
+        self._incoming, self._outgoing = Seal(proof.to_hub), Seal(proof.to_member)
 
     async def refusal(self) -> str:
         """Return the reason of the refusal."""
