@@ -40,6 +40,7 @@ class ElasticSchedule(JobSchedule):
     shrink: str = "wait"
     each: float = 5.0
     step: float = 0.0
+    is_numbered: bool = True
 
 
 def some_change() -> st.SearchStrategy[Fault]:
@@ -71,6 +72,7 @@ ELASTIC_SCHEDULES = st.builds(
     shrink=st.sampled_from(("now", "wait")),
     each=st.sampled_from((0.5, 5.0, 30.0)),
     step=st.sampled_from((0.0, 0.2, 1.0)),
+    is_numbered=st.sampled_from((True, True, False)),
 )
 
 
@@ -90,7 +92,7 @@ class ElasticPlay(Play):
     def _job(self) -> Job:
         job = super()._job()
         schedule = self.schedule
-        job.sizes = f"{schedule.least}:{schedule.size}"
+        job.sizes, job.is_numbered = f"{schedule.least}:{schedule.size}", schedule.is_numbered
         job.environment = {
             **job.environment,
             "LAUNCHER_SHRINK": schedule.shrink,
