@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.simulation.children import Program
 from tests.simulation.pods import Job, Pod
 from tests.simulation.schedule import PACES, RANKS, Cut, Death, Fault, Freeze, Killed, Off, Silence, Told
-from tests.simulation.whole_jobs import JobSchedule, Play, Tale
+from tests.simulation.whole_jobs import JobSchedule, Play, Stalls, Tale
 
 _REPLACED = 3  # how often a pod of one number is replaced at most
 
@@ -52,7 +52,8 @@ def some_change() -> st.SearchStrategy[Fault]:
     cut = st.builds(Cut, after, RANKS, st.just(0.05), st.sampled_from((0.0, 0.4, 1.1, 3.0)))
     silence = st.builds(Silence, after, RANKS, st.booleans(), st.booleans(), st.sampled_from((1.0, 20.0, 60.0)))
     freeze = st.builds(Freeze, after, RANKS, st.sampled_from((1.0, 20.0, 60.0)))
-    return st.one_of(*scale, *told, *killed, death, cut, silence, freeze, st.builds(Off, after, RANKS))
+    stalls = st.builds(Stalls, after, RANKS, st.sampled_from((0.5, 3.0, 40.0)))
+    return st.one_of(*scale, *told, *killed, death, cut, silence, freeze, stalls, st.builds(Off, after, RANKS))
 
 
 ELASTIC_SCHEDULES = st.builds(

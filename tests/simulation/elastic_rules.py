@@ -16,7 +16,7 @@ from tests.simulation.elastic_jobs import ElasticSchedule, Scale
 from tests.simulation.pods import Pod
 from tests.simulation.schedule import Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.simulation.whole_job_rules import TOLERANCE, lifetimes, results
-from tests.simulation.whole_jobs import Tale
+from tests.simulation.whole_jobs import Stalls, Tale
 
 _CODES = {
     *(Exit.COMPLETE, Exit.STOPPED, Exit.PEER_FAILED, Exit.PEER_LOST, Exit.TIMED_OUT, Exit.GIVEN_UP, Exit.IO_FAILED),
@@ -40,7 +40,7 @@ def history(tale: Tale) -> list[dict[str, Any]]:
 
 def trainers_of_two_generations_never_run_together(tale: Tale) -> None:
     """Trainers of a frozen or unreachable launcher, or of one whose hub was killed, may continue for a while."""
-    if tale.has(Freeze, Silence, Cut, Killed, Off):
+    if tale.has(Freeze, Silence, Cut, Killed, Off, Stalls):
         return
     trainers = [lifetime for lifetime in lifetimes(tale) if lifetime[0].process.role == "trainer"]
     for (one, pod, begun, ended), (other, another, began, finished) in itertools.combinations(trainers, 2):
@@ -101,7 +101,7 @@ def all_trainers_that_save_save_after_the_same_step(tale: Tale) -> None:
 def a_job_with_enough_pods_completes(tale: Tale) -> None:
     """Only sizes have changed, and at the end there are enough pods."""
     schedule = schedule_of(tale)
-    if tale.has(Death, Cut, Silence, Freeze, Killed, Off, Told):
+    if tale.has(Death, Cut, Silence, Freeze, Killed, Off, Told, Stalls):
         return
     wanted = [fault.pods for fault in schedule.faults if isinstance(fault, Scale)]
     if min([schedule.begins, *wanted]) >= schedule.least:
