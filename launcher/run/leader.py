@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
+from launcher.errors import Failure
 from launcher.gang import JoinFailed
 from launcher.model import TRAINS, Cause, CauseKind, Peers, Roster
 from launcher.run.volume import Volume
@@ -112,7 +113,7 @@ class Leader:
         """
         await asyncio.sleep(_WATCH_AFTER)
         while True:
-            if await is_complete():
+            if await _succeeds(is_complete):
                 raise JoinFailed("another gang has completed the job")
             if running := await self._hub_that_runs(own):
                 raise JoinFailed(f"a gang of this job runs already: its hub is at {running}")
@@ -124,8 +125,11 @@ class Leader:
             await asyncio.sleep(_WATCH_EVERY)
 
     async def _hub_that_runs(self, own: str) -> str | None:
-        """Return the address of the hub that holds and renews the lease of this job."""
-        lease = await self._volume(self._leases.latest)
+        """Return the address of the hub that holds and renews the lease of this job. None if that is not known."""
+        try:
+            lease = await self._volume(self._leases.latest)
+        except Failure:  # the volume does not answer: the hub looks at the lease again before it begins
+            return None
         if lease is None or lease.is_released or lease.fault or lease.age >= _RUNS_FOR:
             return None
         address, job = lease.holder.address, lease.holder.job
@@ -136,3 +140,11 @@ class Leader:
 
     def _is_passed_over(self, address: str) -> bool:
         return time.monotonic() < self._passed_over.get(address, 0.0)
+
+
+async def _succeeds(ask: Callable[[], Awaitable[bool]]) -> bool:
+    """Return the answer, or False if the volume does not answer."""
+    try:
+        return await ask()
+    except Failure:
+        return False

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from launcher.errors import Exit
+from launcher.errors import Exit, Failure
 from launcher.gang import JoinFailed
 from launcher.model import PSERVER, Cause, CauseKind, Member, Peers, Roster
 from launcher.run import leader
@@ -230,3 +230,20 @@ async def test_a_launcher_that_leads_leaves_when_the_job_is_complete(
     watch = Watch(place.leader(), monkeypatch)
     watch.is_complete = True
     await watch.ends("has completed the job")
+
+
+@in_loop
+async def test_a_volume_that_does_not_answer_hides_the_lease_and_ends_no_launcher(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = place.leader()
+
+    async def stalled(work: object) -> object:
+        raise Failure(Exit.IO_FAILED, "the volume does not answer")
+
+    monkeypatch.setattr(made, "_volume", stalled)
+    assert await choose(made, peers(B, A)) == A
+    watch = Watch(made, monkeypatch)
+    await watch.continues()
+    watch.answering = {A}
+    await watch.ends("comes first")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launcher.model import Process
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 KILL_WAIT = 1.0  # seconds to wait after SIGKILL; a process that is blocked in the kernel does not end
 _KILLED_WITHIN = 0.01
+_HELD = 0.005  # seconds between two looks of a trainer that is held
 _TOLD = ("trainer_id", "pservers", "init_model_path", "start_pass", "num_passes")  # flags that recordings show
 _ENV = ("PADDLE_TRAINER_ID", "PADDLE_TRAINER_ENDPOINTS", "LAUNCHER_GENERATION", "LAUNCHER_RESUME_DIR")
 
@@ -30,6 +33,7 @@ class Program:
     held: bool = False  # whether the processes are blocked in the kernel, so that even SIGKILL does not end them
     silent: bool = False  # whether trainers print nothing
     saves: bool = True
+    step: float = 0.0  # seconds of a step, after which it calls `launcher.train.should_stop`; 0: it does not
 
 
 @dataclass(eq=False)
@@ -43,6 +47,7 @@ class Child:
     told: bool = False
     number: int = 0  # the number of the next pass
     left: int = 0  # how many passes are left
+    steps: int = 0  # how often it has called `launcher.train.should_stop`
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -81,6 +86,8 @@ class FakeSupervisor:
         if process.role == "trainer":
             child.number, child.left = _passes(process, pod.program.passes)
             pod.after(pod.program.each, self._pass, child)
+            if pod.program.step and (path := process.env.get("LAUNCHER_STEP_FILE")):
+                pod.after(pod.program.step, self._step, child, _numbers(path))
 
     def subjects(self) -> list[Any]:
         return []
@@ -156,6 +163,21 @@ class FakeSupervisor:
         else:
             self.die(child, 0)
 
+    def _step(self, child: Child, numbers: memoryview, *, is_held: bool = False) -> None:
+        """Do what `launcher.train.should_stop` does."""
+        if not child.alive:
+            return
+        if not is_held:
+            child.steps += 1
+            numbers[2] = child.steps
+        if numbers[0] and not numbers[1]:
+            self._pod.after(_HELD, partial(self._step, child, numbers, is_held=True))
+        elif 0 < numbers[1] <= child.steps:
+            self._pod.note("child", f"trainer saves after step {child.steps}", agreed=(child.generation, child.steps))
+            self.die(child, 0)
+        else:
+            self._pod.after(self._pod.program.step, self._step, child, numbers)
+
     def _tell(self, child: Child, event: object) -> None:
         def tell() -> None:
             if not child.ending:
@@ -192,6 +214,11 @@ def trainer_id(process: Process) -> int:
     """Return the number of a trainer in its generation, from its flags or its variables. 0 if it trains alone."""
     flags = [word.partition("=")[2] for word in process.argv if word.startswith("--trainer_id=")]
     return int(flags[-1] if flags else process.env.get("PADDLE_TRAINER_ID", 0))
+
+
+def _numbers(path: str) -> memoryview:
+    with open(path, "r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), 24)).cast("q")
 
 
 async def _comes(event: asyncio.Event, within: float) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.simulation.children import Program
 from tests.simulation.pods import Job, Pod
 from tests.simulation.schedule import PACES, RANKS, Cut, Death, Fault, Freeze, Killed, Off, Silence, Told
-from tests.simulation.whole_jobs import JobSchedule, Play, Tale
+from tests.simulation.whole_jobs import JobSchedule, Play, Stalls, Tale
 
 _REPLACED = 3  # how often a pod of one number is replaced at most
 
@@ -30,6 +30,7 @@ class ElasticSchedule(JobSchedule):
     begins: how many pods the user asks for at the beginning
     shrink: LAUNCHER_SHRINK
     each: seconds per pass
+    step: seconds of a step, after which trainers call `launcher.train.should_stop`; 0: they do not
     """
 
     restarts: int = 3
@@ -38,6 +39,8 @@ class ElasticSchedule(JobSchedule):
     begins: int = 2
     shrink: str = "wait"
     each: float = 5.0
+    step: float = 0.0
+    is_numbered: bool = True
 
 
 def some_change() -> st.SearchStrategy[Fault]:
@@ -49,7 +52,8 @@ def some_change() -> st.SearchStrategy[Fault]:
     cut = st.builds(Cut, after, RANKS, st.just(0.05), st.sampled_from((0.0, 0.4, 1.1, 3.0)))
     silence = st.builds(Silence, after, RANKS, st.booleans(), st.booleans(), st.sampled_from((1.0, 20.0, 60.0)))
     freeze = st.builds(Freeze, after, RANKS, st.sampled_from((1.0, 20.0, 60.0)))
-    return st.one_of(*scale, *told, *killed, death, cut, silence, freeze, st.builds(Off, after, RANKS))
+    stalls = st.builds(Stalls, after, RANKS, st.sampled_from((0.5, 3.0, 40.0)))
+    return st.one_of(*scale, *told, *killed, death, cut, silence, freeze, stalls, st.builds(Off, after, RANKS))
 
 
 ELASTIC_SCHEDULES = st.builds(
@@ -68,6 +72,8 @@ ELASTIC_SCHEDULES = st.builds(
     replaces=st.sampled_from((None, 0.5, 5.0, 20.0)),
     shrink=st.sampled_from(("now", "wait")),
     each=st.sampled_from((0.5, 5.0, 30.0)),
+    step=st.sampled_from((0.0, 0.2, 1.0)),
+    is_numbered=st.sampled_from((True, True, False)),
 )
 
 
@@ -87,7 +93,7 @@ class ElasticPlay(Play):
     def _job(self) -> Job:
         job = super()._job()
         schedule = self.schedule
-        job.sizes = f"{schedule.least}:{schedule.size}"
+        job.sizes, job.is_numbered = f"{schedule.least}:{schedule.size}", schedule.is_numbered
         job.environment = {
             **job.environment,
             "LAUNCHER_SHRINK": schedule.shrink,
@@ -96,7 +102,12 @@ class ElasticPlay(Play):
         for pod in job.pods:
             pace = self._pace(pod.rank)
             pod.program = Program(
-                serves=pace.serves, passes=3, each=schedule.each, ends=pace.ends, saves=schedule.saves
+                serves=pace.serves,
+                passes=3,
+                each=schedule.each,
+                ends=pace.ends,
+                saves=schedule.saves,
+                step=schedule.step,
             )
         for shard in range(schedule.size):
             os.makedirs(os.path.join(self.scene.volume.folder, "job", str(shard), "data"))

@@ -16,7 +16,7 @@ from tests.simulation.elastic_jobs import ElasticSchedule, Scale
 from tests.simulation.pods import Pod
 from tests.simulation.schedule import Cut, Death, Freeze, Killed, Off, Silence, Told
 from tests.simulation.whole_job_rules import TOLERANCE, lifetimes, results
-from tests.simulation.whole_jobs import Tale
+from tests.simulation.whole_jobs import Stalls, Tale
 
 _CODES = {
     *(Exit.COMPLETE, Exit.STOPPED, Exit.PEER_FAILED, Exit.PEER_LOST, Exit.TIMED_OUT, Exit.GIVEN_UP, Exit.IO_FAILED),
@@ -40,7 +40,7 @@ def history(tale: Tale) -> list[dict[str, Any]]:
 
 def trainers_of_two_generations_never_run_together(tale: Tale) -> None:
     """Trainers of a frozen or unreachable launcher, or of one whose hub was killed, may continue for a while."""
-    if tale.has(Freeze, Silence, Cut, Killed, Off):
+    if tale.has(Freeze, Silence, Cut, Killed, Off, Stalls):
         return
     trainers = [lifetime for lifetime in lifetimes(tale) if lifetime[0].process.role == "trainer"]
     for (one, pod, begun, ended), (other, another, began, finished) in itertools.combinations(trainers, 2):
@@ -83,15 +83,25 @@ def growing_loses_no_saved_pass(tale: Tale) -> None:
         cause, before = one["first_cause"], one["after_pass"]
         after = following["after_pass"]
         assert before is None or (after is not None and after >= before), f"{before} then {after}"
-        if cause and cause["kind"] == "resized" and schedule_of(tale).saves and "another gang" not in cause["what"]:
+        if cause and cause["kind"] == "resized" and schedule_of(tale).saves and not schedule_of(tale).step:
             assert after is not None, "the job grew before a pass was saved"
             assert before is None or after > before, f"grew after {before}, then resumed after {after}"
+
+
+def all_trainers_that_save_save_after_the_same_step(tale: Tale) -> None:
+    saved: dict[int | None, set[int]] = defaultdict(set)
+    for entry in tale.scene.entries:
+        if "agreed" in entry.facts:
+            generation, step = entry.facts["agreed"]
+            saved[generation].add(step)
+    for generation, steps in saved.items():
+        assert len(steps) == 1, f"generation {generation}: {steps}"
 
 
 def a_job_with_enough_pods_completes(tale: Tale) -> None:
     """Only sizes have changed, and at the end there are enough pods."""
     schedule = schedule_of(tale)
-    if tale.has(Death, Cut, Silence, Freeze, Killed, Off, Told):
+    if tale.has(Death, Cut, Silence, Freeze, Killed, Off, Told, Stalls):
         return
     wanted = [fault.pods for fault in schedule.faults if isinstance(fault, Scale)]
     if min([schedule.begins, *wanted]) >= schedule.least:
@@ -123,6 +133,7 @@ RULES = (
     each_generation_has_dense_ranks_and_all_shards_once,
     each_size_is_within_its_limits,
     growing_loses_no_saved_pass,
+    all_trainers_that_save_save_after_the_same_step,
     a_job_with_enough_pods_completes,
     exit_codes_are_as_documented,
 )

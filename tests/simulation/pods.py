@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from launcher import config
+from launcher.base.host import address_order
 from launcher.base.log import TextHandler, shown_by
 from launcher.config import JobConfig
 from launcher.discovery.finder import Finder, FinderSettings
@@ -154,6 +155,7 @@ class Job:
         self.scene = scene
         self.shape = Shape(size, pservers, heters)
         self.sizes = str(size)  # of an elastic job: the least and the most trainers
+        self.is_numbered = True
         self.identity = identity
         self.flags = flags
         self.command = command
@@ -300,7 +302,7 @@ class Pod:
             "POD_NAME": self.name,
             "POD_IP": self.address,
             "POD_UID": self.uid,
-            "LAUNCHER_RANK": str(job.shape.number(self.rank)),
+            **({"LAUNCHER_RANK": str(job.shape.number(self.rank))} if job.is_numbered else {}),
             "LAUNCHER_WORKDIR": disk,
             "LAUNCHER_TERMINATION_LOG": str(self.termination),
             "LAUNCHER_STALL_TIMEOUT": "0",
@@ -348,8 +350,9 @@ class FakeFinder(Finder):
         pod, hub = self._pod, self._pod.job.pods[0]
         me = self._own_member(pod.rank, pod.address)
         if self._settings.any_leads:
-            lower = tuple(other.address for other in self._present() if other.rank < pod.rank)
-            return Peers(me, lower[0] if lower else None, await self.identity(), pod.rank, lower)
+            number = pod.rank if pod.job.is_numbered else None
+            lower = tuple(other.address for other in self._present() if _order(other) < _order(pod))
+            return Peers(replace(me, rank=number), lower[0] if lower else None, await self.identity(), number, lower)
         return Peers(me, hub.address if pod.rank else None, await self.identity(), pod.rank)
 
     def members(self) -> list[Member]:
@@ -370,6 +373,10 @@ class FakeFinder(Finder):
         await asyncio.sleep(0.1)
         known = [known for known in self._pod.job.scene.pods() if pod in (known.name, known.uid)]
         return next((one.became for one in known if one.became), "")
+
+
+def _order(pod: Pod) -> tuple[int, int]:
+    return (0, pod.rank) if pod.job.is_numbered else address_order(pod.address)
 
 
 class FakeStaging:

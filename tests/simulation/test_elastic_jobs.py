@@ -15,7 +15,7 @@ from hypothesis import example, given, seed
 from launcher.errors import Exit
 from tests.simulation import machines
 from tests.simulation.elastic_jobs import ELASTIC_SCHEDULES, ElasticPlay, ElasticSchedule, Scale
-from tests.simulation.elastic_rules import RULES, history
+from tests.simulation.elastic_rules import RULES, history, schedule_of
 from tests.simulation.schedule import Freeze, Killed, Pace, Told
 from tests.simulation.search import SEED, schedules, searching
 from tests.simulation.whole_jobs import Tale
@@ -34,7 +34,7 @@ def simulated() -> Iterator[None]:
 
 
 def count(tale: Tale) -> None:
-    sizes = [one["trainers"] for one in history(tale)]
+    sizes, elastic = [one["trainers"] for one in history(tale)], schedule_of(tale)
     kinds = {one["first_cause"]["kind"] for one in history(tale) if one["first_cause"]}
     complete = any(pod.result and pod.result.code == Exit.COMPLETE for pod in tale.pods)
     texts = [entry.text for entry in tale.scene.entries if entry.kind == "said"]
@@ -50,6 +50,8 @@ def count(tale: Tale) -> None:
         "two pods led": len(hubs) > 1,
         "a hub that followed another one": any("comes first" in text for text in texts),
         "a member that found the hub by the lease": any("runs already" in text for text in texts),
+        "all saved after the same step": any("agreed" in entry.facts for entry in tale.scene.entries),
+        "complete without numbers": complete and not elastic.is_numbered and len(set(sizes)) > 1,
         "waited in vain": any(pod.result and pod.result.code == Exit.TIMED_OUT for pod in tale.pods),
     }
     seen.update({name: bool(so) for name, so in happened.items()})
@@ -87,12 +89,18 @@ TOLD_BEFORE_IT_KNOWS_ITS_RANK = ElasticSchedule(
     each=0.5,
 )
 
+# A member is told to stop, and all trainers save first.
+ALL_SAVE = ElasticSchedule(
+    size=4, begins=3, mode="collective", paces=QUICK, faults=(Told(8.0, 1), Scale(4.0, 0, 4)), step=0.2, each=30.0
+)
+
 
 @seed(SEED)
 @searching(SCHEDULES)
 @example(GROWS_AND_SHRINKS)
 @example(THE_HUB_IS_TOLD_TO_STOP)
 @example(THE_HUB_IS_KILLED_WHILE_THE_JOB_GROWS)
+@example(ALL_SAVE)
 @example(TOLD_BEFORE_IT_KNOWS_ITS_RANK)
 @given(ELASTIC_SCHEDULES)
 def the_launchers_keep_their_rules(schedule: ElasticSchedule) -> None:
