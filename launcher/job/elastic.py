@@ -13,6 +13,11 @@ def read(spec: Fields, findings: Findings) -> tuple[int, int] | None:
     elastic = spec.integer("elastic")
     if elastic is not None and elastic < 0:
         findings.add_problem(spec.path("elastic"), f"{elastic}: expected 1, or 0 for a fixed number of pods")
+    if elastic and isinstance(spec.values.get("heter"), dict):
+        findings.add_problem(
+            spec.path("elastic"),
+            f"{elastic}: a job with heter workers has a fixed size: remove spec.elastic or spec.heter",
+        )
     sizes = None
     for name in ("ps", "worker", "heter"):
         role = spec.values.get(name)

@@ -114,6 +114,13 @@ def test_a_wrong_range_is_a_problem_of_its_field(text: str, problem: str) -> Non
     assert any(line.startswith(problem) for line in messages(ended)), ended.stderr
 
 
+def test_a_job_with_heter_workers_has_a_fixed_size() -> None:
+    ended = render(text=elastic(more=f", ps: {role()}, heter: {role()}"))
+    assert ended.returncode == Exit.CONFIG
+    expected = "spec.elastic: 1: a job with heter workers has a fixed size: remove spec.elastic or spec.heter"
+    assert expected in messages(ended)
+
+
 def test_an_elastic_job_must_be_able_to_start_its_processes_again() -> None:
     text = elastic().replace("command: [", "env: [{name: LAUNCHER_MAX_RESTARTS, value: '0'}], command: [")
     ended = render(text=text)
