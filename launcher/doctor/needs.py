@@ -16,7 +16,7 @@ from launcher.job import kueue
 from launcher.job.pod_template import VOLCANO
 from launcher.job.recognition import Workload, template_of
 from launcher.job.spec import Json
-from launcher.model import PSERVER
+from launcher.model import BOTH, TRAINER
 
 _BIND_SECONDS, _POLL_SECONDS = 5.0, 0.5  # to wait for a claim about which there is no event yet
 _MINIMUM = "scheduling.volcano.sh/group-min-member"
@@ -123,7 +123,7 @@ def _volcano(client: KubeClient, subject: Subject, workload: Workload, annotatio
 def _least(workload: Workload) -> int:
     """Return without how many pods of the Job or StatefulSet the job cannot train."""
     found = job_config(workload)
-    is_elastic = found is not None and found.is_elastic and found.role != PSERVER
+    is_elastic = found is not None and found.is_elastic and found.role in (BOTH, TRAINER)
     return min(found.least, workload.members) if found and is_elastic else workload.members
 
 

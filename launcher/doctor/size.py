@@ -12,7 +12,7 @@ from launcher.doctor.settings import job_config
 from launcher.doctor.subject import Subject
 from launcher.job.recognition import Workload
 from launcher.job.spec import Json
-from launcher.model import PSERVER
+from launcher.model import BOTH, PSERVER, TRAINER
 
 _NAME = "pods"
 
@@ -25,7 +25,7 @@ def pods(client: KubeClient, subject: Subject) -> Iterator[Check]:
         found = job_config(workload)
         if found is None:
             continue
-        if found.is_elastic and found.role != PSERVER:
+        if found.is_elastic and found.role in (BOTH, TRAINER):
             ranges = f", {_range(found)} may train"
             checks = _elastic(client, subject, workload, found)
         else:

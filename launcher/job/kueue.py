@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from launcher.job.spec import JobSpec, Json, RoleSpec
-from launcher.model import PSERVER
+from launcher.model import BOTH, TRAINER
 
 QUEUE = "kueue.x-k8s.io/queue-name"  # a label
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
@@ -15,7 +15,7 @@ API = "/apis/kueue.x-k8s.io"
 
 def partial_admission(job_spec: JobSpec, role_spec: RoleSpec) -> Mapping[str, str]:
     """Return the annotations with which Kueue may start an elastic job with fewer pods (partial admission)."""
-    if job_spec.sizes is None or role_spec.role == PSERVER or QUEUE not in job_spec.labels:
+    if job_spec.sizes is None or role_spec.role not in (BOTH, TRAINER) or QUEUE not in job_spec.labels:
         return {}
     least = job_spec.sizes[0]
     if least >= role_spec.replicas:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher import __version__
-from launcher.model import PSERVER, TRAINER
+from launcher.model import BOTH, PSERVER, TRAINER
 
 Json = dict[str, Any]
 
@@ -97,12 +97,12 @@ class JobSpec:
     @property
     def most_pods(self) -> int:
         """The number of pods that the job may have."""
-        return self.pservers + self.sizes[1] if self.sizes else self.pod_count
+        return self.pod_count - self.trainers + self.sizes[1] if self.sizes else self.pod_count
 
     @property
     def least_pods(self) -> int:
         """The number of pods without which the job cannot train."""
-        return self.pservers + self.sizes[0] if self.sizes else self.pod_count
+        return self.pod_count - self.trainers + self.sizes[0] if self.sizes else self.pod_count
 
     @property
     def backoff_limit(self) -> int:
@@ -127,7 +127,7 @@ class JobSpec:
 
     def most_of(self, role_spec: RoleSpec) -> int:
         """Return how many pods the role may have."""
-        return self.sizes[1] if self.sizes and role_spec.role != PSERVER else role_spec.replicas
+        return self.sizes[1] if self.sizes and role_spec.role in (BOTH, TRAINER) else role_spec.replicas
 
     def on_host_network(self, role_spec: RoleSpec) -> bool:
         """Whether the role's pods use the network of their nodes, because of the job's setting or their template."""
