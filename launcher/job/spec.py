@@ -102,12 +102,12 @@ class JobSpec:
     @property
     def most_pods(self) -> int:
         """The number of pods that the job may have."""
-        return self.pservers + self.sizes[1] if self.sizes else self.pod_count
+        return self.pod_count - self.trainers + self.sizes[1] if self.sizes else self.pod_count
 
     @property
     def least_pods(self) -> int:
         """The number of pods without which the job cannot train."""
-        return self.pservers + self.sizes[0] if self.sizes else self.pod_count
+        return self.pod_count - self.trainers + self.sizes[0] if self.sizes else self.pod_count
 
     @property
     def backoff_limit(self) -> int:
