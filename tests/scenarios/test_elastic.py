@@ -16,11 +16,15 @@ from tests.support.passes import PASSES, SIX, history, until_generation, until_s
 
 @pytest.fixture
 def elastic(job: Job) -> Job:
-    """Return a job of one to three members. It begins with fewer than three once none has joined for a second."""
+    """Return a job of one to three members.
+
+    It begins with fewer than three once none has joined for 5 s: a busy machine may
+    take seconds to start a launcher.
+    """
     job.environment |= {
         "CONF_PADDLE_GRADIENT_NUM": "1:3",
         "LAUNCHER_MAX_RESTARTS": "3",
-        "LAUNCHER_SETTLE": "1",
+        "LAUNCHER_SETTLE": "5",
     }
     return job
 
