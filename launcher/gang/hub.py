@@ -241,6 +241,8 @@ class Hub:
             connection.send(protocol.encode(handshake.waiting(self._missing_newcomers())))
             return
         if seat is None or seat is self.own_seat or join.gang not in (None, self.gang):
+            if self._settings.elastic and self.ending.cause:  # a member that has left before the hub
+                raise Refusal("", "this gang ends, and its hub takes members of the next one soon", retry=True)
             raise Refusal("a latecomer", f"the gang is complete and runs without pod {join.member.pod}")
         before = seat.connection
         self._attach(seat, connection)

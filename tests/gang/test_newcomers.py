@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from launcher.errors import Exit
-from launcher.gang import Elastic, JoinFailed, OtherGang, Stop, Verdict
+from launcher.gang import Elastic, JoinFailed, OtherGang, Stop, Verdict, handshake
 from launcher.model import Cause, CauseKind, Start
 from tests.support.members import Node, in_loop, settings, until
+from tests.support.wire import Wire
 
 LONG = 1000.0
 GROWS = Cause(CauseKind.RESIZED, None, "pod-0", "the job grows", Exit.PEER_LOST)
@@ -95,6 +96,21 @@ async def test_a_member_that_comes_later_waits_until_the_gang_grows() -> None:
 
 
 @in_loop
+async def test_a_hub_whose_gang_ends_is_asked_again_for_the_next_gang() -> None:
+    """A member that has left the gang before the others may find its hub before the hub has left."""
+    hub, member = nodes([0, 1], Elastic(2, LONG, returning=2))
+    await gather(hub, member)
+    hub.gang.resize("the job grows")
+    await until(lambda: member.has(Stop))
+    wire = await Wire.connect(hub.place)
+    await wire.join(1, 4)
+    _, retry = handshake.read_refusal(await wire.receive())
+    assert retry, "else the member looks for another hub, and misses the next gang"
+    await wire.until_dropped()
+    await end(hub, member)
+
+
+@in_loop
 async def test_a_member_that_gives_up_does_not_wait_any_more() -> None:
     *members, late = nodes([0, 1, 2], Elastic(2, 0.1))
     hub = members[0]
@@ -119,7 +135,7 @@ async def test_a_gang_of_fixed_size_takes_no_newcomers() -> None:
 
 @in_loop
 async def test_any_member_may_be_the_hub_and_has_rank_0() -> None:
-    hub, first, last = nodes([1, 0, 2], Elastic(2, 0.3, ranks={"uid-0": 0, "uid-2": 2}))
+    hub, first, last = nodes([1, 0, 2], Elastic(2, LONG, returning=3, ranks={"uid-0": 0, "uid-2": 2}))
     await gather(hub, first, last)
     assert [member.rank for member in (hub, first, last)] == [0, 1, 2]
     await end(hub, first, last)
@@ -137,7 +153,7 @@ async def test_a_member_without_a_number_may_lead_although_another_one_has_a_low
 
 @in_loop
 async def test_only_the_hub_knows_how_many_members_return_and_others_assume_all_but_the_one_at_fault() -> None:
-    hub, member, _ = members = nodes([0, 1, 2], Elastic(2, 0.3))
+    hub, member, _ = members = nodes([0, 1, 2], Elastic(2, LONG, returning=3))
     await gather(*members)
     stopped = replace(GROWS, kind=CauseKind.STOPPED, rank=0)
     lost = replace(stopped, kind=CauseKind.LOST)
@@ -152,7 +168,7 @@ async def test_a_gang_stops_and_joins_the_other_gang_of_its_job_that_trains_alre
     def prepare(cause: Cause | None) -> Start:
         raise OtherGang("the gang of pod x trains already")
 
-    config = settings(2, elastic=Elastic(1, 0.2), rejoins=True)
+    config = settings(2, elastic=Elastic(1, LONG), rejoins=True)
     members = [Node(rank, config, uid=f"uid-{rank}", prepare=prepare) for rank in (0, 1)]
     await gather(*members)
     for member in members:
@@ -177,7 +193,7 @@ async def test_a_launcher_is_reached_once_it_has_the_secret() -> None:
 
 @in_loop
 async def test_the_hub_knows_the_rank_of_a_member_that_reports_an_earlier_one() -> None:
-    members = nodes([0, 1, 3], Elastic(2, 0.3))
+    members = nodes([0, 1, 3], Elastic(2, LONG, returning=3))
     await gather(*members)
     stopped = replace(GROWS, kind=CauseKind.STOPPED, rank=3)
     members[2].gang.report_failed(stopped, time.monotonic())
@@ -189,7 +205,7 @@ async def test_the_hub_knows_the_rank_of_a_member_that_reports_an_earlier_one() 
 
 @in_loop
 async def test_after_the_finish_of_a_hub_that_was_told_to_stop_no_process_runs_any_more() -> None:
-    members = nodes([0, 1, 2], Elastic(2, 0.3))
+    members = nodes([0, 1, 2], Elastic(2, LONG, returning=3))
     await gather(*members)
     hub, *others = members
     assert others[0].gang.remaining_run_time() > 0, "the hub has not said yet that all processes have ended"

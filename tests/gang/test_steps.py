@@ -19,7 +19,7 @@ Answer = Callable[[int], int | None]
 
 async def training(answer: Answer, *, count: int = 3, grace: float = 20.0, within: float = 5.0) -> list[Node]:
     """Return the members of a gang that trains. `answer`: the step that each rank reports when it is held."""
-    config = settings(4, elastic=Elastic(1, 0.2), rejoins=True, grace=grace, agreed_within=within)
+    config = settings(4, elastic=Elastic(1, 1000, returning=count), rejoins=True, grace=grace, agreed_within=within)
     nodes: list[Node] = []
 
     def tell(rank: int) -> Callable[[Event], None]:

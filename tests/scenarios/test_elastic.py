@@ -221,8 +221,8 @@ def test_members_that_cannot_find_the_hub_join_the_gang_that_has_the_lease(elast
     """Pod 0 believes that it is alone, and the other pods do not know its address."""
     job = elastic.hold("pass-2", "pass-3")
     job.start(0, flags=SIX, LAUNCHER_PEERS=",".join([job.nodes.addresses[0], "192.0.2.2", "192.0.2.3"]))
-    job.start(1, 2, flags=SIX, LAUNCHER_PEERS=",".join(["192.0.2.1", *job.nodes.addresses[1:3]]))
     until_saved(job, 1)
+    job.start(1, 2, flags=SIX, LAUNCHER_PEERS=",".join(["192.0.2.1", *job.nodes.addresses[1:3]]))
     until(lambda: any("2 members wait" in text for text in told(job)), what=job.stderr())
     job.release("pass-2")
     until_generation(job, 1)
