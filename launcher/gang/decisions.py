@@ -34,7 +34,6 @@ class Decisions:
         self._delivered: set[type[Event]] = set()
         self._surveyed = -1  # the number of the latest survey
         self.finished = asyncio.Event()
-        self.hub_sent_finish = False  # then no process of the gang runs any more, once it is delivered
         self._finish_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -63,7 +62,6 @@ class Decisions:
             case "stop":
                 self.stop(messages.read_stop(message))
             case "finish":
-                self.hub_sent_finish = True
                 self.finish(messages.read_finish(message))
             case _:
                 raise Malformed("unknown word")

@@ -201,19 +201,3 @@ async def test_the_hub_knows_the_rank_of_a_member_that_reports_an_earlier_one() 
     (stop,) = (event for event in members[0].events if isinstance(event, Stop))
     assert stop.cause.rank == 2
     await end(*members)
-
-
-@in_loop
-async def test_after_the_finish_of_a_hub_that_was_told_to_stop_no_process_runs_any_more() -> None:
-    members = nodes([0, 1, 2], Elastic(2, LONG, returning=3))
-    await gather(*members)
-    hub, *others = members
-    assert others[0].gang.remaining_run_time() > 0, "the hub has not said yet that all processes have ended"
-    hub.gang.report_failed(replace(GROWS, kind=CauseKind.STOPPED, rank=0), time.monotonic())
-    for member in members:
-        await until(lambda: member.has(Stop))  # noqa: B023
-        member.gang.report_stopped()
-    for other in others:
-        await asyncio.wait_for(other.gang.wait_finished(), 8)
-        assert other.gang.remaining_run_time() == 0
-    await end(*members)
