@@ -11,7 +11,7 @@ from launcher.base.host import SERVICE_ACCOUNT, own_address
 from launcher.errors import Exit, Failure
 from launcher.model import Member, Peers, Shape
 
-LEADING = 16  # the numbers from 0 on that may lead an elastic job: nobody looks for all pods of a large job
+LEADING = 16  # the numbers from 0 on that may lead an elastic job: members do not look for all pods of a large job
 
 FINDERS = {
     "kubernetes": ("launcher.discovery.kubernetes", "KubernetesFinder"),
