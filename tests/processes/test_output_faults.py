@@ -179,7 +179,7 @@ def test_a_frozen_volume_is_named_while_the_child_continues_and_has_all_output_a
                 case.writer.write_in_thread(data)
                 await until(lambda: read() == data)
                 await until(lambda: caplog.messages)
-                stalled = rf"a write to {log} has been blocked for \d+ s; {len(data)} bytes wait$"
+                stalled = rf"a write to {log} has been blocked for \d+ s; \d+ bytes wait$"
                 assert re.match(stalled, caplog.messages[0])
                 volume.thaw()
                 assert await case.finish() == 0
