@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.gang import Begin, Finish, GangSettings, HubLost, Lead, Restart, Stop, Train, Verdict
@@ -15,7 +15,7 @@ from tests.simulation.apart_rules import (
     members_that_cannot_reach_each_other_are_named,
     only_members_that_cannot_reach_each_other_are_named,
 )
-from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Freeze, Killed, Off, Silence, Told
+from tests.simulation.schedule import DISTURBING, SLOW_MARK, Cut, Death, Fault, Freeze, Killed, Off, Silence, Told
 from tests.simulation.story import (
     END_WITHIN,
     SILENCE,
@@ -91,13 +91,14 @@ def another_gang_finds_no_process_left(story: Story) -> None:
     """When another gang can begin, all processes of the gang before have ended. docs/resume.md has the exceptions.
 
     A frozen launcher does not know that its gang is over. A killed hub cannot report which members are silent or still
-    end their processes. A member that cannot reconnect after a reset assumes that the hub is dead. Servers that start
-    before the first Begin do not count.
+    end their processes. A member that cannot reconnect after a reset, or after several in a row, assumes that the hub
+    is dead. Servers that start before the first Begin do not count.
     """
     faults, size = story.schedule.faults, story.schedule.size
     silence = any(isinstance(fault, Silence) for fault in faults)
-    cuts = [fault for fault in faults if isinstance(fault, Cut)]
-    if any(silence or fault.away > GangSettings.reconnect_within / 2 for fault in cuts):
+    if silence and any(isinstance(fault, Cut) for fault in faults):
+        return
+    if any(longest_cut(faults, rank, size) > GangSettings.reconnect_within / 2 for rank in range(1, size)):
         return
     unknown = {fault.rank % size for fault in faults if isinstance(fault, Freeze)}
     if any(isinstance(fault, Killed | Off) and fault.rank % size == 0 for fault in faults):
@@ -111,6 +112,19 @@ def another_gang_finds_no_process_left(story: Story) -> None:
     begun = {entry.rank for entry in story.of(Begin)}
     running = {rank for rank, still in runs.items() if still and rank in begun} - unknown
     assert not running, f"children of {running} still run at {begins_at:g}"
+
+
+def longest_cut(faults: Sequence[Fault], rank: int, size: int) -> float:
+    """Return for how many seconds cuts keep a member from the hub. A cut in the reconnect time prolongs the last."""
+    longest = at = began = 0.0
+    cut_at = -GangSettings.reconnect_within
+    for fault in faults:
+        at += fault.after
+        if isinstance(fault, Cut) and fault.rank % size in (0, rank):
+            if at - cut_at >= GangSettings.reconnect_within:
+                began = at
+            cut_at, longest = at, max(longest, at + fault.away - began)
+    return longest
 
 
 def when_another_gang_can_begin(story: Story) -> float | None:

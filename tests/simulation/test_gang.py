@@ -204,6 +204,19 @@ TOLD_DURING_THE_MARK = Schedule(
     marks=3.0,
     flawed=1,
 )
+# The hub gets SIGTERM while the mark takes too long. Its members are cut off three times before they have reconnected.
+CUT_AGAIN_AND_AGAIN = Schedule(
+    delays=(0.2,),
+    faults=(
+        Death(0.0, 0, "pserver", 1, 0.0),
+        Told(7.0, 0),
+        Cut(0.0, 0, 0.0, 0.0),
+        Cut(0.5, 0, 0.0, 0.4),
+    ),
+    restarts=3,
+    rejoins=True,
+    marks=SLOW_MARK,
+)
 # The hub is frozen while a member's node is powered off: when it continues, it does not know that the member is gone.
 FROZEN_WHILE_A_NODE_GOES_OFF = Schedule(
     paces=(Pace(serves=3.0),), faults=(Cut(1.2, 0, 0.0, 0.0), Freeze(1.0, 0, 28.0), Off(1.0, 1)), restarts=3
@@ -238,6 +251,7 @@ FROZEN_HUB_OF_FOUR = Schedule(
 @example(GATHERS_DURING_A_CUT)
 @example(TOLD_DURING_THE_MARK)
 @example(STOPS_DURING_A_CUT)
+@example(CUT_AGAIN_AND_AGAIN)
 @given(SCHEDULED)
 def the_gang_keeps_its_rules(schedule: Schedule) -> None:
     story = Job(schedule).run()
