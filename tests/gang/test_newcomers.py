@@ -19,10 +19,10 @@ LONG = 1000.0
 GROWS = Cause(CauseKind.RESIZED, None, "pod-0", "the job grows", Exit.PEER_LOST)
 
 
-def nodes(ranks: Sequence[int], elastic: Elastic) -> list[Node]:
+def nodes(ranks: Sequence[int], elastic: Elastic, verdict: Verdict = Verdict.REJOIN) -> list[Node]:
     """Return a hub and members with these numbers, of a gang of at most four."""
     config = settings(4, elastic=elastic, rejoins=True)
-    judge = lambda cause: (cause, Verdict.REJOIN)  # noqa: E731
+    judge = lambda cause: (cause, verdict)  # noqa: E731
     return [Node(rank, config, uid=f"uid-{rank}", judge=judge) for rank in ranks]
 
 
@@ -200,4 +200,32 @@ async def test_the_hub_knows_the_rank_of_a_member_that_reports_an_earlier_one() 
     await until(lambda: members[0].has(Stop))
     (stop,) = (event for event in members[0].events if isinstance(event, Stop))
     assert stop.cause.rank == 2
+    await end(*members)
+
+
+@in_loop
+async def test_after_a_hub_that_was_told_to_stop_has_finished_no_process_runs_any_more() -> None:
+    members = nodes([0, 1, 2], Elastic(2, LONG, returning=3))
+    await gather(*members)
+    hub, *others = members
+    assert others[0].gang.remaining_run_time() > 0, "the hub has not said yet that all processes have ended"
+    hub.gang.report_failed(replace(GROWS, kind=CauseKind.STOPPED, rank=0), time.monotonic())
+    for member in members:
+        await until(lambda: member.has(Stop))  # noqa: B023
+        member.gang.report_stopped()
+    for other in others:
+        await asyncio.wait_for(other.gang.wait_finished(), 8)
+        assert other.gang.remaining_run_time() == 0
+    await end(*members)
+
+
+@in_loop
+async def test_after_the_finish_of_a_gang_that_does_not_rejoin_processes_may_still_run() -> None:
+    members = nodes([0, 1, 2], Elastic(2, LONG, returning=3), Verdict.STOP)
+    await gather(*members)
+    hub, member, _ = members
+    hub.gang.report_failed(replace(GROWS, kind=CauseKind.STOPPED, rank=0), time.monotonic())
+    hub.gang.report_stopped()
+    await asyncio.wait_for(member.gang.wait_finished(), 8)
+    assert member.gang.remaining_run_time() > 0, "the processes of the third member still end"
     await end(*members)
