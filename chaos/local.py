@@ -23,7 +23,7 @@ from chaos.limits import FREEZES, ON_NFS
 from chaos.local_faults import LEFT_OUT, LocalFaults
 from chaos.nfs import Mounts
 from chaos.plan import SIZES, Fault, Plan
-from tests.support.jobs import JOB, Job, make_volume
+from tests.support.jobs import JOB, Job, LauncherProcess, make_volume
 from tests.support.switches import TwoSwitches
 
 _PROGRAMS = {"trainer": "paddle_trainer", "pserver": "paddle_pserver_main"}
@@ -32,7 +32,7 @@ _PROGRAMS = {"trainer": "paddle_trainer", "pserver": "paddle_pserver_main"}
 class Pod:
     """One launcher, in the role of a pod."""
 
-    def __init__(self, rank: int, name: str, launcher: subprocess.Popen[bytes], termination: Path, said: Path) -> None:
+    def __init__(self, rank: int, name: str, launcher: LauncherProcess, termination: Path, said: Path) -> None:
         self.rank = rank
         self.name = name
         self.launcher = launcher

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import forked
 from tests.support.fake_api import Authority
 from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import Job, fresh, make_volume
@@ -23,14 +25,26 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
 # `python3` of the stand-ins is this Python. The shim of a version manager runs dozens of shells first.
 os.environ["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
 
+forked.enabled = True
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin the slow tests early, so that no process is left with one at the end: one after each 50 other tests.
+    """Mix the tests of all folders, and begin the slow ones early: one after each 50 other tests.
 
-    They mostly wait. If all processes began with one of them, the processors would be idle.
+    Some folders mostly wait, and others compute. Mixed, they keep the processors busy from the beginning to the end.
+    Tests that share a browser stay together.
     """
+    folders = Counter(item.path.parent for item in items)
+    seen: Counter[Path] = Counter()
+    place: dict[pytest.Item, float] = {}
+    browser = 0.0
+    for item in items:
+        place[item] = seen[item.path.parent] / folders[item.path.parent]
+        seen[item.path.parent] += 1
+        if "browser" in getattr(item, "fixturenames", ()):
+            browser = place[item] = browser or place[item]
     slow = [item for item in items if item.get_closest_marker("slow")]
-    others = [item for item in items if not item.get_closest_marker("slow")]
+    others = sorted((item for item in items if not item.get_closest_marker("slow")), key=place.__getitem__)
     for number, item in enumerate(slow):
         others.insert(number * 51, item)
     items[:] = others

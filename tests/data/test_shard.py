@@ -18,6 +18,7 @@ from launcher.data import shard as command
 from launcher.data.lock import Lock
 from launcher.data.shard import shard
 from launcher.errors import Exit, Failure
+from tests.support import forked
 from tests.support.logs import logged
 from tests.support.paths import REPOSITORY
 from tests.support.supervising import needs_root
@@ -58,8 +59,7 @@ def split(
 
 
 def launcher(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "launcher", "shard", *arguments]
-    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return forked.run(["shard", *arguments], env=environment)
 
 
 def shares(out: Path, count: int, name: str = "train.txt") -> list[bytes]:

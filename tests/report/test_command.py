@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import forked
 from tests.support.report_jobs import MadeJob
 
 
 def report(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "launcher", "report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return forked.run(["report", *arguments])
 
 
 def test_the_page_is_written_to_the_output_folder(tmp_path: Path) -> None:

@@ -254,9 +254,7 @@ def test_status_says_for_how_long_a_killed_launcher_has_not_written(job: Job) ->
     assert job.status(1)["phase"] == "training"
     file = job.output / "node_1" / "status.json"
     os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 600))
-    show = [sys.executable, "-m", "launcher", "status", str(job.output.parent)]
-    shown = subprocess.run(show, text=True, capture_output=True, check=True).stdout
-    first, second, third = shown.splitlines()[1:4]
+    first, second, third = job.shown().splitlines()[1:4]
     assert "training? not written for 10 min " in second
     assert "not written" not in first + third
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -108,9 +107,7 @@ def test_a_killed_process_of_each_role_ends_all_members_and_is_named(job: HeterJ
     for rank in range(SIZE):
         assert named in job.termination(rank)
         assert "SIGKILL" in job.termination(rank)
-    shown = subprocess.run(
-        [sys.executable, "-m", "launcher", "status", str(job.output.parent)], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    shown = job.shown().splitlines()
     assert [line.split("  ")[0] for line in shown[1:]] == [
         *("trainer 0", "trainer 1", "pserver 0", "heter worker 0", "heter worker 1"),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -67,9 +66,7 @@ def test_logs_and_files_have_the_history_of_the_job(restarting: Job) -> None:
             assert MARK.findall(log(job, rank, name)) == [("0", ""), ("1", str(after))]
             assert f"generation 1, pod pod-{rank}, after pass {after}, because rank 2 (pod-2): " in log(job, rank, name)
         assert job.status(rank)["generation"] == 1
-    shown = subprocess.run(
-        [sys.executable, "-m", "launcher", "status", job.output.parent], text=True, capture_output=True, check=True
-    ).stdout
+    shown = job.shown()
     assert re.search(rf"\n1 +\S+ +\S+ +after pass {after} ", shown), shown
     assert "rank 2 (pod-2): trainer (`paddle train`) was killed by SIGKILL" in shown
 

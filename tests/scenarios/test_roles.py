@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -74,9 +73,7 @@ def test_a_killed_server_ends_all_members_and_is_named_by_its_number_within_the_
     for rank in range(5):
         assert "pserver 1 (pod-4): pserver" in job.termination(rank)
     assert "[pserver 1]" in job.stderr(PSERVER + 1)
-    shown = subprocess.run(
-        [sys.executable, "-m", "launcher", "status", str(job.output.parent)], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    shown = job.shown().splitlines()
     assert [line.split("  ")[0] for line in shown[1:]] == [
         *(f"trainer {n}" for n in range(3)),
         *(f"pserver {n}" for n in range(2)),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import Exit
+from tests.support import forked
 from tests.support.jobs import Job, until
 
 WAITS_FOR_ONE = """
@@ -36,8 +37,7 @@ all_reduce()
 
 def why(job: Job, rank: int = 0) -> subprocess.CompletedProcess[str]:
     environment = {"LAUNCHER_WORKDIR": str(job.folder / f"work-{rank}")}
-    command = [sys.executable, "-m", "launcher", "why"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return forked.run(["why"], env=environment)
 
 
 @pytest.fixture

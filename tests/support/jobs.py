@@ -9,17 +9,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
-from tests.support import floor
+from tests.support import floor, forked
 from tests.support.nodes import Nodes
 from tests.support.paths import MAKE_DATA, STANDIN
 
+PROGRAM = ("-m", "launcher")
+LauncherProcess = subprocess.Popen[bytes] | forked.Forked
 JOB = "quick-start"
 IN_A_PASS = "pass-0-batch-1"  # a gate of the stand-in: each trainer waits here after it has logged one batch
 FLAGS = ("--config=trainer_config.lr.py", "--num_passes=2", "--log_period=1")
@@ -64,9 +66,9 @@ class Job:
         self.volume = volume
         self.folder = folder
         self.environment = environment
-        self.program: tuple[str, ...] = (*floor.from_environment(), "-m", "launcher")
+        self.program: tuple[str, ...] = (*floor.from_environment(), *PROGRAM)
         self.prefix: tuple[str, ...] = ()  # a command that runs another command, such as setpriv
-        self.launchers: dict[int, subprocess.Popen[bytes]] = {}
+        self.launchers: dict[int, LauncherProcess] = {}
         self.output = volume / JOB / "output" if volume else folder
         self.gates = folder / "gates"
 
@@ -102,14 +104,16 @@ class Job:
         for rank in ranks or range(self.size):
             out, errors = (self.folder / f"{name}-{rank}" for name in ("stdout", "stderr"))
             with out.open("ab") as stdout, errors.open("ab") as stderr:
-                self.launchers[rank] = self.nodes.popen(
-                    [*self.prefix, sys.executable, *self.program, "run", *flags],
-                    env=self.variables(rank) | more,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                )
+                self.launchers[rank] = self._launch(["run", *flags], self.variables(rank) | more, stdout, stderr)
         return self
+
+    def _launch(
+        self, arguments: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+    ) -> LauncherProcess:
+        if forked.enabled and self.nodes.same_user and (*self.prefix, *self.program) == PROGRAM:
+            return self.nodes.launcher(arguments, env=env, stdout=stdout.fileno(), stderr=stderr.fileno())
+        command = [*self.prefix, sys.executable, *self.program, *arguments]
+        return self.nodes.popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
 
     def start_in_a_pass(self, *ranks: int, flags: tuple[str, ...] = FLAGS, **more: str) -> Job:
         """Start these members, or all members, and hold the training within its first pass."""
@@ -157,6 +161,12 @@ class Job:
         except FileNotFoundError:
             return {}
         return content
+
+    def shown(self) -> str:
+        """Return what `paddle-launcher status` prints."""
+        done = forked.run(["status", self.output.parent])
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def find(self, rank: int, program: str) -> psutil.Process | None:
         """Return the process below a launcher that runs this program, such as paddle_trainer."""

@@ -16,11 +16,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import CDLL
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+
+from tests.support import forked
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ class Nodes:
     def __init__(self, count: int) -> None:
         self.devices = [f"lo:{number}" for number in range(1, count + 1)]
         self.addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
-        self._started: list[subprocess.Popen[Any]] = []
+        self._started: list[subprocess.Popen[Any] | forked.Forked] = []
 
     def __enter__(self) -> Nodes:
         self._holder = subprocess.Popen(
@@ -59,10 +61,25 @@ class Nodes:
 
     def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
         """Start a process inside, in a new session. It has the same pid inside and outside."""
-        own = os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/{self._holder.pid}/ns/user")
-        user = [] if own else ["--user", "--preserve-credentials"]  # without root, a new user namespace is needed
+        user = (
+            [] if self.same_user else ["--user", "--preserve-credentials"]
+        )  # without root, a new user namespace is needed
         enter = ["nsenter", f"--target={self._holder.pid}", "--net", *user, "--"]
         process = subprocess.Popen([*enter, *argv], start_new_session=True, **options)
+        self._started.append(process)
+        return process
+
+    @property
+    def same_user(self) -> bool:
+        """Whether the namespace belongs to our own user namespace, so that it can be entered as it is."""
+        return os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/{self._holder.pid}/ns/user")
+
+    def launcher(self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int) -> forked.Forked:
+        """Start a launcher inside, in a new session, by `forked`."""
+        with open(f"/proc/{self._holder.pid}/ns/net") as namespace, open(os.devnull) as stdin:
+            process = forked.launcher(
+                arguments, env=env, stdin=stdin.fileno(), stdout=stdout, stderr=stderr, namespace=namespace.fileno()
+            )
         self._started.append(process)
         return process
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
+from tests.support import forked
 from tests.support.paths import REPOSITORY
 
 Ended = subprocess.CompletedProcess[str]
@@ -22,9 +22,9 @@ def render(*arguments: str, text: str | None = None, **variables: str) -> Ended:
 
 def plain_render(*arguments: str, text: str | None = None, **variables: str) -> Ended:
     """Run the command with these arguments only."""
-    command = [sys.executable, "-m", "launcher", "render", *arguments, *(["-"] if text is not None else [])]
+    command = ["render", *arguments, *(["-"] if text is not None else [])]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)} | variables
-    return subprocess.run(command, env=environment, input=text, capture_output=True, text=True, timeout=30, check=False)
+    return forked.run(command, env=environment, text=text or "")
 
 
 def messages(ended: Ended) -> list[str]:

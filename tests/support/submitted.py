@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from launcher.job import PaddleJob
+from tests.support import forked
 from tests.support.fake_cluster import FakeCluster, Json
 from tests.support.paths import PADDLEJOBS
 
@@ -76,9 +76,7 @@ def in_background(work: Callable[[], int]) -> Future[int]:
 
 def command(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run paddle-launcher. Check that it ends with this exit code and without a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "launcher", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = forked.run(arguments)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
