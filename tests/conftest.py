@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,12 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
 # `python3` of the stand-ins is this Python. The shim of a version manager runs dozens of shells first.
 os.environ["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
 
-forked.enabled = True
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the workers of xdist use the same servers
+        folder = tempfile.TemporaryDirectory(prefix="forks-")
+        config.add_cleanup(folder.cleanup)
+        forked.start_servers(Path(folder.name))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

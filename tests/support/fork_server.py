@@ -1,10 +1,11 @@
 """A program that imports the launcher once, and forks a process for each request of `tests.support.forked`.
 
-    python -m tests.support.fork_server SOCKET MODULE...
+    python -m tests.support.fork_server LISTENER LIFE MODULE...
 
-SOCKET is the descriptor of a socket to the tests. A request has the arguments, the environment and the directory of the
-new process, and as descriptors its report, its three standard streams and, if it needs one, its network namespace. The
-report gets the pid and later the exit status, a line each. Without more requests the program ends.
+LISTENER is the descriptor of a listening socket, and LIFE that of a pipe: when its other end closes, the program ends.
+Each connection is one request: the arguments, the environment and the directory of the new process, and as descriptors
+its three standard streams and, if it needs one, its network namespace. The answer is its pid and, once it has ended,
+its wait status.
 """
 
 from __future__ import annotations
@@ -26,58 +27,78 @@ _MOST = 1 << 18  # bytes of a request
 
 
 def main() -> None:
-    requests = socket.socket(fileno=int(sys.argv[1]))
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # so that forked processes copy fewer pages
-    if serve(requests):
+    listener, life, modules = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    if os.fork():  # the tests end what their own process has left behind: the server must not be its child
+        return
+    if serve(listener, life, modules):
         runpy.run_module("launcher", run_name="__main__", alter_sys=True)
 
 
-def serve(requests: socket.socket) -> bool:
-    """Fork a process for each request. Return True in each new process, and False once no request can come."""
+def serve(listener: int, life: int, modules: list[str]) -> bool:
+    """Fork a process for each request. Return True in each new process, and False at the end of the server."""
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    reports: dict[int, int] = {}
-    sources: list[Any] = [requests, woken]
+    clients: dict[int, int] = {}  # by the pid of the process that they have requested
     while True:
-        ready, _, _ = select.select(sources, [], [])
+        ready, _, _ = select.select([listener, woken, life], [], [])
+        if life in ready:
+            return False
         if woken in ready:
             os.read(woken, 1024)
-            reap(reports)
-        if requests in ready:
-            message, given, _, _ = socket.recv_fds(requests, _MOST, 5)
-            if not message:
-                return False
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                requests.detach()
-                become(json.loads(message), given)
+            reap(clients)
+        if listener in ready:
+            load(modules)
+            with socket.socket(fileno=os.dup(listener)) as accepting:
+                client = accepting.accept()[0].detach()
+            if fork(client, clients):
                 return True
-            reports[pid], *others = given
-            for descriptor in others:
-                os.close(descriptor)
-            os.write(reports[pid], f"{pid}\n".encode())
 
 
-def reap(reports: dict[int, int]) -> None:
-    """Report each process that has ended."""
-    while reports:
+def load(modules: list[str]) -> None:
+    while modules:
+        importlib.import_module(modules.pop())
+    gc.freeze()  # so that forked processes copy fewer pages
+
+
+def fork(client: int, clients: dict[int, int]) -> bool:
+    """Do what a client requests. Return True in the new process."""
+    with socket.socket(fileno=os.dup(client)) as connection:
+        message, given, _, _ = socket.recv_fds(connection, _MOST, 4)
+    pid = os.fork()
+    if pid == 0:
+        become(json.loads(message), given)
+        return True
+    clients[pid] = client
+    tell(client, pid)
+    for descriptor in given:
+        os.close(descriptor)
+    return False
+
+
+def reap(clients: dict[int, int]) -> None:
+    """Tell the clients which of their processes have ended."""
+    while clients:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
-        report = reports.pop(pid)
-        os.write(report, f"{status}\n".encode())
-        os.close(report)
+        client = clients.pop(pid)
+        tell(client, status)
+        os.close(client)
+
+
+def tell(client: int, number: int) -> None:
+    try:
+        os.write(client, str(number).encode())
+    except OSError:
+        pass  # the test has ended
 
 
 def become(request: dict[str, Any], given: list[int]) -> None:
     """Change this process to the one that was requested."""
-    _, stdin, stdout, stderr, *namespace = given
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stdin, stdout, stderr, *namespace = given
     if namespace and CDLL(None, use_errno=True).setns(namespace[0], _CLONE_NEWNET) != 0:
         raise RuntimeError("the network namespace cannot be entered")
     os.setsid()

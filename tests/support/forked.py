@@ -6,8 +6,6 @@ start real commands, and so do tests with FLOOR (tests.support.floor).
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
 import select
@@ -22,25 +20,30 @@ from typing import IO, Any
 
 from tests.support.paths import REPOSITORY
 
-enabled = False  # tests/conftest.py enables it
-_OF_RUN = ("launcher.cli.main", "launcher.run.launcher")
-_OF_COMMANDS = (
-    *_OF_RUN,
-    "launcher.cli.parser",
-    "launcher.job.commands",
-    "launcher.live.show",
-    "launcher.report.command",
-)
+_RUN, _COMMANDS = "FORK_SERVER_OF_RUN", "FORK_SERVER_OF_COMMANDS"  # variables with the place of a socket
+_MODULES = {
+    _RUN: ("launcher.cli.main", "launcher.run.launcher"),
+    _COMMANDS: (
+        "launcher.cli.main",
+        "launcher.cli.parser",
+        "launcher.job.commands",
+        "launcher.live.show",
+        "launcher.report.command",
+    ),
+}
 
 
 class Forked:
-    """A process that a fork server has started, with the methods of subprocess.Popen that the tests use."""
+    """A process that a fork server has started, with the methods of subprocess.Popen that the tests use.
 
-    def __init__(self, args: Sequence[str], report: socket.socket) -> None:
+    server: the connection to the server
+    """
+
+    def __init__(self, args: Sequence[str], server: socket.socket) -> None:
         self.args = args
         self.returncode: Any = None  # as in Popen
-        self._report = report.makefile("rb", buffering=0)  # select must see what is not read yet
-        self.pid = int(self._report.readline())
+        self._server = server
+        self.pid = int(server.recv(100))
 
     def poll(self) -> int | None:
         return self._ended(0)
@@ -68,9 +71,9 @@ class Forked:
 
     def _ended(self, timeout: float | None) -> int | None:
         """Wait for the exit code, at most this long."""
-        if self.returncode is None and select.select([self._report], [], [], timeout)[0]:
-            self.returncode = os.waitstatus_to_exitcode(int(self._report.readline()))
-            self._report.close()
+        if self.returncode is None and select.select([self._server], [], [], timeout)[0]:
+            self.returncode = os.waitstatus_to_exitcode(int(self._server.recv(100)))
+            self._server.close()
         code: int | None = self.returncode
         return code
 
@@ -85,7 +88,7 @@ def launcher(
     namespace: int | None = None,
 ) -> Forked:
     """Start a launcher, which is the leader of a session."""
-    return _start(_OF_RUN, arguments, env, [stdin, stdout, stderr, *([] if namespace is None else [namespace])])
+    return _start(_RUN, arguments, env, [stdin, stdout, stderr, *([] if namespace is None else [namespace])])
 
 
 def run(
@@ -97,7 +100,7 @@ def run(
         stdin.write(text.encode())
         stdin.seek(0)
         streams = [stdin.fileno(), stdout.fileno(), stderr.fileno()]
-        process = _start(_OF_COMMANDS, words, os.environ if env is None else env, streams)
+        process = _start(_COMMANDS, words, os.environ if env is None else env, streams)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -111,22 +114,33 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
-def _start(preloaded: tuple[str, ...], arguments: Sequence[str], env: Mapping[str, str], streams: list[int]) -> Forked:
-    ours, its = socket.socketpair()
+def _start(server: str, arguments: Sequence[str], env: Mapping[str, str], streams: list[int]) -> Forked:
     request = {"arguments": list(arguments), "environment": dict(env), "directory": os.getcwd()}
-    with its:
-        socket.send_fds(_server(preloaded), [json.dumps(request).encode()], [its.fileno(), *streams])
-    with ours:
-        return Forked(["launcher", *arguments], ours)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(os.environ[server])
+    socket.send_fds(connection, [json.dumps(request).encode()], streams)
+    return Forked(["launcher", *arguments], connection)
 
 
-@functools.lru_cache
-def _server(preloaded: tuple[str, ...]) -> socket.socket:
-    """Start a fork server with these modules. It ends with this process."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its:
-        command = [sys.executable, "-m", "tests.support.fork_server", str(its.fileno()), *preloaded]
-        server = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, cwd=REPOSITORY)
-    atexit.register(server.wait)
-    atexit.register(ours.close)
-    return ours
+def start_servers(folder: Path) -> None:
+    """Start the servers for this process and its children. They end with this process."""
+    for server, modules in _MODULES.items():
+        os.environ[server] = str(folder / server)
+        life, _ = os.pipe()  # the other end stays open until this process ends
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(os.environ[server])
+            listener.listen(100)
+            command = [sys.executable, "-m", "tests.support.fork_server", str(listener.fileno()), str(life), *modules]
+            subprocess.run(
+                command,
+                pass_fds=[listener.fileno(), life],
+                stdin=subprocess.DEVNULL,
+                cwd=REPOSITORY,
+                start_new_session=True,
+                check=True,
+            )
+        os.close(life)
+
+
+def are_there() -> bool:
+    return _RUN in os.environ

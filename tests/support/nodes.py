@@ -74,8 +74,13 @@ class Nodes:
         """Whether the namespace belongs to our own user namespace, so that it can be entered as it is."""
         return os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/{self._holder.pid}/ns/user")
 
-    def launcher(self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int) -> forked.Forked:
-        """Start a launcher inside, in a new session, by `forked`."""
+    def launcher(
+        self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int
+    ) -> subprocess.Popen[bytes] | forked.Forked:
+        """Start a launcher inside, in a new session, by `forked` if that is possible."""
+        if not (forked.are_there() and self.same_user):
+            command = [sys.executable, "-m", "launcher", *arguments]
+            return self.popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
         with open(f"/proc/{self._holder.pid}/ns/net") as namespace, open(os.devnull) as stdin:
             process = forked.launcher(
                 arguments, env=env, stdin=stdin.fileno(), stdout=stdout, stderr=stderr, namespace=namespace.fileno()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ class TwoSwitches(Nodes):
         process = subprocess.Popen([*_entering(holder), *argv], start_new_session=True, **options)
         self._started.append(process)
         return process
+
+    def launcher(
+        self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int
+    ) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "launcher", *arguments]
+        return self.popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
 
     def inside(self, *nodes: int) -> list[int]:
         """Return the live processes on these nodes, or on all nodes if none is named."""
