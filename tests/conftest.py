@@ -18,6 +18,8 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import Job, fresh, make_volume
 from tests.support.nodes import Nodes
 
+_SHARED = {"browser", "registry", "private", "public"}  # fixtures that start a process for all tests of their file
+
 # nohup, or `&` in a script, leaves these ignored, and all that tests start would inherit it.
 for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) == signal.SIG_IGN:
@@ -38,17 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mix the tests of all folders, and begin the slow ones early: one after each 50 other tests.
 
     Some folders mostly wait, and others compute. Mixed, they keep the processors busy from the beginning to the end.
-    Tests that share a browser stay together.
+    Tests that share a process of their file stay together.
     """
     folders = Counter(item.path.parent for item in items)
     seen: Counter[Path] = Counter()
     place: dict[pytest.Item, float] = {}
-    browser = 0.0
+    of_file: dict[Path, float] = {}
     for item in items:
         place[item] = seen[item.path.parent] / folders[item.path.parent]
         seen[item.path.parent] += 1
-        if "browser" in getattr(item, "fixturenames", ()):
-            browser = place[item] = browser or place[item]
+        if _SHARED & set(getattr(item, "fixturenames", ())):
+            place[item] = of_file.setdefault(item.path, place[item])
     slow = [item for item in items if item.get_closest_marker("slow")]
     others = sorted((item for item in items if not item.get_closest_marker("slow")), key=place.__getitem__)
     for number, item in enumerate(slow):

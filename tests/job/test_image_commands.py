@@ -26,7 +26,7 @@ from tests.support.submitted import command
 ENTRYPOINTS = {"an/image": (["python3", "train.py"], None), "library/demo": (None, ["sh", "-c", "exec sleep 3600"])}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry]:
     """Yield a registry with the images that the examples name, and with `team/both`, which has ENTRYPOINT and CMD."""
     started = ImageRegistry(tmp_path_factory.mktemp("registry"))

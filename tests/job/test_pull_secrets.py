@@ -17,7 +17,7 @@ from tests.support.rendering import main_container
 from tests.support.submitted import command
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry]:
     """Yield a registry with `team/both`, which wants a password."""
     folder = tmp_path_factory.mktemp("private")

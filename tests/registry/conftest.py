@@ -22,7 +22,7 @@ def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "config.json"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry]:
     registry = ImageRegistry(tmp_path_factory.mktemp("public"))
     yield registry
