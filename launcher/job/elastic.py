@@ -15,8 +15,7 @@ def read(spec: Fields, findings: Findings) -> tuple[int, int] | None:
         findings.add_problem(spec.path("elastic"), f"{elastic}: expected 1, or 0 for a fixed number of pods")
     if elastic and isinstance(spec.values.get("heter"), dict):
         findings.add_problem(
-            spec.path("elastic"),
-            f"{elastic}: a job with heter workers has a fixed size: remove spec.elastic or spec.heter",
+            spec.path("elastic"), problem_with_heters(elastic, spec.path("elastic"), spec.path("heter"))
         )
     sizes = None
     for name in ("ps", "worker", "heter"):
@@ -31,6 +30,11 @@ def read(spec: Fields, findings: Findings) -> tuple[int, int] | None:
                 fields, findings, "set spec.elastic: 1" if name == "worker" else "only workers may be elastic"
             )
     return sizes
+
+
+def problem_with_heters(elastic: object, path: str, path_of_heters: str) -> str:
+    """Return what is wrong with the value `elastic` of a job that has heter workers, too."""
+    return f"{elastic}: a job with heter workers has a fixed size: remove {path} or {path_of_heters}"
 
 
 def _sizes(spec: Fields, worker: Fields, findings: Findings) -> tuple[int, int] | None:

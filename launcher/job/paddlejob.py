@@ -26,7 +26,7 @@ _SET_IN_JOBS = "LAUNCHER_GENERATION"  # a variable that the launcher sets for ev
 
 @dataclass(frozen=True, kw_only=True)
 class PaddleJob:
-    """A training job: parameter servers and trainers in separate pods, or trainers alone with `pservers=0`.
+    """A training job: each role in pods of its own, or trainers alone with `pservers=0`.
 
     Raises launcher.job.ConfigProblems with all problems of the parameters, and with all problems that the launcher in
     the pods would report.
@@ -38,10 +38,11 @@ class PaddleJob:
         memory: Memory of each pod, such as "4G" or "512Mi". By default 1G is requested, and there is no limit.
         cpu_nums: CPUs of each pod. Also called cpu_num.
         pservers: The number of parameter servers; 0 for collective training.
+        heters: The number of heter workers (docs/heter.md); such a job has servers, too, and a fixed size.
         trainers: The number of trainers. In an elastic job: the number at the start.
         elastic: The fewest and the most trainers of an elastic job, such as (2, 5) (docs/elastic.md). By default, the
             number of trainers is fixed.
-        gpu_nums: GPUs of each pod that trains. Also called gpu_num.
+        gpu_nums: GPUs of each trainer, or of each heter worker if there are any. Also called gpu_num.
         use_gpu: True means one GPU, unless gpu_nums is set.
         namespace: The job's namespace; by default the namespace that kubectl uses.
         trainer_package_path: The folder in the image in which the command runs.
@@ -67,6 +68,7 @@ class PaddleJob:
     cpu_nums: float | None = None
     pservers: int = 2
     trainers: int = 3
+    heters: int = 0
     elastic: tuple[int, int] | None = None
     gpu_nums: int | None = None
     namespace: str | None = None
@@ -157,7 +159,7 @@ class PaddleJob:
         return wait(self._client(), self.job_name, timeout=timeout, quiet=quiet)
 
     def logs(self, rank: int = 0, *, role: str = TRAINER, follow: bool = False) -> Iterator[str]:
-        """Yield the log of a trainer, or of a server with role="pserver", line by line.
+        """Yield the log of a trainer, of a server (role="pserver") or of a heter worker (role="heter"), line by line.
 
         If `follow` is true, wait until the container has started, and yield new lines until the container ends.
         """
@@ -190,14 +192,14 @@ class PaddleJob:
 
 
 def inside_a_job() -> bool:
-    """Return whether the launcher has started this process as a trainer or a server."""
+    """Return whether the launcher has started this process."""
     return _SET_IN_JOBS in os.environ
 
 
 def dist_train(trainer: Callable[[], T], paddle_job: PaddleJob) -> T | None:
     """Call `trainer` if this process runs inside a job. Otherwise submit the job. So one file can submit and train.
 
-    Parameter servers call `trainer`, too.
+    Parameter servers and heter workers call `trainer`, too.
     """
     if inside_a_job():
         return trainer()

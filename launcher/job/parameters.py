@@ -10,11 +10,11 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from launcher.config.parsers import MAX_NODES
-from launcher.job import quantities, volumes
+from launcher.job import elastic, quantities, volumes
 from launcher.job.findings import Fields, Findings
 from launcher.job.spec import name_problems
 from launcher.job.volumes import AnyVolume
-from launcher.model import PSERVER, TRAINER
+from launcher.model import HETER, PSERVER, TRAINER
 
 if TYPE_CHECKING:
     from launcher.job.paddlejob import PaddleJob
@@ -26,10 +26,10 @@ _TEXTS = (
     *("job_name", "runtime_image", "memory", "namespace", "trainer_package_path", "shared_memory", "queue"),
     *("priority", "service_account", "launcher_image"),
 )
-_REQUIRED = ("job_name", "entry_point", "runtime_image", "trainers", "pservers", "max_restarts")
+_REQUIRED = ("job_name", "entry_point", "runtime_image", "trainers", "pservers", "heters", "max_restarts")
 # For parameters without a default; with gang_scheduling, any queue is valid.
 _VALID = {"job_name": "job", "entry_point": "true", "runtime_image": "image:1", "gang_scheduling": True}
-_MINIMUM = {"trainers": 1, "pservers": 0, "max_restarts": 0, "gpu_nums": 0, "gpu_num": 0}
+_MINIMUM = {"trainers": 1, "pservers": 0, "heters": 0, "max_restarts": 0, "gpu_nums": 0, "gpu_num": 0}
 
 
 def check(job: PaddleJob, findings: Findings) -> None:
@@ -44,7 +44,8 @@ def check(job: PaddleJob, findings: Findings) -> None:
             findings.add_problem(name, f"{number}: expected {minimum} or more")
     _check_range(job, findings)
     job = without_problems(job, findings)
-    replicas = {PSERVER: job.pservers, TRAINER: job.elastic[1] if job.elastic else job.trainers}
+    _check_heters(job, findings)
+    replicas = {PSERVER: job.pservers, TRAINER: job.elastic[1] if job.elastic else job.trainers, HETER: job.heters}
     for problem in name_problems(
         job.job_name, [(kubernetes_job_name(job, role), count) for role, count in replicas.items() if count]
     ):
@@ -131,6 +132,15 @@ def _check_range(job: PaddleJob, findings: Findings) -> None:
         findings.add_problem("elastic", f"{sizes!r}: expected the fewest and the most trainers, such as (2, 5)")
     elif type(job.trainers) is int and not sizes[0] <= job.trainers <= sizes[1]:
         findings.add_problem("trainers", f"{job.trainers}: expected {sizes[0]} to {sizes[1]}, since elastic is {sizes}")
+
+
+def _check_heters(job: PaddleJob, findings: Findings) -> None:
+    if job.heters and not job.pservers:
+        findings.add_problem(
+            "heters", f"{job.heters}: expected pservers, too: without parameter servers no heter worker can train"
+        )
+    if job.heters and job.elastic:
+        findings.add_problem("elastic", elastic.problem_with_heters(job.elastic, "elastic", "heters"))
 
 
 def _check_command(job: PaddleJob, findings: Findings) -> None:

@@ -1,4 +1,4 @@
-"""Ask the launcher of rank 0, in its pod, what the job does. `kubectl exec` carries question and answer."""
+"""Ask the hub, in its pod, what the job does. `kubectl exec` carries question and answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from dataclasses import dataclass
 
-from launcher.base import kube_pods
+from launcher.base import kube_pods, referral
 from launcher.base.file_errors import printable
 from launcher.base.host import address_order
 from launcher.base.kube import KubeClient
@@ -17,32 +17,62 @@ from launcher.job.spec import JOB_LABEL, Json
 from launcher.job.state import RUNNING
 
 _PROGRAM = "paddle-launcher"
-_WITHIN = 90.0  # seconds
+_WITHIN = 90.0  # seconds for each pod
+_MOST_ASKED = 4  # pods; the hub is usually the first one
 
 
 @dataclass(frozen=True)
 class Place:
     """The main container of a pod."""
 
-    pod: str
     container: str
     program: str  # of the launcher in this container
 
 
 def explain(client: KubeClient, job: str) -> str:
-    """Return what the launcher of rank 0 says. Raises Failure if it cannot be asked."""
-    place = _first_member(client, job)
-    command = ["kubectl", "exec", f"--namespace={client.namespace}", place.pod, f"--container={place.container}", "--"]
+    """Return what the hub says, or another pod if the hub cannot be asked. Raises Failure if no pod can be asked."""
+    pods, problem = _pods(client, job)
+    asked: set[str] = set()
+    last = ""
+    while pods and len(asked) < _MOST_ASKED:
+        pod = pods.pop(0)
+        if pod in asked:
+            continue
+        asked.add(pod)
+        try:
+            answer = _ask(client, pod)
+        except _Silent as failure:
+            problem = problem or failure
+            continue
+        if not referral.is_referral(answer):
+            return answer if problem is None else f"{problem.message}; pod {pod} says:\n{answer}"
+        last = answer
+        if hub := referral.hub_in(answer):
+            pods.insert(0, hub)
+    if last and not problem:
+        return last
+    raise problem or Failure(Exit.NO_INPUT, f"{job}: none of its pods runs")
+
+
+class _Silent(Failure):
+    """A pod cannot be asked. Another pod perhaps can."""
+
+
+def _ask(client: KubeClient, pod: str) -> str:
+    """Return what the launcher in this pod says. Raises _Silent, or Failure if no other pod could be asked either."""
+    place = _place(client, pod)
+    command = ["kubectl", "exec", f"--namespace={client.namespace}", pod, f"--container={place.container}", "--"]
     command += [place.program, "why"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_WITHIN, stdin=subprocess.DEVNULL, check=False)
     except FileNotFoundError:
         raise Failure(Exit.CONFIG, f"kubectl is not installed here: where it is, run {shlex.join(command)}") from None
     except subprocess.TimeoutExpired:
-        raise Failure(Exit.TIMED_OUT, f"no answer within {_WITHIN:g} s: {shlex.join(command)}") from None
+        raise _Silent(Exit.TIMED_OUT, f"no answer within {_WITHIN:g} s: {shlex.join(command)}") from None
     if done.returncode:
         why = " ".join(done.stderr.decode(errors="replace").split())[-500:]
-        raise Failure(_code(done.returncode, why), f"pod {place.pod} cannot be asked: {why}")
+        failed = Failure if "orbidden" in why else _Silent
+        raise failed(_code(done.returncode, why), f"pod {pod} cannot be asked: {why}")
     return "\n".join(map(printable, done.stdout.decode(errors="replace").splitlines()))
 
 
@@ -52,40 +82,53 @@ def _code(code: int, why: str) -> Exit:
     return Exit(code) if code in set(Exit) else Exit.TIMED_OUT
 
 
-def _first_member(client: KubeClient, job: str) -> Place:
-    """Return the place of rank 0. Raises Failure if there is no such job, or if rank 0 does not run."""
-    if client.list("Job", f"{JOB_LABEL}={job}"):
-        return _first_running(client, job)
-    ours = client.list("Pod", f"job-name={job}")
-    if ours:
-        return _place(_rank_0(job, ours))
-    for name in (f"{job}-0", job):  # the first pod of a StatefulSet, or a single pod
-        if pod := client.get("Pod", name):
-            return _place(pod)
-    return _first_running(client, job)
+def _pods(client: KubeClient, job: str) -> tuple[list[str], Failure | None]:
+    """Return the running pods that may lead, the most probable first, and why the first pod is not among them.
+
+    Raises Failure if there is no such job, or if none of its pods runs.
+    """
+    if not client.list("Job", f"{JOB_LABEL}={job}"):
+        if pods := client.list("Pod", f"job-name={job}") or _of_stateful_set(client, job):
+            return _in_order(job, pods)
+        if client.get("Pod", job):
+            return [job], None
+    members = [member for member in read_state(client, job).members if member.trains]
+    running = [member.pod for member in members if member.phase == RUNNING]
+    first = members[0]
+    if first.phase == RUNNING:
+        return running, None
+    why = f"{first.name} does not run: it is {first.phase} {first.what}".rstrip()
+    return running, Failure(Exit.NO_INPUT, f"{job}: {why}")
 
 
-def _first_running(client: KubeClient, job: str) -> Place:
-    first = read_state(client, job).members[0]
-    pod = client.get("Pod", first.pod) if first.phase == RUNNING else None
-    if pod is None:
-        raise Failure(Exit.NO_INPUT, f"{job}: {first.name} does not run: it is {first.phase} {first.what}".rstrip())
-    return _place(pod)
+def _of_stateful_set(client: KubeClient, name: str) -> list[Json]:
+    """Return its pods. This needs no right to read StatefulSets."""
+    wanted = {"kind": "StatefulSet", "name": name}
+    return [pod for pod in client.list_all("Pod") if wanted.items() <= kube_pods.controller_reference(pod).items()]
 
 
-def _rank_0(job: str, pods: list[Json]) -> Json:
-    """Return the pod with index 0. Without indices: the pod with the lowest address."""
+def _in_order(job: str, pods: list[Json]) -> tuple[list[str], Failure | None]:
     running = [pod for pod in pods if "running" in (kube_pods.main_container_status(pod).get("state") or {})]
-    numbered = [pod for pod in running if kube_pods.pod_number(pod) is not None]
-    if not running or (numbered and all(kube_pods.pod_number(pod) != 0 for pod in numbered)):
-        raise Failure(Exit.NO_INPUT, f"{job}: its first pod does not run")
-    if numbered:
-        return next(pod for pod in numbered if kube_pods.pod_number(pod) == 0)
-    return min(running, key=lambda pod: address_order((pod.get("status") or {})["podIP"]))
+    running.sort(key=_order)
+    names = [pod["metadata"]["name"] for pod in running]
+    if names and kube_pods.pod_number(running[0]) in (0, None):
+        return names, None
+    return names, Failure(Exit.NO_INPUT, f"{job}: its first pod does not run")
 
 
-def _place(pod: Json) -> Place:
+def _order(pod: Json) -> tuple[int, ...]:
+    """Return a key for the order of numbers, or of addresses where pods have no numbers."""
+    number, address = kube_pods.pod_number(pod), (pod.get("status") or {}).get("podIP")
+    if number is not None:
+        return (0, number)
+    return (1, *address_order(address)) if address else (2,)
+
+
+def _place(client: KubeClient, name: str) -> Place:
+    pod = client.get("Pod", name)
+    if pod is None:
+        raise _Silent(Exit.NO_INPUT, f"pod {name} is gone")
     container = kube_pods.main_container(pod)
     first = next(iter(container.get("command") or []), "")
     program = first if os.path.basename(first) == _PROGRAM else _PROGRAM
-    return Place(pod["metadata"]["name"], container["name"], program)
+    return Place(container["name"], program)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from launcher.base import referral
 from launcher.gang import Gang
 from launcher.gang.grouping import Group, few, groups, seconds, summary
 from launcher.model import Roster, Shape, role_name
@@ -19,7 +20,7 @@ async def explain(node: Node, gang: Gang) -> str:
     if roster is None or node.rank is None:
         return _describe_join(gang)
     if node.rank != 0:
-        return f"only rank 0 can answer this: kubectl exec {roster.members[0].pod} -- paddle-launcher why"
+        return referral.to_hub(roster.members[0].pod)
     if node.snapshot().phase == "ending":  # no member answers any more
         return f"{_head(node)}; all processes are being ended, and the log of each pod says why"
     reports = await gang.survey(_ANSWER_WITHIN)
@@ -47,7 +48,7 @@ def _describe_join(gang: Gang) -> str:
     if missing is None:
         return "looking for the other pods"
     if missing.runs:
-        return f"waiting until the job grows: {missing}"
+        return referral.of_newcomer(str(missing))
     count, _, who = str(missing).partition("; ")
     return "; ".join(filter(None, [f"waiting for the other pods: {count} have joined", who]))
 

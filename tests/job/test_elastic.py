@@ -176,6 +176,13 @@ def test_a_wrong_range_in_python_is_refused(parameters: Json, problem: str) -> N
         PaddleJob(**(REQUIRED_PARAMETERS | {"trainers": 3} | parameters))
 
 
+def test_a_job_with_heter_workers_in_python_has_a_fixed_size() -> None:
+    with pytest.raises(ConfigProblems) as caught:
+        PaddleJob(**(REQUIRED_PARAMETERS | {"trainers": 3, "heters": 2, "elastic": (2, 5)}))
+    expected = "elastic: (2, 5): a job with heter workers has a fixed size: remove elastic or heters"
+    assert caught.value.problems == [expected]
+
+
 def test_with_a_fixed_number_nothing_is_different() -> None:
     fixed = paddle_job(f"{{{WORKER}, elastic: 0}}")
     without = fixed.replace(", elastic: 0", "")

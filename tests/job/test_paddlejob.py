@@ -12,6 +12,7 @@ import yaml
 
 from launcher import paddle
 from launcher.job import CephFSVolume, ClaimVolume, ConfigProblems, Failure, PaddleJob, Volume, dist_train, inside_a_job
+from launcher.model import Shape
 from tests.support.rendering import (
     ALL_PARAMETERS,
     REQUIRED_PARAMETERS,
@@ -123,6 +124,43 @@ def test_the_launchers_of_all_pods_read_the_configuration_of_one_gang(parameters
     assert sorted(each.discovery.rank or 0 for each in configs) == list(range(len(configs)))
 
 
+HETERS: dict[str, Any] = {"trainers": 2, "pservers": 1, "heters": 2}
+
+
+def test_heter_workers_are_a_third_job_and_all_roles_are_one_gang() -> None:
+    rendered = jobs(objects_of(**HETERS))
+    roles = {"words-trainer": "trainer", "words-pserver": "pserver", "words-heter": "heter"}
+    assert {name: job["spec"]["completions"] for name, job in rendered.items()} == {
+        "words-trainer": 2,
+        "words-pserver": 1,
+        "words-heter": 2,
+    }
+    configs = [(name, read_config(job, i)) for name, job in rendered.items() for i in range(job["spec"]["completions"])]
+    for name, found in configs:
+        assert (found.shape, found.role) == (Shape(trainers=2, pservers=1, heters=2), roles[name])
+    assert sorted(found.discovery.rank or 0 for _, found in configs) == list(range(5))
+
+
+def test_all_roles_of_a_job_with_heter_workers_are_scheduled_together() -> None:
+    assert of_kind(objects_of(**HETERS, gang_scheduling=True), "PodGroup")[0]["spec"] == {"minMember": 5}
+
+
+def test_heter_workers_have_the_gpus_of_a_job() -> None:
+    rendered = jobs(objects_of(**HETERS, gpu_nums=1, memory="4G"))
+    limits = {name: main_container(job)["resources"]["limits"] for name, job in rendered.items()}
+    assert limits.pop("words-heter") == {"memory": "4G", "nvidia.com/gpu": "1"}
+    assert list(limits.values()) == [{"memory": "4G"}] * 2
+    devices = {name: plain_variables(job).get("HETER_DEVICE_TYPE") for name, job in rendered.items()}
+    assert devices == {"words-heter": "gpu", "words-trainer": None, "words-pserver": None}
+    on_cpu = jobs(objects_of(**HETERS, gpu_nums=1, env={"HETER_DEVICE_TYPE": "cpu"}))["words-heter"]
+    assert plain_variables(on_cpu)["HETER_DEVICE_TYPE"] == "cpu"
+
+
+def test_each_heter_worker_knows_its_stage() -> None:
+    job = jobs(objects_of(**HETERS, env={"LAUNCHER_STAGE": "2,3"}))["words-heter"]
+    assert [read_config(job, index).stage(index) for index in range(2)] == [2, 3]
+
+
 def test_a_pod_with_several_gpus_has_a_trainer_for_each() -> None:
     (job,) = jobs(objects_of(pservers=0, trainers=1, gpu_nums=4)).values()
     assert plain_variables(job)["LAUNCHER_TRAINERS_PER_NODE"] == "gpus"
@@ -170,6 +208,14 @@ def test_an_entry_point_runs_in_a_shell_only_if_it_needs_one(entry_point: str | 
         ({"gpu_nums": 1, "use_gpu": False}, "use_gpu: False, but gpu_nums is 1"),
         ({"trainers": 0}, "trainers: 0: expected 1 or more"),
         ({"pservers": -1}, "pservers: -1: expected 0 or more"),
+        ({"heters": -1}, "heters: -1: expected 0 or more"),
+        ({"heters": "2"}, "heters: '2': expected a whole number"),
+        ({"heters": 2, "pservers": 0}, "heters: 2: expected pservers, too: without parameter servers no heter worker"),
+        (
+            {"heters": 10000, "job_name": "w" * 53},
+            f"job_name: '{'w' * 53}': too long by 1: its last pod would be called",
+        ),
+        ({"heters": 2, "env": {"LAUNCHER_STAGE": "2,2,3"}}, "env: LAUNCHER_STAGE: '2,2,3'"),
         ({"trainers": "3"}, "trainers: '3': expected a whole number"),
         ({"trainer_package_path": "example"}, "trainer_package_path: 'example': expected an absolute path"),
         ({"runtime_image": None}, "runtime_image: None: expected a value"),

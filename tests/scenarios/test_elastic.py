@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from launcher.base import referral
 from launcher.live import words
 from launcher.report import page, reader
+from launcher.run.endpoint import ask_why
 from tests.support.jobs import Job, until
 from tests.support.passes import PASSES, SIX, history, until_generation, until_saved
 
@@ -201,12 +203,15 @@ def test_a_pod_that_replaces_the_lost_hub_joins_the_others_when_they_wait_for_it
 
 
 def test_a_new_pod_0_joins_the_gang_that_another_pod_leads(elastic: Job) -> None:
+    """While pod 0 waits, `why` in its pod says so. Pod 1 says where all processes are."""
     job = elastic.hold("pass-2", "pass-3")
     for rank in (1, 2):
         job.start(rank, flags=SIX, POD_UID=f"uid-{rank}")
     until_saved(job, 1)
     job.start(0, flags=SIX, POD_UID="uid-0")
     until(lambda: "a new member waits" in job.stderr(1), what=job.stderr())
+    until(lambda: referral.is_referral(ask_why(str(job.folder / "work-0"))), what=job.stderr())
+    assert "2 members\n1 more waits" in ask_why(str(job.folder / "work-1"))
     job.release("pass-2")
     until_generation(job, 1)
     job.release()
