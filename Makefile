@@ -1,7 +1,7 @@
 # make demo: a real training on this machine.  make test: the tests.  Both install what they need.
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= 6
+JOBS ?= 8
 E2E_JOBS ?= 4
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

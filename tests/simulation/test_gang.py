@@ -1,4 +1,4 @@
-"""Hub and members keep their rules in thousands of random schedules of faults, in simulated time.
+"""Hub and members keep their rules in a thousand random schedules of faults, in simulated time.
 
 GANG_SCHEDULES is the number of schedules. GANG_SEED, if it is not 0, selects other schedules than the default ones.
 """
@@ -39,7 +39,7 @@ from tests.simulation.schedule import (
 from tests.simulation.search import SEED, schedules, searching
 from tests.simulation.story import Failed, Job, Judged, LastWord, Named, Prepared, Story, Welcomed
 
-ALWAYS = 2000
+ALWAYS = 1000
 SCHEDULES = schedules(ALWAYS)
 
 

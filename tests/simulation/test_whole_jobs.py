@@ -20,7 +20,7 @@ from tests.simulation.search import SEED, schedules, searching
 from tests.simulation.whole_job_rules import RULES
 from tests.simulation.whole_jobs import JOB_SCHEDULES, JobSchedule, Play, SigtermTwice, Stalls, Tale
 
-ALWAYS = 300
+ALWAYS = 200
 SCHEDULES = schedules(ALWAYS)
 
 seen: Counter[str] = Counter()

@@ -69,24 +69,24 @@ class Nodes:
         self._started.append(process)
         return process
 
-    @property
-    def same_user(self) -> bool:
-        """Whether the namespace belongs to our own user namespace, so that it can be entered as it is."""
-        return os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/{self._holder.pid}/ns/user")
-
     def launcher(
         self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int
     ) -> subprocess.Popen[bytes] | forked.Forked:
         """Start a launcher inside, in a new session, by `forked` if that is possible."""
-        if not (forked.are_there() and self.same_user):
+        holder = self.holder_of(env)
+        if not (forked.are_there() and _is_of_same_user(holder)):
             command = [sys.executable, "-m", "launcher", *arguments]
             return self.popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
-        with open(f"/proc/{self._holder.pid}/ns/net") as namespace, open(os.devnull) as stdin:
+        with open(f"/proc/{holder}/ns/net") as namespace, open(os.devnull) as stdin:
             process = forked.launcher(
                 arguments, env=env, stdin=stdin.fileno(), stdout=stdout, stderr=stderr, namespace=namespace.fileno()
             )
         self._started.append(process)
         return process
+
+    def holder_of(self, env: Mapping[str, str]) -> int:
+        """Return the process that holds the namespace for a process with these variables."""
+        return self._holder.pid
 
     def run(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a process inside, and wait until it ends."""
@@ -155,3 +155,8 @@ def listening(process: subprocess.Popen[Any]) -> set[tuple[str, int]]:
         if fields[3] == "0A":
             places.add((socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)))
     return places
+
+
+def _is_of_same_user(holder: int) -> bool:
+    """Whether this process can enter the holder's network namespace as it is, without a user namespace."""
+    return os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/{holder}/ns/user")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,11 +86,8 @@ class TwoSwitches(Nodes):
         self._started.append(process)
         return process
 
-    def launcher(
-        self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int
-    ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "launcher", *arguments]
-        return self.popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+    def holder_of(self, env: Mapping[str, str]) -> int:
+        return self._holders[self.addresses.index(env["POD_IP"])].pid
 
     def inside(self, *nodes: int) -> list[int]:
         """Return the live processes on these nodes, or on all nodes if none is named."""
