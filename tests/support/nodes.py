@@ -61,9 +61,7 @@ class Nodes:
 
     def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
         """Start a process inside, in a new session. It has the same pid inside and outside."""
-        user = (
-            [] if self.same_user else ["--user", "--preserve-credentials"]
-        )  # without root, a new user namespace is needed
+        user = [] if _is_of_same_user(self._holder.pid) else ["--user", "--preserve-credentials"]
         enter = ["nsenter", f"--target={self._holder.pid}", "--net", *user, "--"]
         process = subprocess.Popen([*enter, *argv], start_new_session=True, **options)
         self._started.append(process)
