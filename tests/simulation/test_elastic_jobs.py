@@ -20,7 +20,7 @@ from tests.simulation.schedule import Freeze, Killed, Pace, Told
 from tests.simulation.search import SEED, schedules, searching
 from tests.simulation.whole_jobs import Tale
 
-ALWAYS = 200
+ALWAYS = 150
 SCHEDULES = schedules(ALWAYS)
 
 seen: Counter[str] = Counter()

@@ -34,7 +34,7 @@ def until(condition: Callable[[], Any], within: float = 60, what: str = "") -> A
         if value := condition():
             return value
         assert time.monotonic() < deadline, f"not within {within} s: {what or condition}"
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def make_volume(folder: Path, nodes: int = 3, lines: int = 300) -> Path:
