@@ -34,8 +34,6 @@ class Decisions:
         self._delivered: set[type[Event]] = set()
         self._surveyed = -1  # the number of the latest survey
         self.finished = asyncio.Event()
-        self._hub_rejoins = False  # whether the hub's stop was to rejoin: then its finish says that all have ended
-        self._hub_finished = False
         self._finish_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -43,11 +41,6 @@ class Decisions:
     def is_over(self) -> bool:
         """Whether the gang has stopped or finished."""
         return Stop in self._delivered or Finish in self._delivered
-
-    @property
-    def all_have_ended(self) -> bool:
-        """Whether the hub has said that no process of the gang can run any more."""
-        return self._hub_rejoins and self._hub_finished and self.finished.is_set()
 
     @property
     def finishes_later(self) -> bool:
@@ -67,11 +60,8 @@ class Decisions:
             case "collect":
                 self._collect(messages.read_collect(message))
             case "stop":
-                stop = messages.read_stop(message)
-                self._hub_rejoins = stop.rejoin
-                self.stop(stop)
+                self.stop(messages.read_stop(message))
             case "finish":
-                self._hub_finished = True
                 self.finish(messages.read_finish(message))
             case _:
                 raise Malformed("unknown word")

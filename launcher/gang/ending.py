@@ -71,8 +71,8 @@ class Ending:
             return
         if not self._others_are_ending():
             self._others_have_ended.set()
-            if self._rejoin:
-                self._finish_when_all_have_ended()
+        if self._rejoin:
+            self._finish_when_all_have_ended()
         if not self._rejoin and seat is self._culprit():
             self.finish()
 
@@ -88,13 +88,13 @@ class Ending:
             self.finish()
 
     async def wait_others_ended(self) -> None:
-        """After a stop, wait until every other member that is not cut off has ended its processes."""
+        """After a stop, wait until every other member has ended its processes, is lost, or is cut off."""
         while self._others_are_ending():
             self._others_have_ended.clear()
             try:
-                await wait_within(self._others_have_ended.wait(), self._settings.heartbeat_every)
+                await wait_within(self._others_have_ended.wait(), self._settings.reconnect_within)
             except asyncio.TimeoutError:
-                continue  # a member that was cut off meanwhile is not waited for
+                continue  # a member that is cut off, or has not reconnected, is not waited for
 
     def _others_are_ending(self) -> bool:
         return any(seat.is_ending(self._settings) for seat in self._seats)

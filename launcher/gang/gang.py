@@ -351,9 +351,7 @@ class Gang:
 
     def remaining_run_time(self) -> float:
         """After a finish or a stop, return for how many seconds at most a process of this gang can still run."""
-        if self._hub is not None:
-            return self._hub.ending.remaining_run_time()
-        return 0.0 if self._decisions.all_have_ended else FAILURE_END_WITHIN
+        return FAILURE_END_WITHIN if self._hub is None else self._hub.ending.remaining_run_time()
 
     async def close(self) -> None:
         """Send the last messages, wait until they have arrived, and close all sockets. Takes at most about a second."""

@@ -48,11 +48,19 @@ class Seat:
         return not self.stopped and (self.timed_out or self.is_cut_off(settings))
 
     def is_ending(self, settings: GangSettings) -> bool:
-        """Return whether the member is connected and not cut off, but has not yet sent `stopped`.
+        """Return whether the member has not yet sent `stopped`, and is connected and not cut off, or may reconnect.
 
         False for the hub's own member.
         """
-        return not self.stopped and self.connection is not None and not self.is_cut_off(settings)
+        if self.connection is None:
+            return self.may_reconnect(settings)
+        return not self.stopped and not self.is_cut_off(settings)
+
+    def may_reconnect(self, settings: GangSettings) -> bool:
+        """Return whether its connection ended only just now, and not by silence."""
+        if self.stopped or self.timed_out or self.ended_at is None:
+            return False
+        return time.monotonic() < self.ended_at + settings.reconnect_within
 
     def remaining_run_time(self, settings: GangSettings) -> float:
         """Return for how many seconds at most a process of this member can still run. Assumes that the gang is over."""

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _REPORT_EVERY = 30.0
 _LOOK_EVERY = 1.0
+_LOOK_AT_RELEASED = 0.25  # the same if the lease is released: its hub may say earlier that all processes have ended
 _RENEW_EVERY_AT_MOST = 5.0
 _RENEWALS_MISSED = 2  # the least number before a silent holder counts as gone, even if the volume's clock is wrong
 
@@ -105,7 +106,8 @@ class LeaseHolder:
             elif asked_at - reported_at >= _REPORT_EVERY:
                 log.info(f"waiting {self._what_for(lease)}")
                 reported_at = asked_at
-            await asyncio.sleep(min(_LOOK_EVERY, self._renew_every))
+            released = lease is not None and lease.is_released
+            await asyncio.sleep(min(_LOOK_AT_RELEASED if released else _LOOK_EVERY, self._renew_every))
 
     async def stop_renewing(self) -> None:
         """Stop renewing the lease. If the lease is not released, the next gang must wait until it has expired."""

@@ -107,12 +107,21 @@ class LeaseFiles:
         return True
 
     def release(self, gang: str, within: float) -> None:
-        """Release the lease if this gang holds it. `within`: the gang's last process ends within this many seconds."""
+        """Release the lease if this gang holds it. `within`: the gang's last process ends within this many seconds.
+
+        A member that has lost its hub assumes a longer time than the hub, which knows when all processes have ended.
+        So a later release counts if it is shorter.
+        """
         lease = self.latest()
-        if lease is None or lease.is_released or lease.fault or lease.holder.gang != gang:
+        if lease is None or lease.fault or lease.holder.gang != gang:
+            return
+        over, data = f"{lease.number}.over", f"{within:.1f}\n".encode()
+        if lease.is_released:
+            if within < lease.ends_within - lease.age:
+                self._folder.write(over, data)
             return
         try:
-            self._folder.create(f"{lease.number}.over", f"{within:.1f}\n".encode(), limit=_SIZE_LIMIT)
+            self._folder.create(over, data, limit=_SIZE_LIMIT)
         except Failure as failure:
             if failure.code != Exit.CANNOT_WRITE:
                 raise

@@ -27,6 +27,8 @@ from tests.support.members import (
     until,
 )
 
+LONG = 1000.0
+
 # ---- completion ------------------------------------------------------------------------------------------------------
 
 
@@ -154,8 +156,8 @@ async def test_a_killed_pserver_is_named_and_not_the_processes_that_die_because_
     victims = [rank for rank in range(3) if rank != culprit]
 
     async def one_run(scene: Scene) -> None:
-        # A loaded machine delays reports, so they are collected for longer than by default.
-        nodes = await scene.training(3, settings(3, reports_within=1.0, verdict_within=5))
+        # A loaded machine delays reports: so they are collected until all have arrived, and their way takes no time.
+        nodes = await scene.training(3, settings(3, reports_within=LONG, verdict_within=LONG))
         right = died("pserver", culprit, 137, "killed")
         deaths = [(0.0, culprit, right)]
         # All trainers die of it; the other pservers usually die, too.
@@ -166,15 +168,23 @@ async def test_a_killed_pserver_is_named_and_not_the_processes_that_die_because_
         if culprit == 2:
             deaths = [death for death in deaths if death[1] != 0]
 
+        times: dict[Cause, float] = {}
+
         async def report(death: tuple[float, int, Cause]) -> None:
             after, rank, cause = death
             await asyncio.sleep(after)
             died_at = time.monotonic()
             # A launcher notices a death late, and here it notices the first one later than the others.
             await asyncio.sleep(dice.uniform(0, 0.2) if cause is right else dice.uniform(0, 0.03))
-            nodes[rank].gang.report_failed(cause, died_at + dice.uniform(-0.005, 0.005))
+            times[cause] = died_at + dice.uniform(-0.005, 0.005)
+            nodes[rank].gang.report_failed(cause, times[cause])
 
         await asyncio.gather(*map(report, deaths))
+        assert nodes[0].gang._hub is not None
+        attempts = nodes[0].gang._hub._attempts
+        await until(lambda: len(attempts._attempt.reports) == len(deaths), "all reports have arrived")
+        attempts._attempt.reports = [(times[cause], cause) for _, cause in attempts._attempt.reports]
+        attempts._after_collecting()
         await stopped_once_by(nodes, right)
 
     async with Scene() as scene:

@@ -11,6 +11,7 @@ import pytest
 
 from launcher.errors import Exit
 from launcher.gang import Elastic, JoinFailed, OtherGang, Stop, Verdict, handshake
+from launcher.gang.seats import Seat
 from launcher.model import Cause, CauseKind, Start
 from tests.support.members import Node, in_loop, settings, until
 from tests.support.wire import Wire
@@ -19,10 +20,10 @@ LONG = 1000.0
 GROWS = Cause(CauseKind.RESIZED, None, "pod-0", "the job grows", Exit.PEER_LOST)
 
 
-def nodes(ranks: Sequence[int], elastic: Elastic, verdict: Verdict = Verdict.REJOIN) -> list[Node]:
+def nodes(ranks: Sequence[int], elastic: Elastic) -> list[Node]:
     """Return a hub and members with these numbers, of a gang of at most four."""
     config = settings(4, elastic=elastic, rejoins=True)
-    judge = lambda cause: (cause, verdict)  # noqa: E731
+    judge = lambda cause: (cause, Verdict.REJOIN)  # noqa: E731
     return [Node(rank, config, uid=f"uid-{rank}", judge=judge) for rank in ranks]
 
 
@@ -204,28 +205,35 @@ async def test_the_hub_knows_the_rank_of_a_member_that_reports_an_earlier_one() 
 
 
 @in_loop
-async def test_after_a_hub_that_was_told_to_stop_has_finished_no_process_runs_any_more() -> None:
+async def test_a_hub_that_was_told_to_stop_waits_for_a_member_that_reconnects_while_its_processes_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     members = nodes([0, 1, 2], Elastic(2, LONG, returning=3))
     await gather(*members)
-    hub, *others = members
-    assert others[0].gang.remaining_run_time() > 0, "the hub has not said yet that all processes have ended"
+    hub, member, other = members
     hub.gang.report_failed(replace(GROWS, kind=CauseKind.STOPPED, rank=0), time.monotonic())
-    for member in members:
-        await until(lambda: member.has(Stop))  # noqa: B023
-        member.gang.report_stopped()
-    for other in others:
-        await asyncio.wait_for(other.gang.wait_finished(), 8)
-        assert other.gang.remaining_run_time() == 0
-    await end(*members)
+    for each in members:
+        await until(lambda: each.has(Stop))  # noqa: B023
+    for each in (hub, other):
+        each.gang.report_stopped()
+    assert hub.gang._hub is not None
+    seats, ending = hub.gang._hub._seats, hub.gang._hub.ending
+    await until(lambda: seats[2].stopped)
+    ended = asyncio.ensure_future(hub.gang.wait_others_ended())
+    seen, after_leaving = [], ending.after_leaving
 
+    def look(seat: Seat) -> None:
+        after_leaving(seat)
+        seen.append((seat.rank, seat.connection, hub.gang.remaining_run_time() > 0))
 
-@in_loop
-async def test_after_the_finish_of_a_gang_that_does_not_rejoin_processes_may_still_run() -> None:
-    members = nodes([0, 1, 2], Elastic(2, LONG, returning=3), Verdict.STOP)
-    await gather(*members)
-    hub, member, _ = members
-    hub.gang.report_failed(replace(GROWS, kind=CauseKind.STOPPED, rank=0), time.monotonic())
-    hub.gang.report_stopped()
-    await asyncio.wait_for(member.gang.wait_finished(), 8)
-    assert member.gang.remaining_run_time() > 0, "the processes of the third member still end"
+    monkeypatch.setattr(ending, "after_leaving", look)
+    before = seats[1].connection
+    assert before is not None
+    before.abort("")
+    await until(lambda: seen and seats[1].connection is not None)
+    assert seen == [(1, None, True)]
+    assert not ended.done()
+    member.gang.report_stopped()
+    await asyncio.wait_for(ended, 8)
+    assert hub.gang.remaining_run_time() == 0
     await end(*members)

@@ -179,6 +179,19 @@ async def test_a_gang_waits_as_long_as_the_processes_of_the_released_lease_may_r
     assert time.monotonic() - begun > 0.8
 
 
+@pytest.mark.parametrize(("by_a_member", "by_the_hub", "ends_within"), [(600.0, 0.0, 0.0), (0.0, 600.0, 0.0)])
+def test_of_two_releases_the_shorter_one_counts(
+    leases: LeaseFiles, by_a_member: float, by_the_hub: float, ends_within: float
+) -> None:
+    """A member that has lost its hub does not know whether processes of the hub still run."""
+    leases.take(0, ONE)
+    leases.release(ONE.gang, by_a_member)
+    leases.release(ONE.gang, by_the_hub)
+    lease = leases.latest()
+    assert lease is not None
+    assert (lease.is_released, lease.ends_within) == (True, ends_within)
+
+
 @in_loop
 async def test_a_gang_that_has_lost_its_lease_and_begins_again_does_not_wait_for_itself(
     leases: LeaseFiles, caplog: pytest.LogCaptureFixture
