@@ -352,7 +352,7 @@ COMMANDS: tuple[Command, ...] = (
         (
             (0, "printed"),
             _USAGE,
-            (int(Exit.NO_INPUT), "there is no such job, or its first pod does not run"),
+            (int(Exit.NO_INPUT), "there is no such job, or none of its pods can answer"),
             (int(Exit.TIMED_OUT), "the API server or the launcher does not answer"),
             (int(Exit.DENIED), "you have no permission for `kubectl exec` in this pod"),
             (int(Exit.CONFIG), "no cluster is configured, or kubectl is not installed"),

@@ -17,7 +17,7 @@ from launcher.job.spec import JOB_LABEL, Json
 from launcher.job.state import RUNNING
 
 _PROGRAM = "paddle-launcher"
-_WITHIN = 90.0  # seconds for each pod
+_WITHIN, _WITHIN_LATER = 90.0, 20.0  # seconds for the first pod, and for each other pod
 _MOST_ASKED = 4  # pods; the hub is usually the first one
 
 
@@ -32,6 +32,7 @@ class Place:
 def explain(client: KubeClient, job: str) -> str:
     """Return what the hub says, or another pod if the hub cannot be asked. Raises Failure if no pod can be asked."""
     pods, problem = _pods(client, job)
+    of_job = set(pods)
     asked: set[str] = set()
     last = ""
     while pods and len(asked) < _MOST_ASKED:
@@ -40,17 +41,20 @@ def explain(client: KubeClient, job: str) -> str:
             continue
         asked.add(pod)
         try:
-            answer = _ask(client, pod)
+            answer = _ask(client, pod, _WITHIN_LATER if len(asked) > 1 else _WITHIN)
         except _Silent as failure:
             problem = problem or failure
             continue
         if not referral.is_referral(answer):
             return answer if problem is None else f"{problem.message}; pod {pod} says:\n{answer}"
         last = answer
-        if hub := referral.hub_in(answer):
+        hub = referral.hub_in(answer)
+        if hub and (hub in of_job or client.get("Pod", hub) is None):  # a pod may name one of another job
             pods.insert(0, hub)
-    if last and not problem:
+    if last and problem is None:
         return last
+    if problem and last and not referral.hub_in(last):
+        return f"{problem.message}; {last}"
     raise problem or Failure(Exit.NO_INPUT, f"{job}: none of its pods runs")
 
 
@@ -58,17 +62,17 @@ class _Silent(Failure):
     """A pod cannot be asked. Another pod perhaps can."""
 
 
-def _ask(client: KubeClient, pod: str) -> str:
+def _ask(client: KubeClient, pod: str, within: float) -> str:
     """Return what the launcher in this pod says. Raises _Silent, or Failure if no other pod could be asked either."""
     place = _place(client, pod)
     command = ["kubectl", "exec", f"--namespace={client.namespace}", pod, f"--container={place.container}", "--"]
     command += [place.program, "why"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_WITHIN, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=within, stdin=subprocess.DEVNULL, check=False)
     except FileNotFoundError:
         raise Failure(Exit.CONFIG, f"kubectl is not installed here: where it is, run {shlex.join(command)}") from None
     except subprocess.TimeoutExpired:
-        raise _Silent(Exit.TIMED_OUT, f"no answer within {_WITHIN:g} s: {shlex.join(command)}") from None
+        raise _Silent(Exit.TIMED_OUT, f"no answer within {within:g} s: {shlex.join(command)}") from None
     if done.returncode:
         why = " ".join(done.stderr.decode(errors="replace").split())[-500:]
         failed = Failure if "orbidden" in why else _Silent
@@ -94,6 +98,8 @@ def _pods(client: KubeClient, job: str) -> tuple[list[str], Failure | None]:
             return [job], None
     members = [member for member in read_state(client, job).members if member.trains]
     running = [member.pod for member in members if member.phase == RUNNING]
+    if not members:
+        raise Failure(Exit.NO_INPUT, f"{job}: it has no pod that trains")
     first = members[0]
     if first.phase == RUNNING:
         return running, None
@@ -113,7 +119,7 @@ def _in_order(job: str, pods: list[Json]) -> tuple[list[str], Failure | None]:
     names = [pod["metadata"]["name"] for pod in running]
     if names and kube_pods.pod_number(running[0]) in (0, None):
         return names, None
-    return names, Failure(Exit.NO_INPUT, f"{job}: its first pod does not run")
+    return names, Failure(Exit.NO_INPUT, f"{job}: pod 0 does not run")
 
 
 def _order(pod: Json) -> tuple[int, ...]:

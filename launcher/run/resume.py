@@ -22,7 +22,7 @@ from launcher.store.record import History, Record
 log = logging.getLogger(__name__)
 
 _FIRST_LOOK, _LONGEST_LOOK = 1.0, 30.0  # seconds between two looks for a pass that is being saved
-_GROW_LOOK = 0.2  # seconds between two looks for a saved pass while members wait to join
+_GROW_LOOK = 0.5  # seconds between two looks for a saved pass while members wait to join
 _NAMED = 3  # passes, in a message about passes that are moved
 
 

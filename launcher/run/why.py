@@ -26,7 +26,10 @@ async def explain(node: Node, gang: Gang) -> str:
     reports = await gang.survey(_ANSWER_WITHIN)
     head = _head(node)
     if reports is None:  # this gang has ended, and perhaps the next one is being formed
-        return f"{head}; {_describe_join(gang)}" if node.snapshot().phase == "gathering" else head
+        if node.snapshot().phase != "gathering":
+            return head
+        joins = _describe_join(gang)
+        return joins if referral.is_referral(joins) else f"{head}; {joins}"
     found = groups(reports, node.shape)
     lines = [f"{head}, {node.shape.size} members", *_describe_newcomers(gang), summary(reports, node.shape)]
     if advice := _advise(found, node.shape, roster):

@@ -133,7 +133,7 @@ def test_if_the_first_pod_of_plain_manifests_is_gone_the_next_running_pod_is_ask
         labels = index | ({"job_name": "words"} if kind == "Job" else {})
         plain_pod(cluster, f"words-{number}", "10.0.0.1", kind=kind, owner="words", **labels)
     said = explain(client, "words")
-    assert said.startswith("words: its first pod does not run; pod words-2 says:\nasked exec --namespace=ns words-2 ")
+    assert said.startswith("words: pod 0 does not run; pod words-2 says:\nasked exec --namespace=ns words-2 ")
 
 
 def test_if_the_first_pod_does_not_answer_the_next_running_pod_is_asked(
@@ -174,6 +174,16 @@ def test_a_hub_that_cannot_be_asked_is_named(cluster: FakeCluster, client: KubeC
     )
     with pytest.raises(Failure, match="pod gone is gone"):
         explain(client, "words")
+
+
+def test_a_pod_that_names_one_of_another_job_is_not_followed(
+    cluster: FakeCluster, client: KubeClient, kubectl: Path
+) -> None:
+    submit_and_run(cluster)
+    other = put_pod(cluster, "trainer", 0, job="secret", **running())
+    answers = {"words-trainer-0-a": referral.to_hub(other), "words-trainer-1-a": "trains", other: "a secret"}
+    replace(kubectl, SAYS_BY_POD, answers=answers)
+    assert explain(client, "words") == "trains"
 
 
 def test_two_pods_that_name_each_other_end_the_search(cluster: FakeCluster, client: KubeClient, kubectl: Path) -> None:

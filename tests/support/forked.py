@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,7 +44,13 @@ class Forked:
         self.args = args
         self.returncode: Any = None  # as in Popen
         self._server = server
-        self.pid = int(server.recv(100))
+        self.pid = self._number()
+
+    def _number(self) -> int:
+        told = self._server.recv(100)
+        if not told:
+            raise RuntimeError("the fork server has ended: does `python -c 'import launcher.run.launcher'` work?")
+        return int(told)
 
     def poll(self) -> int | None:
         return self._ended(0)
@@ -61,7 +68,8 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ends now
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -72,7 +80,7 @@ class Forked:
     def _ended(self, timeout: float | None) -> int | None:
         """Wait for the exit code, at most this long."""
         if self.returncode is None and select.select([self._server], [], [], timeout)[0]:
-            self.returncode = os.waitstatus_to_exitcode(int(self._server.recv(100)))
+            self.returncode = os.waitstatus_to_exitcode(self._number())
             self._server.close()
         code: int | None = self.returncode
         return code
