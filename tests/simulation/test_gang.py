@@ -217,6 +217,18 @@ CUT_AGAIN_AND_AGAIN = Schedule(
     rejoins=True,
     marks=SLOW_MARK,
 )
+# What the hub sends arrives after it has left, and in its order.
+LATE_IN_ORDER = Schedule(
+    delays=(0.01, 0.0),
+    faults=(
+        Told(7.0, 0),
+        Death(0.0, 0, "pserver", 1, 0.0),
+        Silence(0.01, 0, up=False, down=True, seconds=20.0),
+        Freeze(0.0, 1, 28.0),
+    ),
+    restarts=3,
+    marks=SLOW_MARK,
+)
 # The hub is frozen while a member's node is powered off: when it continues, it does not know that the member is gone.
 FROZEN_WHILE_A_NODE_GOES_OFF = Schedule(
     paces=(Pace(serves=3.0),), faults=(Cut(1.2, 0, 0.0, 0.0), Freeze(1.0, 0, 28.0), Off(1.0, 1)), restarts=3
@@ -252,6 +264,7 @@ FROZEN_HUB_OF_FOUR = Schedule(
 @example(TOLD_DURING_THE_MARK)
 @example(STOPS_DURING_A_CUT)
 @example(CUT_AGAIN_AND_AGAIN)
+@example(LATE_IN_ORDER)
 @given(SCHEDULED)
 def the_gang_keeps_its_rules(schedule: Schedule) -> None:
     story = Job(schedule).run()

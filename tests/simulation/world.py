@@ -336,7 +336,8 @@ class End:
         if lost or (what is _RESET and silent_until > world.now):  # a reset is not repeated
             return
         self.arrives_at = max(self.arrives_at, max(world.now, silent_until) + self._delay)
-        world.after(self.arrives_at - world.now, self._arrives, what)
+        # Not `after`: rounded times would change the order of what is sent.
+        world.at(self.arrives_at, Timer(None, self._arrives, (what,)))
 
     def _arrives(self, what: bytes | str) -> None:
         if not self.cut:
