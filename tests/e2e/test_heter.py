@@ -69,9 +69,10 @@ def test_trainers_a_server_and_heter_workers_train(cluster: Cluster, folder: Pat
     apply(cluster, *objects)
     for name in jobs(objects):
         cluster.until_complete(name)
-    for worker in range(2):
-        assert costs(folder, worker)[0] > 0.6
-        assert costs(folder, worker)[-1] < LEARNED
+    said = [costs(folder, worker) for worker in range(2)]
+    # Both workers train one model: the slower one may begin with what the other has learned.
+    assert max(each[0] for each in said) > 1.5 * LEARNED
+    assert max(each[-1] for each in said) < LEARNED
 
 
 def test_a_killed_process_of_each_role_restarts_all_and_is_named(cluster: Cluster, folder: Path) -> None:

@@ -50,11 +50,12 @@ def test_trainers_servers_and_heter_workers_train_together(
     job.start(flags=("--", request.getfixturevalue(python), "train.py", f"--passes={PASSES}"))
     assert job.codes(WITHIN) == [0] * SIZE, job.stderr()
     assert job.nothing_left()
-    for worker in range(2):
-        first, *_, last = costs(job, worker)
-        assert first > 0.6
-        assert last < LEARNED
-        assert len(costs(job, worker)) == PASSES * BATCHES // 20
+    said = [costs(job, worker) for worker in range(2)]
+    # Both workers train one model: the slower one may begin with what the other has learned.
+    assert max(each[0] for each in said) > 1.5 * LEARNED
+    for each in said:
+        assert each[-1] < LEARNED
+        assert len(each) == PASSES * BATCHES // 20
     for trainer in range(2):
         assert (job.output / f"node_{trainer}" / "train.log").read_text().count("Pass=") == PASSES
 
