@@ -73,7 +73,7 @@ class Ending:
             self._others_have_ended.set()
         if self._rejoin:
             self._finish_when_all_have_ended()
-        if not self._rejoin and seat is self._culprit():
+        elif seat is self._culprit():
             self.finish()
 
     def _finish_when_all_have_ended(self) -> None:

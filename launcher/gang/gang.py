@@ -345,7 +345,7 @@ class Gang:
         await self._decisions.finished.wait()
 
     async def wait_others_ended(self) -> None:
-        """On the hub, after a stop: wait until every other member that is not cut off has ended its processes."""
+        """On the hub, after a stop: wait until every other member has ended its processes, is lost, or is cut off."""
         if self._hub is not None:
             await self._hub.ending.wait_others_ended()
 

@@ -53,14 +53,8 @@ class Seat:
         False for the hub's own member.
         """
         if self.connection is None:
-            return self.may_reconnect(settings)
+            return self.ended_at is not None and not self.timed_out and self.remaining_run_time(settings) > 0
         return not self.stopped and not self.is_cut_off(settings)
-
-    def may_reconnect(self, settings: GangSettings) -> bool:
-        """Return whether its connection ended only just now, and not by silence."""
-        if self.stopped or self.timed_out or self.ended_at is None:
-            return False
-        return time.monotonic() < self.ended_at + settings.reconnect_within
 
     def remaining_run_time(self, settings: GangSettings) -> float:
         """Return for how many seconds at most a process of this member can still run. Assumes that the gang is over."""
