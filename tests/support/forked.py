@@ -103,7 +103,7 @@ def run(
     arguments: Sequence[object], *, env: Mapping[str, str] | None = None, text: str = "", timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of the launcher, as subprocess.run does with captured output."""
-    words = [os.fspath(each) if isinstance(each, Path) else str(each) for each in arguments]
+    words = list(map(str, arguments))
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(text.encode())
         stdin.seek(0)

@@ -110,8 +110,8 @@ class Job:
     def _launch(
         self, arguments: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
     ) -> LauncherProcess:
-        if (*self.prefix, *self.program) == PROGRAM:
-            return self.nodes.launcher(arguments, env=env, stdout=stdout.fileno(), stderr=stderr.fileno())
+        if (*self.prefix, *self.program) == PROGRAM and self.nodes.can_fork(env):
+            return self.nodes.fork(arguments, env=env, stdout=stdout.fileno(), stderr=stderr.fileno())
         command = [*self.prefix, sys.executable, *self.program, *arguments]
         return self.nodes.popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
 

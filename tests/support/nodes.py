@@ -61,21 +61,20 @@ class Nodes:
 
     def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
         """Start a process inside, in a new session. It has the same pid inside and outside."""
-        user = [] if _is_of_same_user(self._holder.pid) else ["--user", "--preserve-credentials"]
-        enter = ["nsenter", f"--target={self._holder.pid}", "--net", *user, "--"]
+        holder = self.holder_of(options.get("env") or {})
+        user = [] if _is_of_same_user(holder) else ["--user", "--preserve-credentials"]
+        enter = ["nsenter", f"--target={holder}", "--net", *user, "--"]
         process = subprocess.Popen([*enter, *argv], start_new_session=True, **options)
         self._started.append(process)
         return process
 
-    def launcher(
-        self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int
-    ) -> subprocess.Popen[bytes] | forked.Forked:
-        """Start a launcher inside, in a new session, by `forked` if that is possible."""
-        holder = self.holder_of(env)
-        if not (forked.are_there() and _is_of_same_user(holder)):
-            command = [sys.executable, "-m", "launcher", *arguments]
-            return self.popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
-        with open(f"/proc/{holder}/ns/net") as namespace, open(os.devnull) as stdin:
+    def can_fork(self, env: Mapping[str, str]) -> bool:
+        """Return whether `fork` can start a launcher with these variables."""
+        return forked.are_there() and _is_of_same_user(self.holder_of(env))
+
+    def fork(self, arguments: Sequence[str], *, env: Mapping[str, str], stdout: int, stderr: int) -> forked.Forked:
+        """Start a launcher inside, in a new session, by `forked`."""
+        with open(f"/proc/{self.holder_of(env)}/ns/net") as namespace, open(os.devnull) as stdin:
             process = forked.launcher(
                 arguments, env=env, stdin=stdin.fileno(), stdout=stdout, stderr=stderr, namespace=namespace.fileno()
             )

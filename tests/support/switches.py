@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.support.jobs import until
 from tests.support.nodes import Nodes
@@ -79,14 +78,8 @@ class TwoSwitches(Nodes):
         for way in ways:
             self._lost.remove(way)
 
-    def popen(self, argv: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
-        """Start a process on the node whose address its POD_IP is."""
-        holder = self._holders[self.addresses.index(options["env"]["POD_IP"])]
-        process = subprocess.Popen([*_entering(holder), *argv], start_new_session=True, **options)
-        self._started.append(process)
-        return process
-
     def holder_of(self, env: Mapping[str, str]) -> int:
+        """Return the process that holds the node whose address is POD_IP."""
         return self._holders[self.addresses.index(env["POD_IP"])].pid
 
     def inside(self, *nodes: int) -> list[int]:
